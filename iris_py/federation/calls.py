@@ -420,7 +420,7 @@ def decode_outcome(reply: bytes, cluster: str, timeout_s: float, gateway: str = 
         ValueError,
         RecursionError,
     ):  # the decoder lets through bad UTF-8 and deep nesting
-        return RemoteError(cluster, "", "MalformedReply", f"the gateway {gateway[:8]} has sent a reply that is none")
+        return RemoteError(cluster, "", "MalformedReply", f"the gateway {gateway[:8]} has sent an invalid reply")
     return _error_of(status, facts, cluster, timeout_s, gateway)
 
 

@@ -575,7 +575,7 @@ class FederationCore:
         """Return a neighbour's request to serve; otherwise answer with an error, and return None."""
         call = decode_request(payload)
         if number in bundle.incoming:
-            raise LineError("a number of a request that is in use")
+            raise LineError("a request number that is already in use")
         rule = neighbour.export_for("cluster", call.name)
         name = None if rule is None or "request" not in rule.allow else rule.to_local(call.name)
         outcome: IrisError | None = None
@@ -762,7 +762,7 @@ class FederationCore:
             if usable == neighbour.was_usable:
                 continue
             if bool(usable) is not bool(neighbour.was_usable):
-                faults = [f"the line to {each.where}: {each.describe_fault(now)}" for each in neighbour.was_usable]
+                faults = [f"the cloud link to {each.where}: {each.describe_fault(now)}" for each in neighbour.was_usable]
                 is_planned = bool(faults) and all(each.is_going for each in neighbour.was_usable)
                 self._events.append(
                     CloudChanged(neighbour.alias, bool(usable), "" if usable else "; ".join(faults), is_planned)

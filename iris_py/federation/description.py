@@ -177,7 +177,7 @@ def explain(core: FederationCore, alias: str, name: str, now: float, members: Ma
             _way(neighbour, bundle, kind, name, now) | {"members": members.get(bundle)} for bundle in neighbour.bundles.values()
         ]
     if not rules:
-        found["reason"] = f'no [[import]] from "{alias}" is for this name: write one into the file of this gateway'
+        found["reason"] = f'no [[import]] from "{alias}" matches this name. Add one to the file of this gateway'
     else:
         found["goes"], found["reason"] = _judge(neighbour, found["ways"], found["dials"])
     return found
@@ -214,14 +214,14 @@ def _way(neighbour: Neighbour, bundle: Bundle, kind: str, name: str, now: float)
 
 def _obstacle(bundle: Bundle, offer: Offer | None, entry: Entry | None, now: float) -> str:
     if not bundle.is_up or offer is None:
-        return "it has not said yet what it lets us use"
+        return "it has not sent its exports yet"
     if entry is None:
-        return "it does not export this name to us"
+        return "it does not export this name to this cloud"
     if bundle.is_going:
-        return "it drains, and gets nothing new"
+        return "it is draining, and gets nothing new"
     if bundle.health.is_suspect:
-        return f"nothing was heard of it for {now - bundle.health.heard_at:.1f} s, and it gets nothing new"
-    return "" if bundle.health.is_sound(now) else "it was silent, and gets nothing new until it has been well for a while"
+        return f"nothing was heard from it for {now - bundle.health.heard_at:.1f} s, and it gets nothing new"
+    return "" if bundle.health.is_sound(now) else "it was silent, and gets nothing new until it has answered for a while"
 
 
 def _judge(neighbour: Neighbour, ways: list[dict[str, Any]], dials: list[dict[str, Any]]) -> tuple[bool, str]:
@@ -230,7 +230,7 @@ def _judge(neighbour: Neighbour, ways: list[dict[str, Any]], dials: list[dict[st
         return True, ""
     if not ways:
         errors = "; ".join(f"{each['address']}: {each['error']}" for each in dials if each["error"])
-        waits = "nobody has dialled us" if not neighbour.dials.slots else errors or "it is being dialled"
+        waits = "no gateway there has dialled this one" if not neighbour.dials.slots else errors or "it is being dialled"
         return False, f"there is no connection to the cloud {neighbour.alias!r}: {waits}"
     return False, "; ".join(dict.fromkeys(f"gateway {way['gateway'][:8]}: {way['obstacle']}" for way in ways))
 

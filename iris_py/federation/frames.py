@@ -205,14 +205,14 @@ def decode_control(data: bytes) -> Control | None:
     decoder = _decoders.get(data[0])
     if decoder is None:
         if data[0] & REQUIRED:
-            raise LineError(f"a control message of the type {data[0]}, which this version does not know and must")
+            raise LineError(f"a required control message of the type {data[0]}, which this version does not know")
         return None
     try:
         message: Control = decoder.decode(memoryview(data)[1:])
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:  # the decoder lets through bad UTF-8 and deep nesting
         raise LineError("a malformed control message") from exc
     if not 0 <= getattr(message, "channel", 0) < CHANNEL_NUMBERS:
-        raise LineError("a number of a channel that is none")
+        raise LineError("an invalid channel number")
     return message
 
 
@@ -257,12 +257,12 @@ def decode_messages(record: bytes, start: int, stop: int) -> list[tuple[int, int
         raise LineError("a malformed body")
     while start < stop:
         if stop - start < size:
-            raise LineError("a message that is cut off")
+            raise LineError("a truncated message")
         kind, _flags, head_bytes, length, number, argument = unpack(record, start)
         head = start + size
         payload = head + head_bytes
         start = payload + length
         if start > stop:
-            raise LineError("a message that is cut off")
+            raise LineError("a truncated message")
         messages.append((kind, number, argument, record[head:payload], record[payload:start]))
     return messages

@@ -88,9 +88,9 @@ def decode_hello(data: bytes) -> LineHello:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise HelloError("a malformed hello") from None
     if hello.index >= hello.count:
-        raise HelloError("a connection that its bundle does not have")
+        raise HelloError("a connection number that its bundle does not have")
     if not (hello.name.isprintable() and hello.zone.isprintable()):
-        raise HelloError("a name that cannot be shown")
+        raise HelloError("a name with unprintable characters")
     return hello
 
 
@@ -167,11 +167,11 @@ class FederationHandshake(Handshaking):
     def _make_noise(self, key_id: bytes, preamble: bytes) -> KnownKeysHandshake:
         found = self._pairs.get(key_id)  # a stranger can name a valid pair and cost us more time than this lookup
         if found is None:
-            raise ProtocolError("it has another key than those of our neighbours, or takes us for another cloud")
+            raise ProtocolError("its key is not the key of a neighbour, or it expects another key of this gateway")
         own, self._peer_public = found
         if own.public == self._peer_public:
             raise ProtocolError(
-                "a gateway with our own key: each cloud needs a key of its own, and dials no gateway of its own"
+                "a gateway with the key of this cloud. Each cloud needs its own key, and must not dial its own gateways"
             )
         return KnownKeysHandshake(
             initiator=self.initiator,

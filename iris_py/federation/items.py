@@ -141,16 +141,16 @@ def decode_items(message: bytes) -> list[Item]:
     while at < end or not items:
         sizes_at = at + RECORD.size
         if sizes_at > end:
-            raise ItemError("publications that are cut off")
+            raise ItemError("truncated publications")
         flags, topic_bytes, headers_bytes, count, origin, stream, number, gap = RECORD.unpack_from(message, at)
         room -= count
         topic_at = sizes_at + count * SIZE_BYTES
         headers_at = topic_at + topic_bytes
         payloads_at = headers_at + headers_bytes
         if not count or room < 0 or not topic_bytes or payloads_at > end or headers_bytes > HEADERS_BYTES_MAX:
-            raise ItemError("publications that are none, too many, or cut off")
+            raise ItemError("missing, truncated or too many publications")
         if number + count - 1 > NUMBER_MAX or (count > 1 and flags & _FLAGS):
-            raise ItemError("publications that cannot be a run")
+            raise ItemError("publications that cannot be a batch")
         sizes = struct.unpack_from(f">{count}I", message, sizes_at)
         stops = list(accumulate(sizes, initial=payloads_at))
         at = stops[-1]
@@ -199,7 +199,7 @@ def decode_add(message: bytes) -> tuple[int, list[str]]:
         ItemError: The message is malformed.
     """
     if len(message) < 1 + _REQUEST.size:
-        raise ItemError("a message that is cut off")
+        raise ItemError("a truncated message")
     return _REQUEST.unpack_from(message, 1)[0], _decode_names(message, 1 + _REQUEST.size)
 
 
@@ -309,7 +309,7 @@ def _decode_name(encoded: bytes) -> str:
     try:
         return encoded.decode()
     except UnicodeDecodeError as exc:
-        raise ItemError("a name that is no text") from exc
+        raise ItemError("a name that is not UTF-8") from exc
 
 
 def _encode_names(names: Iterable[str]) -> bytes:
@@ -319,7 +319,7 @@ def _encode_names(names: Iterable[str]) -> bytes:
 
 def _decode_names(message: bytes, at: int) -> list[str]:
     if len(message) < at + _COUNT.size:
-        raise ItemError("a message that is cut off")
+        raise ItemError("a truncated message")
     (count,) = _COUNT.unpack_from(message, at)
     if not 0 < count <= PATTERNS_MAX:
         raise ItemError("no patterns, or too many")
@@ -328,9 +328,9 @@ def _decode_names(message: bytes, at: int) -> list[str]:
     for _ in range(count):
         stop = at + 1 + (message[at] if at < len(message) else 0)
         if stop > len(message) or stop == at + 1:
-            raise ItemError("a pattern that is cut off or empty")
+            raise ItemError("a truncated or empty pattern")
         names.append(_decode_name(message[at + 1 : stop]))
         at = stop
     if at != len(message):
-        raise ItemError("more than the patterns")
+        raise ItemError("data after the patterns")
     return names

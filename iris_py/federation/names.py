@@ -58,8 +58,8 @@ def split(name: str) -> tuple[str, str]:
     check_alias(alias, name)
     if CLOUD_MARK in inner:
         raise ValueError(
-            f"{name!r} names two clouds, and nothing is passed on by a third one. Write the name that this cloud has for "
-            f"what is meant, and one {CLOUD_MARK!r}."
+            f"{name!r} names two clouds, but no cloud forwards to a third one. Write the name that the next cloud exports, "
+            f"with one {CLOUD_MARK!r}."
         )
     encode_name(inner)
     check_own_name(inner)
@@ -79,8 +79,8 @@ def check_alias(alias: str, name: str = "") -> None:
     if not isinstance(alias, str) or _ALIAS.fullmatch(alias) is None:
         where = f", in {name!r}," if name else ""
         raise ValueError(
-            f"{alias!r}{where} is no alias of a cloud. Write 1 to 32 of a-z, 0-9 and '-', with no '-' at either end, as the "
-            "gateways have it in their configuration ([cloud.eu])."
+            f"{alias!r}{where} is not a valid alias of a cloud. Use 1 to 32 of a-z, 0-9 and '-', with no '-' at either end, "
+            "as in the configuration of the gateways ([cloud.eu])."
         )
 
 

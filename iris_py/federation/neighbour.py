@@ -285,5 +285,5 @@ def _doubt(bundle: Bundle) -> str:
     if bundle.is_going:
         return "leaves"
     if not bundle.is_up:
-        return "has not said yet what it exports"
-    return "is silent" if bundle.health.is_suspect else "was silent, and has to prove itself"
+        return "has not sent its exports yet"
+    return "is silent" if bundle.health.is_suspect else "was silent, and must answer for a while first"

@@ -293,9 +293,9 @@ class Openings:
     def _receive_open(self, neighbour: Neighbour, bundle: Bundle, asked: Open, now: float) -> None:
         channels = bundle.channels[asked.connection] if asked.connection < len(bundle.channels) else None
         if (bundle, asked.channel) in self._offers or (channels is not None and asked.channel | FAR_SIDE in channels):
-            raise LineError("a number of a channel that is in use")
+            raise LineError("a channel number that is already in use")
         if asked.kind not in USES:
-            raise LineError("a channel for nothing that is known")
+            raise LineError("a channel of an unknown kind")
         rule = neighbour.export_rule(asked.rule, asked.name)
         name = None
         if rule is not None and rule.allow_bits & frames.NEEDED[asked.kind]:

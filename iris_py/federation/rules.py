@@ -278,14 +278,14 @@ class Offer:
         if len(self.entries) != len(catalogue.entries):
             raise LineError("a catalogue with a rule twice")
         if not all(math.isfinite(entry.requests_per_s) and entry.requests_per_s >= 0 for entry in catalogue.entries):
-            raise LineError("a catalogue with a rate that is none")
+            raise LineError("a catalogue with an invalid rate")
         rules: dict[str, list[Rule]] = {kind: [] for kind in NUMBERS}
         try:
             for entry in catalogue.entries:
                 if entry.kind in KINDS:  # other kinds are of newer versions
                     rules[KINDS[entry.kind]].append(Rule(entry.rule, KINDS[entry.kind], entry.pattern, "", ()))
         except ValueError as exc:
-            raise LineError("a catalogue with a pattern that is none") from exc
+            raise LineError("a catalogue with an invalid pattern") from exc
         self._tables = {kind: RuleTable(its) for kind, its in rules.items()}
 
     def find(self, kind: int, name: str, allow: int = 0) -> Entry | None:

@@ -77,7 +77,7 @@ def read_export(document: Document, number: int, values: Mapping[str, object], a
     kind, local, outside = names
     for key, other in [(key, "topic") for key in _TOPIC_KEYS] + [(key, "cluster") for key in _CLUSTER_KEYS]:
         if key in table and kind != other:
-            table.complain(key, f"it is for {other}s, and this rule is for a {kind}. Leave it out.")
+            table.complain(key, f"it is only for {other}s, but this rule is for a {kind}. Leave it out.")
     return ExportRule(
         number=number,
         kind=kind,
@@ -107,11 +107,15 @@ def read_import(document: Document, number: int, values: Mapping[str, object], a
     kind, outside, local = names
     if kind == "cluster" and local:
         if wildcards(parse_pattern(local)):
-            table.complain("as", f"{local!r} has a wildcard, and a gateway joins one cluster. Write a rule for each cluster.")
+            table.complain(
+                "as", f"{local!r} has a wildcard, but the gateway must join a single cluster. Write a rule for each cluster."
+            )
         if len(clouds) > STAND_INS_MAX:
-            table.complain("from", f"{len(clouds)} clouds stand in for a cluster, and {STAND_INS_MAX} can. Leave some out.")
+            table.complain(
+                "from", f"{len(clouds)} clouds stand in for a cluster, but {STAND_INS_MAX} are allowed. Remove some of them."
+            )
     elif "when" in table:
-        table.complain("when", 'it is for a cluster that has a local name. Leave it out, or write as = "NAME" for a cluster.')
+        table.complain("when", 'it is only for a cluster with a local name. Leave it out, or write as = "NAME" for a cluster.')
     return ImportRule(
         number=number,
         kind=kind,
@@ -156,8 +160,8 @@ def _read_names(table: Table) -> tuple[Kind, str, str] | None:
         wanted = " ".join(own) or "none"
         table.complain(
             "as",
-            f"{renamed!r} has other wildcards than {name!r}, so a name would not be one name on the other side. Write the same "
-            f"ones in the same order: {wanted}.",
+            f"{renamed!r} has other wildcards than {name!r}, so names cannot be translated one to one. Use the same "
+            f"wildcards in the same order: {wanted}.",
         )
         return None
     return kind, name, renamed or ""
@@ -171,7 +175,7 @@ def _read_uses(table: Table, kind: Kind) -> frozenset[str]:
             return
         other = next((each for each, uses in USES_OF.items() if use in uses), None)
         if other is not None:
-            raise ValueError(f"{use!r} is for {other}s. Use one of: {', '.join(fitting)}.")
+            raise ValueError(f"{use!r} is only for {other}s. Use one of: {', '.join(fitting)}.")
         raise ValueError(f"there is no use {show(use)}. {nearest_name(use, fitting)}")
 
     if "allow" not in table:
@@ -384,9 +388,9 @@ def check_secrets(settings: FederationSettings, own_secrets: Collection[str]) ->
     problems = [
         (
             rule.line,
-            f"[[export]] cluster: {rule.local!r} exports {name!r}, which has a secret of its own, and gateways read what they "
-            "pass on. Seal the payloads in the program (iris_py.Sealed) under a name without such a secret, or do not give "
-            "the secret to this node.",
+            f"[[export]] cluster: {rule.local!r} exports {name!r}, which has its own secret, but gateways read the payloads "
+            "that they forward. Seal the payloads in the program (iris_py.Sealed) under a name without a cluster secret, or "
+            "do not give the secret to this node.",
         )
         for rule in settings.exported_clusters()
         for name in sorted(own_secrets)
@@ -410,9 +414,9 @@ def _check_text(text: str, path: str) -> None:
     line = next((number for number, each in enumerate(text.split("\n"), 1) if holds_secret(each)), None)
     if line is not None:
         raise ConfigurationError(
-            f"{path}:{line}: a secret stands here. Write it into a file that only its user can read, and name that file "
-            "(identity_file for the key of the cloud; the network's secret is a setting of the node). Neighbours get the "
-            "public key: `iris keys public FILE`."
+            f"{path}:{line}: this line contains a secret. Write it into a file that only its user can read, and give the "
+            "path of that file (identity_file for the key of the cloud; the network's secret is a setting of the node). "
+            "Neighbours get the public key: `iris keys public FILE`."
         )
 
 
@@ -436,11 +440,11 @@ def _read_gateway(document: Document) -> GatewaySettings:
     if channel_bytes < window_bytes:
         table.complain(
             "channel_bytes" if "channel_bytes" in table else "window_bytes",
-            f"the windows of all channels ({channel_bytes:_} bytes) are less than one ({window_bytes:_}). "
-            "Raise channel_bytes, or lower window_bytes.",
+            f"the windows of all channels together ({channel_bytes:_} bytes) are smaller than the window of one channel "
+            f"({window_bytes:_}). Raise channel_bytes, or lower window_bytes.",
         )
     return GatewaySettings(
-        name=table.required_text("name", 'Write what this cloud calls itself, as name = "us".', _check_name),
+        name=table.required_text("name", 'Write the name of this cloud, as name = "us".', _check_name),
         identity_file=table.required_text(
             "identity_file", 'Write identity_file = "us.identity"; `iris keys identity -o us.identity` makes the file.'
         ),
@@ -457,7 +461,7 @@ def _read_gateway(document: Document) -> GatewaySettings:
 
 def _check_name(text: str) -> None:
     if len(text.encode()) > NAME_BYTES_MAX or not text.isprintable():
-        raise ValueError(f"{show(text)} is no name. Use 1 to {NAME_BYTES_MAX} bytes of printable characters.")
+        raise ValueError(f"{show(text)} is not a valid name. Use 1 to {NAME_BYTES_MAX} bytes of printable characters.")
 
 
 def _check_listen(text: str) -> object:
@@ -479,7 +483,7 @@ def _read_clouds(document: Document) -> dict[str, CloudSettings]:
     if len(tables) > CLOUDS_MAX:
         document.complain(
             ("cloud",),
-            f"there are {len(tables)} clouds, and {CLOUDS_MAX} are allowed. Leave out those that nothing is used of.",
+            f"there are {len(tables)} clouds, and {CLOUDS_MAX} are allowed. Remove clouds that are not used.",
         )
     for alias, values in tables.items():
         try:
@@ -505,7 +509,7 @@ def _read_clouds(document: Document) -> dict[str, CloudSettings]:
 
 def _read_cloud(table: Table, alias: str, owners: dict[bytes, str]) -> CloudSettings:
     """Read one neighbour; `owners` has the aliases of all keys so far."""
-    advice = 'Write keys = ["irisid1..."] with what `iris keys public FILE` prints there.'
+    advice = 'Write keys = ["irisid1..."] with the output of `iris keys public FILE` there.'
     if "keys" not in table:
         table.complain("keys", f"has no keys. {advice}", named=False)
     keys: dict[bytes, int] = {}
@@ -513,10 +517,10 @@ def _read_cloud(table: Table, alias: str, owners: dict[bytes, str]) -> CloudSett
         key = parse_cloud_public_key(text)
         owner = owners.setdefault(key, alias)
         if key in keys:
-            table.complain("keys", "this key is there twice. Leave one out.", index=index)
+            table.complain("keys", "this key is given twice. Leave one out.", index=index)
         elif owner != alias:
             table.complain(
-                "keys", f"this is a key of [cloud.{owner}], and a cloud has one alias. Remove one of the two.", index=index
+                "keys", f"this key is also in [cloud.{owner}], but a cloud has one alias. Remove one of the two.", index=index
             )
         keys[key] = table.line_of("keys", index)
     return CloudSettings(
@@ -569,14 +573,14 @@ def _check_clashes(document: Document, settings: FederationSettings) -> None:
             clouds = ", ".join(cloud for cloud in second.clouds if cloud in first.clouds)
             document.complain_at(
                 second.line,
-                f"[[{table}]] {second.outside!r} and {first.outside!r} (line {first.line}) are for the same {second.kind}s of "
-                f"{clouds}, and neither is more specific. Remove one, or write more of one out.",
+                f"[[{table}]] {second.outside!r} and {first.outside!r} (line {first.line}) are for the same {second.kind}s "
+                f"of {clouds}, and neither is more specific. Remove one, or make one more specific.",
             )
     stood_in: dict[str, ImportRule] = {}
     for rule in settings.imports:
         if rule.kind == "cluster" and rule.local and (first_one := stood_in.setdefault(rule.local, rule)) is not rule:
             document.complain_at(
                 rule.line,
-                f"[[import]] as: line {first_one.line} gives the cluster {rule.local!r} to other clouds already. Write one "
-                "rule with all of them in from, in their order, or another name.",
+                f"[[import]] as: line {first_one.line} already assigns other clouds to the cluster {rule.local!r}. Write one "
+                "rule with all clouds in from, in their order, or use another name.",
             )

@@ -280,7 +280,7 @@ class Table:
             return None
         value = self._values[key]
         if not isinstance(value, str) or not value:
-            self.complain(key, f"it is a text, not {show(value)}. {advice}")
+            self.complain(key, f"it must be text, not {show(value)}. {advice}")
             return None
         return value if self._passes(key, value, check) else None
 
@@ -303,7 +303,7 @@ class Table:
         """
         value = self._values.get(key, [])
         if not isinstance(value, list):
-            self.complain(key, f"it is a list of texts, not {show(value)}. {advice}")
+            self.complain(key, f"it must be a list of texts, not {show(value)}. {advice}")
             return []
         if key in self._values and not value:
             self.complain(key, f"it is an empty list. {advice}")
@@ -312,9 +312,9 @@ class Table:
         found: dict[str, int] = {}
         for index, one in enumerate(value[:count_max]):
             if not isinstance(one, str) or not one:
-                self.complain(key, f"an entry is a text, not {show(one)}. {advice}", index=index)
+                self.complain(key, f"an entry must be text, not {show(one)}. {advice}", index=index)
             elif one in found:
-                self.complain(key, f"{show(one)} is there twice. Leave one out.", index=index)
+                self.complain(key, f"{show(one)} is given twice. Leave one out.", index=index)
             elif self._passes(key, one, check, index):
                 found[one] = index
         return [(index, one) for one, index in found.items()]
@@ -337,7 +337,7 @@ class Table:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.complain(key, f"it is a whole number of {unit} from {least:_} to {most:_}, not {show(value)}.")
+            self.complain(key, f"it must be a whole number of {unit} from {least:_} to {most:_}, not {show(value)}.")
             return None
         return value
 
@@ -347,7 +347,7 @@ class Table:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            self.complain(key, f"it is {unit}, 0 or more, not {show(value)}. Write it like 0.05.")
+            self.complain(key, f"it must be {unit}, 0 or more, not {show(value)}. Write it like 0.05.")
             return None
         return float(value)
 
@@ -355,7 +355,7 @@ class Table:
         """Return a boolean; False if the key is absent or wrong."""
         value = self._values.get(key, False)
         if not isinstance(value, bool):
-            self.complain(key, f"it is true or false, without quotes, not {show(value)}.")
+            self.complain(key, f"it must be true or false, without quotes, not {show(value)}.")
             return False
         return value
 
@@ -364,7 +364,7 @@ class Table:
         value = self._values.get(key, default)
         if not isinstance(value, str) or value not in choices:
             near = nearest_name(value, choices) if isinstance(value, str) and value else ""
-            self.complain(key, f"it is one of {', '.join(map(show, choices))}, not {show(value)}. {near}".rstrip())
+            self.complain(key, f"it must be one of {', '.join(map(show, choices))}, not {show(value)}. {near}".rstrip())
             return default
         return value
 

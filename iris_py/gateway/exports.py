@@ -130,7 +130,7 @@ class Outflow:
                 try:
                     new[name] = parse_pattern(name)
                 except ValueError as exc:
-                    raise ItemError("a pattern that is none") from exc
+                    raise ItemError("an invalid pattern") from exc
         if not self.limits.add_subscriptions(len(new)):
             raise Refusal(Overloaded(patterns[0], retry_after_s=LINGER_S))
         self.wanted |= new
@@ -328,7 +328,7 @@ class Exports:
             raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
         is_blocking = flag == BLOCKING
         if is_blocking and not rule.block:
-            raise Refusal(ConfigurationError(f"publishers to {rule.outside!r} wait for nobody in another cloud."))
+            raise Refusal(ConfigurationError(f"publishers to {rule.outside!r} do not wait for subscribers in other clouds."))
         neighbour = self._core.lines.neighbours[alias]
         limits = neighbour.export_limits[rule.number]
         source = self._source(rule, is_blocking)

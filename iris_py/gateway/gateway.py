@@ -292,7 +292,7 @@ class Gateway(LoopBound, Closable):
         """
         self._check_loop()
         if settings.gateway.listen != self.settings.gateway.listen:
-            raise ConfigurationError("a gateway cannot change `listen` while it runs. Start it anew.")
+            raise ConfigurationError("a gateway cannot change `listen` while it runs. Restart it.")
         check_identity(settings, self._key.public)
         changes = diff(self.settings, settings)
         if "audit_file" in changes.gateway:
@@ -439,9 +439,9 @@ class Gateway(LoopBound, Closable):
     def _log_cloud(self, event: CloudChanged) -> None:
         about = {"about": event.alias, "cloud": event.alias}
         if event.is_usable:
-            logger.info("cloud_up", "the cloud %r is reached", event.alias, **about)
+            logger.info("cloud_up", "reached the cloud %r", event.alias, **about)
         elif self._closing is not None:
-            logger.info("cloud_left", "this gateway leaves, and reaches the cloud %r no more", event.alias, **about)
+            logger.info("cloud_left", "this gateway is leaving and no longer reaches the cloud %r", event.alias, **about)
         else:
             log = logger.info if event.is_planned else logger.warning
             text = "the cloud %r cannot be reached from this gateway: %s"
@@ -453,33 +453,37 @@ class Gateway(LoopBound, Closable):
         if event.silent_s:
             logger.warning(
                 "line_silent",
-                "nothing was heard over the line to %r at %s for %.1f s: it gets nothing new until it is heard again",
+                "nothing was heard over the cloud link to %r at %s for %.1f s: it carries nothing new until data arrives again",
                 bundle.alias,
                 bundle.where,
                 event.silent_s,
                 **about,
             )
         else:
-            logger.info("line_heard", "the line to %r at %s is heard again", bundle.alias, bundle.where, **about)
+            logger.info("line_heard", "data arrives again over the cloud link to %r at %s", bundle.alias, bundle.where, **about)
 
     def _log_bundle(self, event: BundleChanged) -> None:
         bundle = event.bundle
         about = {"about": bundle.alias, "cloud": bundle.alias, "address": bundle.where}
         if not event.reason:
-            logger.info("line_open", "the line to %r at %s is open", bundle.alias, bundle.where, **about)
+            logger.info("line_open", "the cloud link to %r at %s is open", bundle.alias, bundle.where, **about)
         elif self._closing is not None:
             logger.info(
-                "line_closed", "this gateway leaves: the line to %r at %s is closed", bundle.alias, bundle.where, **about
+                "line_closed",
+                "this gateway is leaving: the cloud link to %r at %s is closed",
+                bundle.alias,
+                bundle.where,
+                **about,
             )
         else:
-            text = "the line to %r at %s is lost: %s"
+            text = "the cloud link to %r at %s is lost: %s"
             log = logger.info if bundle.is_going else logger.warning
             log("line_lost", text, bundle.alias, bundle.where, event.reason, **about, reason=event.reason)
         if not event.reason and abs(bundle.clock_ahead_s) > CLOCK_SKEW_S:
             logger.warning(
                 "clock_differs",
-                "the clock of the gateway of %r at %s is %.0f s %s ours. Iris does not depend on clocks, but members refuse "
-                "sealed payloads (seal=) that look more than five minutes old or early",
+                "the clock of the gateway of %r at %s is %.0f s %s the clock of this gateway. Iris does not depend on "
+                "clocks, but members refuse sealed payloads (seal=) that seem more than five minutes old or early",
                 bundle.alias,
                 bundle.address or bundle.host,
                 abs(bundle.clock_ahead_s),
@@ -496,17 +500,17 @@ class Gateway(LoopBound, Closable):
             return
         often = f" ({untold} more since the last line like this)" if untold else ""
         if event.is_dialled:
-            what = f"the gateway of {event.alias!r} at {event.address} takes no line from us: {event.reason}"
+            what = f"the gateway of {event.alias!r} at {event.address} refuses cloud links from this gateway: {event.reason}"
             advice = (
-                f"Most often a key is another one than the other side expects: `keys` in [cloud.{event.alias}] has to have "
-                f"what `iris keys public` prints there, and `keys` over there has to have ours, {self.public_text}"
+                f"Usually one side expects another key. `keys` in [cloud.{event.alias}] must contain the output of `iris "
+                f"keys public` there, and `keys` there must contain the public key of this cloud, {self.public_text}"
                 if event.reason == HANDSHAKE_ENDED
-                else "Something else may listen there, or a firewall lets connections through and nothing more. Correct `dial`"
+                else "Another program may listen there, or a firewall accepts connections but passes no data. Correct `dial`"
             )
         else:
             who = f"the cloud {event.alias!r}" if event.alias else "somebody"
-            what = f"{who} at {event.address} has dialled this gateway, and gets no line: {event.reason}"
-            advice = "If it is a neighbour, compare `keys` on each side with what `iris keys public` prints on the other one"
+            what = f"{who} at {event.address} dialled this gateway and was refused: {event.reason}"
+            advice = "If it is a neighbour, compare `keys` on each side with the output of `iris keys public` on the other side"
         logger.warning(
             "handshake_refused",
             "%s. %s%s",
@@ -529,8 +533,8 @@ class Gateway(LoopBound, Closable):
             if (rule.kind, rule.outside) not in warned:
                 logger.warning(
                     "import_unmatched",
-                    "line %d of %s imports the %s %r from %r, which exports no such name to us. Ask its operators, "
-                    "or remove the rule.",
+                    "line %d of %s imports the %s %r from %r, which does not export this name to this cloud. Ask its "
+                    "operators, or remove the rule.",
                     rule.line,
                     self.settings.path,
                     rule.kind,
@@ -553,7 +557,7 @@ class Gateway(LoopBound, Closable):
         if self._dial_failures.admit((address, why), self._loop.time()) is not None:
             logger.warning(
                 "dial_failed",
-                "the gateway%s at %s cannot be dialled: it %s. It is tried again until it answers",
+                "the gateway%s at %s cannot be dialled: it %s. This gateway keeps dialling it",
                 f" of {' or '.join(map(repr, clouds))}" if clouds else "",
                 address,
                 why,
@@ -662,7 +666,7 @@ class GatewayHandler(Handler):
 
 
 def _describe_down(neighbour: Neighbour) -> str:
-    return f"no line to the cloud {neighbour.alias!r} is usable: {neighbour.why_unusable()}"
+    return f"no cloud link to {neighbour.alias!r} is usable: {neighbour.why_unusable()}"
 
 
 def start_gateway(

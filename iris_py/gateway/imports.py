@@ -259,7 +259,7 @@ class TunnelFeed(Feed):
     def lose(self, name: str, outcome: bytes) -> None:
         """Tell the node that a pattern is lost."""
         if not self.tunnel._try_send(items.encode_lost(name, outcome)):
-            self.end("the node does not take what it is told")
+            self.end("the node does not read this tunnel")
 
     def end(self, reason: str) -> None:
         """Break the tunnel, so that the node looks for another gateway."""

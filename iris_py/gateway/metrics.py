@@ -132,7 +132,7 @@ def _rule_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     messages = CounterMetricFamily("iris_federation_messages", "Messages.", labels=(*_PER_RULE, "way"))
     payload = CounterMetricFamily("iris_federation_payload_bytes", "Bytes of payloads.", labels=(*_PER_RULE, "way"))
     share = CounterMetricFamily(
-        "iris_federation_rule_line_bytes", "The share of the rule in the bytes on the line.", labels=(*_PER_RULE, "way")
+        "iris_federation_rule_line_bytes", "The share of the rule in the bytes on the cloud link.", labels=(*_PER_RULE, "way")
     )
     for alias, cloud in clouds.items():
         for rule in cloud["accounts"]["rules"]:

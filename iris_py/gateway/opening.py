@@ -38,7 +38,7 @@ def read_settings(path: Path) -> FederationSettings:
     except OSError as exc:
         raise ConfigurationError(f"{path} cannot be read: {exc.strerror}. Correct the path or its permissions.") from exc
     if exposure is Exposure.WRITABLE:
-        raise ConfigurationError(f"other users can write {path}, and so export what they like. Run: chmod go-w {path}")
+        raise ConfigurationError(f"other users can write {path}, and so change the exports. Run: chmod go-w {path}")
     try:
         text = content.decode()
     except UnicodeDecodeError as exc:
@@ -110,7 +110,7 @@ async def reload_gateway(gateway: Gateway, file: str | Path) -> None:
 async def _reload(gateway: Gateway, path: Path) -> None:
     settings, key = await asyncio.to_thread(load, path, ())
     if key.public_text != gateway.public_text:
-        raise ConfigurationError("the identity is another one: that takes a new process. Restart the gateway.")
+        raise ConfigurationError("the identity has changed. Restart the gateway to use the new one.")
     await gateway.node.reload_keys()
     check_secrets(settings, _own_secrets(gateway.node))
     await gateway.reload(settings)

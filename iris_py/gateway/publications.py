@@ -132,7 +132,7 @@ class Outlet:
         if bundle.is_going:
             self._end_soon()
         else:
-            channel._break("the line is silent", "", "")
+            channel._break("the cloud link is silent", "", "")
 
     def close(self) -> None:
         """End at once."""
@@ -290,7 +290,7 @@ class Publishing:
         except Refusal as refusal:
             speaker.tell(item.number, refusal.outcome)
             if not item.flags & items.ANSWERED:  # the node notes the loss, and asks before its next publication
-                speaker.end("there is no way for it any more")
+                speaker.end("no cloud link can carry it any more")
 
     def _outlet(self, alias: str, item: Item) -> Outlet:
         kind = frames.CLUSTER if item.flags & items.BROADCAST else frames.TOPIC
@@ -319,7 +319,7 @@ class Publishing:
                 outlet.look()
         if not self._core.is_usable(alias, self._node._loop.time()):
             for tunnel in [tunnel for tunnel, its in self._tunnels.items() if its == alias]:
-                tunnel._break(f"this gateway has no way to the cloud {alias!r} any more", "", "")
+                tunnel._break(f"this gateway no longer reaches the cloud {alias!r}", "", "")
 
     def drain(self) -> None:
         """Move nodes to other gateways."""
@@ -387,7 +387,7 @@ class Speaker:
     def tell(self, number: int, outcome: bytes) -> None:
         """Send the outcome of a publication to the node."""
         if not self._tunnel._try_send(items.encode_said(number, outcome)):
-            self._tunnel._break("the node does not take what it is told", "", "")
+            self._tunnel._break("the node does not read this tunnel", "", "")
 
 
 class Listener:

@@ -130,7 +130,7 @@ def _failure_of(error: object) -> tuple[str, str]:
     return type(error).__name__, ",".join(error.members) if isinstance(error, TooManyMembersLost) else str(error)
 
 
-MALFORMED = encode_outcome(RemoteError("", "", "ProtocolError", "the gateway was asked in a way that it does not know"))
+MALFORMED = encode_outcome(RemoteError("", "", "ProtocolError", "the gateway does not know this kind of request"))
 
 
 class Answerer(Protocol):

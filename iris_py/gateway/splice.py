@@ -188,7 +188,7 @@ def _has_ended(stream: Stream) -> bool:
 def _break_with(stream: Stream, failure: Failure) -> None:
     """Break a stream with the failure of another."""
     stream._break(
-        f"the stream that it continues broke: {failure.reason}", failure.type or "TunnelBroken", failure.text or failure.reason
+        f"the tunnel that it continues broke: {failure.reason}", failure.type or "TunnelBroken", failure.text or failure.reason
     )
 
 

@@ -121,7 +121,7 @@ class Subscriptions:
         if kind == items.ADD:
             request, names = items.decode_add(message)
             if len(feed.tellings) >= PATTERNS_MAX:
-                raise ItemError("more questions than patterns")
+                raise ItemError("more queries than patterns")
             # Add patterns here, not in the task: a REMOVE may follow immediately.
             error = next((error for name in names if (error := self.add(feed, name)) is not None), None)
             key = names[0]
@@ -213,8 +213,9 @@ class Subscriptions:
             if parts and is_blocking and not allow & frames.ALLOW_BLOCK:
                 raise Refusal(
                     ConfigurationError(
-                        f"the cloud {alias!r} lets nobody make its publishers to {'.'.join(exported)!r} wait. Choose another "
-                        "policy than 'block', or ask who runs that cloud for block = true in the [[export]]."
+                        f"the cloud {alias!r} does not let subscribers here make its publishers to {'.'.join(exported)!r} "
+                        "wait. Choose another policy than 'block', or ask the operators of that cloud for block = true in "
+                        "the [[export]]."
                     )
                 )
         if not plan:
@@ -245,7 +246,7 @@ class Subscriptions:
             plan = self._plan(feed.alias, name, is_blocking=feed.is_blocking)
         except Refusal as refusal:
             if not self._core.is_usable(feed.alias, self._node._loop.time()):
-                feed.end(f"this gateway has no way to the cloud {feed.alias!r} any more")
+                feed.end(f"this gateway no longer reaches the cloud {feed.alias!r}")
             elif name not in feed.tellings:  # a waiting ADD gets its own answer
                 self._drop(feed, name)
                 feed.lose(name, refusal.outcome)

@@ -137,7 +137,7 @@ class Surveys:
             await meter.wait_to_receive(len(message))
         question = decode_question(message)
         if question is None:
-            raise RemoteError("", "", "ProtocolError", "the gateway was asked in a way that it does not know")
+            raise RemoteError("", "", "ProtocolError", "the gateway does not know this kind of request")
         if len(question) > limit:
             raise MessageTooLarge(len(question), limit)
         return question

@@ -139,7 +139,7 @@ def test_the_way_to_a_cluster_of_another_cloud_is_examined_and_nothing_is_execut
         says = "1 gateway would hand a request on, by 2 lines", "1 member there"
         await until_found(pair, us, Status.OK, *says, name="cluster", cluster=THERE)
         for name, part in (
-            ("files@eu", "it does not export this name to us"),
+            ("files@eu", "it does not export this name to this cloud"),
             ("scorers@asia", "no [cloud.asia]; it knows: eu"),
         ):
             found = await look(pair, us, "cluster", name)
@@ -221,7 +221,7 @@ def test_a_gateway_that_reaches_no_cloud_is_not_ready_and_lives(loop: Loops, pai
         await pair.us.begin(us.address, http=status).wait_until_serving()
         await until_ready(status, lambda code, said: (code, said) == (200, {"status": "SERVING"}))
         await there.kill()
-        why = f"no line to the cloud 'eu' is usable: {there.address}: nobody listens there"
+        why = f"no cloud link to 'eu' is usable: {there.address}: nobody listens there"
         await until_ready(status, lambda code, said: (code, said) == (503, {"status": "NOT_SERVING", "reasons": [why]}))
         assert await ask(status, "/healthz") == (200, {"status": "SERVING"}), "a restart would mend nothing"
 
@@ -243,7 +243,7 @@ def test_a_gateway_that_its_neighbour_is_to_dial_stays_ready_and_says_what_it_do
         status = f"127.0.0.1:{free_port()}"
         pair.eu.write(pair.us, EXPORT)
         await pair.eu.begin(eu.address, http=status).wait_until_serving()
-        note = "no line to the cloud 'us' is usable: nobody there has dialled this gateway"
+        note = "no cloud link to 'us' is usable: nobody there has dialled this gateway"
         await until_ready(status, lambda code, said: (code, said) == (200, {"status": "SERVING", "notes": [note]}))
 
     with_nodes(loop, pair, main)

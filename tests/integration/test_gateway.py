@@ -214,12 +214,14 @@ def test_the_log_says_when_a_cloud_is_lost_and_why_and_does_not_read_like_the_en
         (far,) = await pair.start_eu(eu.address)
         (near,) = await pair.start_us(us.address, [far])
         await until_lines(us, "eu", 1)
-        await near.wait_for(f" INFO line_open: the line to 'eu' at {far.address} is open")
-        await near.wait_for(" INFO cloud_up: the cloud 'eu' is reached")
+        await near.wait_for(f" INFO line_open: the cloud link to 'eu' at {far.address} is open")
+        await near.wait_for(" INFO cloud_up: reached the cloud 'eu'")
         await far.kill()
-        (lost,) = await near.wait_for(f" WARNING line_lost: the line to 'eu' at {far.address} is lost: the connection broke")
+        (lost,) = await near.wait_for(
+            f" WARNING line_lost: the cloud link to 'eu' at {far.address} is lost: the connection broke"
+        )
         (down,) = await near.wait_for(" WARNING cloud_down: the cloud 'eu' cannot be reached from this gateway: ")
-        assert down.endswith(f"the line to {far.address}: the connection broke")
+        assert down.endswith(f"the cloud link to {far.address}: the connection broke")
         await near.wait_for(f" WARNING dial_failed: the gateway of 'eu' at {far.address} cannot be dialled: it refuses")
         events = [re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING) (\w+): .", line) for line in near.lines]
         assert all(events), near.lines
@@ -228,7 +230,7 @@ def test_the_log_says_when_a_cloud_is_lost_and_why_and_does_not_read_like_the_en
         assert lost.split(" ")[0] <= down.split(" ")[0]
         assert not [line for line in near.lines if "leav" in line]
         assert await near.stop() == 0
-        assert not [line for line in near.lines if "WARNING" in line and "this gateway leaves" in line]
+        assert not [line for line in near.lines if "WARNING" in line and "this gateway is leaving" in line]
 
     with_nodes(loop, pair, main)
 
@@ -241,9 +243,9 @@ def test_a_line_that_falls_silent_is_said_and_what_waits_meanwhile_is_no_shutdow
         far.process.send_signal(signal.SIGSTOP)
         try:
             asking = asyncio.create_task(us.request("scorers@eu", b"1", timeout=60))
-            await near.wait_for(f" WARNING line_silent: nothing was heard over the line to 'eu' at {far.address} for ")
+            await near.wait_for(f" WARNING line_silent: nothing was heard over the cloud link to 'eu' at {far.address} for ")
             (down,) = await near.wait_for(" WARNING cloud_down: ")
-            assert f"the line to {far.address}: nothing was heard for " in down
+            assert f"the cloud link to {far.address}: nothing was heard for " in down
             await near.wait_for(" WARNING leaving_waits: the cloud 'eu' cannot be reached: this node waits for ")
             assert not [line for line in near.lines if " leaving 'iris.gateway" in line]
         finally:
@@ -397,9 +399,9 @@ def test_a_neighbour_with_a_wrong_key_is_a_line_on_each_side_and_not_one_for_eac
         pair.eu.write(pair.us, EXPORT, keys=[stranger.key.public_text])
         (far,) = await pair.eu.start(eu.address)
         (near,) = await pair.start_us(us.address, [far])
-        (said,) = await near.wait_for(f"the gateway of 'eu' at {far.address} takes no line from us")
+        (said,) = await near.wait_for(f"the gateway of 'eu' at {far.address} refuses cloud links from this gateway")
         assert pair.us.key.public_text in said, "what the other side has to write"
-        await far.wait_for("has dialled this gateway, and gets no line: it has another key")
+        await far.wait_for("dialled this gateway and was refused: its key is not the key of a neighbour")
 
         async def until_dialled_again() -> None:
             while True:
@@ -410,7 +412,7 @@ def test_a_neighbour_with_a_wrong_key_is_a_line_on_each_side_and_not_one_for_eac
 
         await asyncio.wait_for(until_dialled_again(), PATIENCE_S)
         for gateway in (near, far):
-            assert len([line for line in gateway.lines if " WARNING handshake_refused: " in line and "no line" in line]) == 1, (
+            assert len([line for line in gateway.lines if " WARNING handshake_refused: " in line and "refuse" in line]) == 1, (
                 gateway.lines
             )
 
@@ -428,8 +430,8 @@ def test_something_else_that_listens_is_said(loop: Loops, pair: Pair) -> None:
             address = f"127.0.0.1:{other.sockets[0].getsockname()[1]}"
             pair.us.write(pair.eu, IMPORT, dial=[address], listens=False)
             (near,) = await pair.us.start(us.address)
-            (said,) = await near.wait_for(f"the gateway of 'eu' at {address} takes no line from us")
-            assert "Something else may listen there" in said
+            (said,) = await near.wait_for(f"the gateway of 'eu' at {address} refuses cloud links from this gateway")
+            assert "Another program may listen there" in said
             assert await near.stop() == 0
 
     with_nodes(loop, pair, main)

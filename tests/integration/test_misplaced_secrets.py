@@ -96,4 +96,4 @@ def test_a_gateway_names_the_line_of_a_secret_in_its_file(home: Path, capfd: pyt
         path.chmod(0o600)
         code, said = said_by(capfd, "gateway", str(path), "--check")
         assert code == ExitCode.USAGE
-        assert "federation.toml:5: a secret stands here" in said
+        assert "federation.toml:5: this line contains a secret" in said

@@ -263,8 +263,8 @@ def test_each_step_of_a_use_is_explained(tmp_path: Path) -> None:
             assert [(way["pattern"], way["uses"], way["in_flight"]) for way in found["ways"]] == [("databases", ["request"], 7)]
             for name, part in (
                 ("databases@asia", "no [cloud.asia]; it knows: eu"),
-                ("others@eu", 'no [[import]] from "eu" is for this name'),
-                ("missing@eu", "it does not export this name to us"),
+                ("others@eu", 'no [[import]] from "eu" matches this name'),
+                ("missing@eu", "it does not export this name to this cloud"),
                 ("files@eu", "its rule for 'files' allows only tunnel"),
             ):
                 found = explained(pair, name)

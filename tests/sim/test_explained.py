@@ -93,10 +93,10 @@ def test_silence_and_draining_are_reasons() -> None:
             f.gateways("eu")[0]._driver.wake()
             await f.advance(0.2)
             found = explained(gateway, "databases@eu")
-            assert sorted(way["obstacle"] for way in found["ways"]) == ["", "it drains, and gets nothing new"]
+            assert sorted(way["obstacle"] for way in found["ways"]) == ["", "it is draining, and gets nothing new"]
             f.cut("us", "eu")
             await f.advance(9)
-            assert "nothing was heard of it for" in explained(gateway, "databases@eu")["reason"]
+            assert "nothing was heard from it for" in explained(gateway, "databases@eu")["reason"]
             await f.advance(20)
             assert "there is no connection to the cloud 'eu': " in explained(gateway, "databases@eu")["reason"]
             assert explained(f.gateways("eu")[1], "databases@us")["reason"].startswith('no [[import]] from "us"')
@@ -133,7 +133,7 @@ def test_an_import_that_fits_nothing_is_said_once(caplog: pytest.LogCaptureFixtu
             for gateway in f.gateways("us"):
                 [rule] = state_of(gateway)["unmatched_imports"]
                 assert (rule["kind"], rule["outside"]) == ("topic", "clicks.>")
-        said = [record for record in caplog.records if "exports no such name to us" in record.getMessage()]
+        said = [record for record in caplog.records if "does not export this name to this cloud" in record.getMessage()]
         assert len(said) == 2  # by each gateway
 
     iris_py.testing.run(main())

@@ -41,7 +41,7 @@ def test_a_gateway_notes_lines_clouds_and_catalogues() -> None:
             assert address
             assert reason
             (down,) = [event for event in node.recent_events() if event.kind == "cloud_down"]
-            assert "the line to " in down.detail, "why the last line is of no use"
+            assert "the cloud link to " in down.detail, "why the last line is of no use"
             await federation.advance(15.0)  # beyond the ten seconds in which the same event is noted once
             federation.heal("us", "eu")
             await federation.until(lambda: noted(node).count(("cloud_up", "eu")) == 2)

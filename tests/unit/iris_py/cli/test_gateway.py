@@ -97,7 +97,7 @@ def test_every_mistake_is_a_line(file: Path, capsys: pytest.CaptureFixture[str])
     assert [line.split(". ")[0] for line in captured.err.splitlines()] == [
         "iris: federation.toml:5: [cloud.eu] has no dial, and [gateway] has no listen, so there can be no connection",
         "iris: federation.toml:7: [cloud.eu] has no key 'diel'",
-        "iris: federation.toml:11: [[export]] block: it is for topics, and this rule is for a cluster",
+        "iris: federation.toml:11: [[export]] block: it is only for topics, but this rule is for a cluster",
     ]
 
 
@@ -123,7 +123,7 @@ def test_a_cluster_with_a_secret_of_its_own_is_not_exported(
     path.chmod(0o600)
     assert run(["gateway", str(file), "--check"]) == 2
     assert (
-        "federation.toml:8: [[export]] cluster: 'scorers-v2' exports 'scorers-v2', which has a secret"
+        "federation.toml:8: [[export]] cluster: 'scorers-v2' exports 'scorers-v2', which has its own secret"
         in capsys.readouterr().err
     )
 
@@ -132,8 +132,8 @@ def test_a_cluster_with_a_secret_of_its_own_is_not_exported(
     ("name", "said"),
     [
         ("databases", "'databases' names no cloud. Write it like databases@eu"),
-        ("databases@", "is no alias of a cloud"),
-        ("databases@EU", "is no alias of a cloud"),
+        ("databases@", "is not a valid alias of a cloud"),
+        ("databases@EU", "is not a valid alias of a cloud"),
     ],
 )
 def test_only_names_of_other_clouds_can_be_explained(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ class TestRefused:
 
         monkeypatch.setattr(module, "KnownKeysHandshake", multiply)
         responder = answering(EU, US)
-        with pytest.raises(ProtocolError, match="it has another key than those of our neighbours"):
+        with pytest.raises(ProtocolError, match="its key is not the key of a neighbour"):
             responder.receive_data(memoryview(message))
         assert not responder.data_to_send()
 
@@ -119,7 +119,7 @@ class TestRefused:
         with pytest.raises(ValueError, match="that of the own cloud"):
             dialling(US, US)
         preamble = struct.pack(">4sBBBBB8sH", MAGIC, 1, 1, 1, 3, 1, pair_id(US.public, US.public), 48)
-        with pytest.raises(ProtocolError, match="our own key"):
+        with pytest.raises(ProtocolError, match="the key of this cloud"):
             answering(US, EU).receive_data(memoryview(preamble + bytes(48)))
 
     def test_a_gateway_of_our_own_that_takes_us_for_the_neighbour(self) -> None:

@@ -34,7 +34,7 @@ def test_a_name_is_split(name: str, parts: tuple[str, str]) -> None:
         ("", "non-empty"),
         ("@eu", "lacks a name before the '@'"),
         ("x@", "'' , in 'x@', is no alias".replace(" ,", ",")),
-        ("x@EU", "'EU', in 'x@EU', is no alias of a cloud. Write 1 to 32 of a-z"),
+        ("x@EU", "'EU', in 'x@EU', is not a valid alias of a cloud. Use 1 to 32 of a-z"),
         ("x@-eu", "no '-' at either end"),
         ("x@eu-", "no '-' at either end"),
         ("x@e_u", "is no alias"),

@@ -166,58 +166,73 @@ def test_what_is_left_out_has_its_default() -> None:
         (f"{START}[export]\n", "7: the file export is an array of tables. Write [[export]] with two brackets"),
         (f"import = 3\n{START}", "1: the file import is an array of tables. Write [[import]] with two brackets"),
         (f"export = [3]\n{START}", "1: export is an array of tables, not 3. Write [[export]] for each rule."),
-        (f'{START}{EXPORT}cluster = "{Secret(bytes(32)).text}"\n', "9: a secret stands here. Write it into a file"),
-        (f"{START}# {KEYS[0].text}\n", "7: a secret stands here. Write it into a file"),
+        (f'{START}{EXPORT}cluster = "{Secret(bytes(32)).text}"\n', "9: this line contains a secret. Write it into a file"),
+        (f"{START}# {KEYS[0].text}\n", "7: this line contains a secret. Write it into a file"),
         # [gateway]
-        ('[gateway]\nidentity_file = "x"\n', '1: [gateway] has no name. Write what this cloud calls itself, as name = "us".'),
+        ('[gateway]\nidentity_file = "x"\n', '1: [gateway] has no name. Write the name of this cloud, as name = "us".'),
         ('[gateway]\nname = "us"\n', '1: [gateway] has no identity_file. Write identity_file = "us.identity"; `iris keys'),
         (f"{GATEWAY}nmae = 1\n", "5: [gateway] has no key 'nmae'. Did you mean 'name'?"),
         (f"{GATEWAY}zzz = 1\n", "5: [gateway] has no key 'zzz'. Use one of: name, identity_file, listen,"),
-        ('[gateway]\nname = 3\nidentity_file = "x"\n', "2: [gateway] name: it is a text, not 3. Write what"),
-        ('[gateway]\nname = ""\nidentity_file = "x"\n', "2: [gateway] name: it is a text, not ''. Write what"),
-        ('[gateway]\nname = "a\\nb"\nidentity_file = "x"\n', "2: [gateway] name: 'a\\nb' is no name. Use 1 to 64 bytes"),
-        (f'[gateway]\nname = "{"é" * 33}"\nidentity_file = "x"\n', "is no name. Use 1 to 64 bytes of printable characters."),
-        ('[gateway]\nname = "us"\nidentity_file = []\n', "3: [gateway] identity_file: it is a text, not a list. Write"),
+        ('[gateway]\nname = 3\nidentity_file = "x"\n', "2: [gateway] name: it must be text, not 3. Write the name"),
+        ('[gateway]\nname = ""\nidentity_file = "x"\n', "2: [gateway] name: it must be text, not ''. Write the name"),
+        (
+            '[gateway]\nname = "a\\nb"\nidentity_file = "x"\n',
+            "2: [gateway] name: 'a\\nb' is not a valid name. Use 1 to 64 bytes",
+        ),
+        (
+            f'[gateway]\nname = "{"é" * 33}"\nidentity_file = "x"\n',
+            "is not a valid name. Use 1 to 64 bytes of printable characters.",
+        ),
+        ('[gateway]\nname = "us"\nidentity_file = []\n', "3: [gateway] identity_file: it must be text, not a list. Write"),
         (
             '[gateway]\nname = "us"\nidentity_file = "x"\nlisten = "7450"\n',
             "4: [gateway] listen: the address '7450' is not host:port",
         ),
         (
             '[gateway]\nname = "us"\nidentity_file = "x"\nlisten = 7450\n',
-            '4: [gateway] listen: it is a text, not 7450. Write it like "0.',
+            '4: [gateway] listen: it must be text, not 7450. Write it like "0.',
         ),
         (f'{GATEWAY}metrics = "x:99999"\n', "5: [gateway] metrics: the address 'x:99999' has no valid port. Use a number"),
-        (f"{GATEWAY}metrics = {{}}\n", "5: [gateway] metrics: it is a text, not a table."),
-        (f"{GATEWAY}audit_file = false\n", "5: [gateway] audit_file: it is a text, not false. Write the path"),
-        (f"{GATEWAY}connections = 0\n", "5: [gateway] connections: it is a whole number of connections from 1 to 8, not 0."),
-        (f"{GATEWAY}connections = 9\n", "5: [gateway] connections: it is a whole number of connections from 1 to 8, not 9."),
+        (f"{GATEWAY}metrics = {{}}\n", "5: [gateway] metrics: it must be text, not a table."),
+        (f"{GATEWAY}audit_file = false\n", "5: [gateway] audit_file: it must be text, not false. Write the path"),
+        (
+            f"{GATEWAY}connections = 0\n",
+            "5: [gateway] connections: it must be a whole number of connections from 1 to 8, not 0.",
+        ),
+        (
+            f"{GATEWAY}connections = 9\n",
+            "5: [gateway] connections: it must be a whole number of connections from 1 to 8, not 9.",
+        ),
         (f"{GATEWAY}connections = true\n", "from 1 to 8, not true."),
         (f"{GATEWAY}connections = 2.0\n", "from 1 to 8, not 2.0."),
         (f'{GATEWAY}connections = "4"\n', "from 1 to 8, not '4'."),
-        (f"{GATEWAY}bundles = 17\n", "5: [gateway] bundles: it is a whole number of bundles from 1 to 16, not 17."),
+        (f"{GATEWAY}bundles = 17\n", "5: [gateway] bundles: it must be a whole number of bundles from 1 to 16, not 17."),
         (
             f'{GATEWAY}congestion = "bbr2"\n',
-            "5: [gateway] congestion: it is one of 'bbr', 'cubic', '', not 'bbr2'. Did you mean 'bbr'?",
+            "5: [gateway] congestion: it must be one of 'bbr', 'cubic', '', not 'bbr2'. Did you mean 'bbr'?",
         ),
-        (f"{GATEWAY}congestion = 1\n", "5: [gateway] congestion: it is one of 'bbr', 'cubic', '', not 1."),
+        (f"{GATEWAY}congestion = 1\n", "5: [gateway] congestion: it must be one of 'bbr', 'cubic', '', not 1."),
         (
             f"{GATEWAY}window_bytes = 1_000\n",
-            "5: [gateway] window_bytes: it is a whole number of bytes from 1_048_576 to 268_435_456",
+            "5: [gateway] window_bytes: it must be a whole number of bytes from 1_048_576 to 268_435_456",
         ),
         (f"{GATEWAY}window_bytes = 268_435_457\n", "from 1_048_576 to 268_435_456, not 268435457."),
         (
             f"{GATEWAY}channel_bytes = 1_048_576\n",
-            "5: [gateway] channel_bytes: the windows of all channels (1_048_576 bytes) are less",
+            "5: [gateway] channel_bytes: the windows of all channels (1_048_576 bytes) are smaller",
         ),
         # [cloud.<alias>]
-        (f"{GATEWAY}[cloud.EU]\n", "5: [cloud.'EU'] 'EU' is no alias of a cloud. Write 1 to 32 of a-z"),
-        (f'{GATEWAY}[cloud."a\\nb"]\n', "5: [cloud.'a\\nb'] 'a\\nb' is no alias of a cloud."),
+        (f"{GATEWAY}[cloud.EU]\n", "5: [cloud.'EU'] 'EU' is not a valid alias of a cloud. Use 1 to 32 of a-z"),
+        (f'{GATEWAY}[cloud."a\\nb"]\n', "5: [cloud.'a\\nb'] 'a\\nb' is not a valid alias of a cloud."),
         (f"{GATEWAY}[cloud]\neu = 1\n", "6: cloud.eu is a table, not 1. Write [cloud.eu], and its keys below it."),
-        (f"{GATEWAY}[cloud.eu]\n", '5: [cloud.eu] has no keys. Write keys = ["irisid1..."] with what `iris keys public FILE`'),
+        (
+            f"{GATEWAY}[cloud.eu]\n",
+            '5: [cloud.eu] has no keys. Write keys = ["irisid1..."] with the output of `iris keys public FILE`',
+        ),
         (f"{START}dail = []\n", "7: [cloud.eu] has no key 'dail'. Did you mean 'dial'?"),
-        (f"{GATEWAY}[cloud.eu]\nkeys = 'x'\n", "6: [cloud.eu] keys: it is a list of texts, not 'x'. Write keys ="),
+        (f"{GATEWAY}[cloud.eu]\nkeys = 'x'\n", "6: [cloud.eu] keys: it must be a list of texts, not 'x'. Write keys ="),
         (f"{GATEWAY}[cloud.eu]\nkeys = []\n", "6: [cloud.eu] keys: it is an empty list. Write keys ="),
-        (f"{GATEWAY}[cloud.eu]\nkeys = [\n1]\n", "7: [cloud.eu] keys: an entry is a text, not 1. Write keys ="),
+        (f"{GATEWAY}[cloud.eu]\nkeys = [\n1]\n", "7: [cloud.eu] keys: an entry must be text, not 1. Write keys ="),
         (
             f"{GATEWAY}[cloud.eu]\nkeys = {[key.public_text for key in KEYS[:3]]}\n",
             "6: [cloud.eu] keys: it has 3 entries, and 2 are allowed. Write keys =",
@@ -228,7 +243,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{GATEWAY}[cloud.eu]\nkeys = [\n"{KEYS[0].public_text}",\n" {KEYS[0].public_text}"]\n',
-            "8: [cloud.eu] keys: this key is there twice. Leave one out.",
+            "8: [cloud.eu] keys: this key is given twice. Leave one out.",
         ),
         (f'{GATEWAY}[cloud.eu]\nkeys = [\n"x"]\n', '7: [cloud.eu] keys: a public key of a cloud starts with "irisid1."'),
         (
@@ -237,19 +252,22 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}[cloud.asia]\nkeys = ["{KEYS[0].public_text}"]\n',
-            "8: [cloud.asia] keys: this is a key of [cloud.eu], and a cloud has",
+            "8: [cloud.asia] keys: this key is also in [cloud.eu], but a cloud has",
         ),
-        (f'{START}dial = "x:1"\n', "7: [cloud.eu] dial: it is a list of texts, not 'x:1'. Write dial ="),
+        (f'{START}dial = "x:1"\n', "7: [cloud.eu] dial: it must be a list of texts, not 'x:1'. Write dial ="),
         (f'{START}dial = ["x:0"]\n', "7: [cloud.eu] dial: the address 'x:0' has no valid port. Use a number from 1 to 65535."),
-        (f'{START}dial = [\n"x:1", "x:1"]\n', "8: [cloud.eu] dial: 'x:1' is there twice. Leave one out."),
+        (f'{START}dial = [\n"x:1", "x:1"]\n', "8: [cloud.eu] dial: 'x:1' is given twice. Leave one out."),
         (
             f"{START}dial = {[f'x:{port}' for port in range(1, 18)]}\n",
             "7: [cloud.eu] dial: it has 17 entries, and 16 are allowed.",
         ),
-        (f"{START}bytes_per_s = -1\n", "7: [cloud.eu] bytes_per_s: it is a whole number of bytes per second from 0 to 1_250_"),
+        (
+            f"{START}bytes_per_s = -1\n",
+            "7: [cloud.eu] bytes_per_s: it must be a whole number of bytes per second from 0 to 1_250_",
+        ),
         (
             f"{START}price_per_gb = -0.1\n",
-            "7: [cloud.eu] price_per_gb: it is the price of 10^9 bytes, 0 or more, not -0.1. Write it like",
+            "7: [cloud.eu] price_per_gb: it must be the price of 10^9 bytes, 0 or more, not -0.1. Write it like",
         ),
         (f"{START}price_per_gb = nan\n", "0 or more, not nan."),
         (f'{START}price_per_gb = "1 $"\n', "0 or more, not '1 $'."),
@@ -261,7 +279,7 @@ def test_what_is_left_out_has_its_default() -> None:
         (f"{START}{EXPORT}", '7: [[export]] has neither cluster nor topic. Write one of them, as cluster = "scorers" or topic'),
         (f'{START}{EXPORT}cluster = "a"\ntopic = "b"\n', "10: [[export]] has both cluster and topic. Write one of them"),
         (f'{START}[[export]]\ncluster = "a"\n', '7: [[export]] has no to. Write the aliases of clouds, as to = ["eu"].'),
-        (f'{START}[[export]]\nto = "eu"\ncluster = "a"\n', "8: [[export]] to: it is a list of texts, not 'eu'."),
+        (f'{START}[[export]]\nto = "eu"\ncluster = "a"\n', "8: [[export]] to: it must be a list of texts, not 'eu'."),
         (f'{START}[[export]]\nto = []\ncluster = "a"\n', "8: [[export]] to: it is an empty list."),
         (
             f'{START}[[export]]\nto = ["ue"]\ncluster = "a"\n',
@@ -272,15 +290,15 @@ def test_what_is_left_out_has_its_default() -> None:
             f'{GATEWAY}[[export]]\nto = ["eu"]\ncluster = "a"\n',
             "6: [[export]] to: there is no cloud 'eu'. Write a table [cloud.ALIAS] for it.",
         ),
-        (f'{START}[[export]]\nto = ["eu",\n"eu"]\ncluster = "a"\n', "9: [[export]] to: 'eu' is there twice. Leave one out."),
+        (f'{START}[[export]]\nto = ["eu",\n"eu"]\ncluster = "a"\n', "9: [[export]] to: 'eu' is given twice. Leave one out."),
         (f'{START}{EXPORT}cluster = "a"\nalow = []\n', "10: [[export]] has no key 'alow'. Did you mean 'allow'?"),
         (
             f"{START}{EXPORT}cluster = 1\n",
-            '9: [[export]] cluster: it is a text, not 1. Write a name or pattern, as cluster = "scorers".',
+            '9: [[export]] cluster: it must be text, not 1. Write a name or pattern, as cluster = "scorers".',
         ),
         (
             f'{START}{EXPORT}topic = ""\n',
-            "9: [[export]] topic: it is a text, not ''. Write a name or pattern, as topic = \"clicks.>\".",
+            "9: [[export]] topic: it must be text, not ''. Write a name or pattern, as topic = \"clicks.>\".",
         ),
         (f'{START}{EXPORT}topic = "a..b"\n', "9: [[export]] topic: the pattern 'a..b' has an empty token. Write text"),
         (f'{START}{EXPORT}topic = "a.>.b"\n', "9: [[export]] topic: the pattern 'a.>.b' continues after '>'. Write '>' as"),
@@ -293,17 +311,17 @@ def test_what_is_left_out_has_its_default() -> None:
         (f'{START}{EXPORT}cluster = "a"\nas = "iris.x"\n', "10: [[export]] as: 'iris.x' begins with 'iris.', as Iris's own"),
         (
             f'{START}{EXPORT}cluster = "a"\nas = 1\n',
-            "10: [[export]] as: it is a text, not 1. Write a name or pattern, or leave it out.",
+            "10: [[export]] as: it must be text, not 1. Write a name or pattern, or leave it out.",
         ),
         (
             f'{START}{EXPORT}topic = "a.*.>"\nas = "b.>"\n',
-            "10: [[export]] as: 'b.>' has other wildcards than 'a.*.>', so a name would not be one name on the other side. "
-            "Write the same ones in the same order: * >.",
+            "10: [[export]] as: 'b.>' has other wildcards than 'a.*.>', so names cannot be translated one to one. Use the "
+            "same wildcards in the same order: * >.",
         ),
         (f'{START}{EXPORT}topic = "a"\nas = "b.*"\n', "10: [[export]] as: 'b.*' has other wildcards than 'a', so a name"),
         (
             f'{START}{EXPORT}cluster = "a"\nallow = "request"\n',
-            "10: [[export]] allow: it is a list of texts, not 'request'. Use one or more",
+            "10: [[export]] allow: it must be a list of texts, not 'request'. Use one or more",
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nallow = []\n',
@@ -323,16 +341,16 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nblock = true\n',
-            "10: [[export]] block: it is for topics, and this rule is for a cluster. Leave it",
+            "10: [[export]] block: it is only for topics, but this rule is for a cluster. Leave it",
         ),
         (f'{START}{EXPORT}cluster = "a"\nsubscriptions = 3\n', "10: [[export]] subscriptions: it is for topics, and this rule"),
         (
             f'{START}{EXPORT}topic = "a"\ntunnels = 3\n',
-            "10: [[export]] tunnels: it is for clusters, and this rule is for a topic.",
+            "10: [[export]] tunnels: it is only for clusters, but this rule is for a topic.",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nin_flight = 3\n',
-            "10: [[export]] in_flight: it is for clusters, and this rule is for a topic.",
+            "10: [[export]] in_flight: it is only for clusters, but this rule is for a topic.",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nrequests_per_s = 3\n',
@@ -340,31 +358,31 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nrequests_per_s = 0\n',
-            "10: [[export]] requests_per_s: it is a whole number of requests per second from 1",
+            "10: [[export]] requests_per_s: it must be a whole number of requests per second from 1",
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nin_flight = 65_537\n',
-            "10: [[export]] in_flight: it is a whole number of requests from 1 to 65_536, not",
+            "10: [[export]] in_flight: it must be a whole number of requests from 1 to 65_536, not",
         ),
         (
             f'{START}{EXPORT}cluster = "a"\ntunnels = 0\n',
-            "10: [[export]] tunnels: it is a whole number of tunnels from 1 to 4_096, not 0.",
+            "10: [[export]] tunnels: it must be a whole number of tunnels from 1 to 4_096, not 0.",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nsubscriptions = 0\n',
-            "10: [[export]] subscriptions: it is a whole number of subscriptions from 1 to",
+            "10: [[export]] subscriptions: it must be a whole number of subscriptions from 1 to",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nbytes_per_s = 0\n',
-            "10: [[export]] bytes_per_s: it is a whole number of bytes per second from 1 to",
+            "10: [[export]] bytes_per_s: it must be a whole number of bytes per second from 1 to",
         ),
         (
             f'{START}{EXPORT}topic = "a"\ntrace = "yes"\n',
-            "10: [[export]] trace: it is true or false, without quotes, not 'yes'.",
+            "10: [[export]] trace: it must be true or false, without quotes, not 'yes'.",
         ),
         (
             f'{START}{EXPORT}topic = "a"\naudit = "al"\n',
-            "10: [[export]] audit: it is one of 'totals', 'all', not 'al'. Did you mean 'all'?",
+            "10: [[export]] audit: it must be one of 'totals', 'all', not 'al'. Did you mean 'all'?",
         ),
         (
             f'{START}{EXPORT}topic = "a.*"\n{EXPORT}topic = "*.b"\n',
@@ -384,19 +402,19 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{IMPORT}cluster = "a"\nas = "b"\nwhen = "ful"\n',
-            "11: [[import]] when: it is one of 'absent', 'full', not 'ful'. Did you",
+            "11: [[import]] when: it must be one of 'absent', 'full', not 'ful'. Did you",
         ),
         (
             f'{START}{IMPORT}cluster = "a"\nwhen = "full"\n',
-            "10: [[import]] when: it is for a cluster that has a local name. Leave it out",
+            "10: [[import]] when: it is only for a cluster with a local name. Leave it out",
         ),
         (
             f'{START}{IMPORT}topic = "a"\nas = "b"\nwhen = "full"\n',
-            "11: [[import]] when: it is for a cluster that has a local name.",
+            "11: [[import]] when: it is only for a cluster with a local name.",
         ),
         (
             f'{START}{IMPORT}cluster = "a.*"\nas = "b.*"\n',
-            "10: [[import]] as: 'b.*' has a wildcard, and a gateway joins one cluster.",
+            "10: [[import]] as: 'b.*' has a wildcard, but the gateway must join a single cluster.",
         ),
         (f'{START}{IMPORT}cluster = "a"\nas = "x@eu"\n', "10: [[import]] as: 'x@eu' names 'x' of the cloud 'eu'"),
         (
@@ -405,7 +423,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{IMPORT}cluster = "a"\nas = "c"\n{IMPORT}cluster = "b"\nas = "c"\n',
-            "11: [[import]] as: line 7 gives the cluster 'c' to other clouds already. Write one rule with all of them in from",
+            "11: [[import]] as: line 7 already assigns other clouds to the cluster 'c'. Write one rule with all clouds in from",
         ),
     ],
 )
@@ -449,7 +467,7 @@ def test_no_error_shows_a_secret(text: str) -> None:
 
 def test_more_clouds_than_a_gateway_has() -> None:
     text = clouds(65)
-    assert errors(GATEWAY + text) == ["5: there are 65 clouds, and 64 are allowed. Leave out those that nothing is used of."]
+    assert errors(GATEWAY + text) == ["5: there are 65 clouds, and 64 are allowed. Remove clouds that are not used."]
     parse_settings(GATEWAY + text.split("[cloud.c65]")[0], "federation.toml")
 
 
@@ -477,7 +495,7 @@ def test_more_exports_of_topics_than_a_node_has_memberships_for() -> None:
 def test_more_stand_ins_than_there_are_ranks() -> None:
     names = [f"c{number}" for number in range(1, 9)]
     text = f'{GATEWAY}{clouds(8)}[[import]]\nfrom = {names}\ncluster = "a"\nas = "a"\n'
-    assert errors(text) == ["22: [[import]] from: 8 clouds stand in for a cluster, and 7 can. Leave some out."]
+    assert errors(text) == ["22: [[import]] from: 8 clouds stand in for a cluster, but 7 are allowed. Remove some of them."]
 
 
 def test_a_file_that_is_too_large() -> None:
@@ -512,9 +530,9 @@ def test_an_exported_cluster_with_a_secret_of_its_own(pattern: str, cluster: str
     with pytest.raises(ConfigurationError) as caught:
         check_secrets(settings, [cluster])
     assert str(caught.value) == (
-        f"federation.toml:7: [[export]] cluster: {pattern!r} exports {cluster!r}, which has a secret of its own, and gateways "
-        "read what they pass on. Seal the payloads in the program (iris_py.Sealed) under a name without such a secret, or do "
-        "not give the secret to this node."
+        f"federation.toml:7: [[export]] cluster: {pattern!r} exports {cluster!r}, which has its own secret, but gateways "
+        "read the payloads that they forward. Seal the payloads in the program (iris_py.Sealed) under a name without a "
+        "cluster secret, or do not give the secret to this node."
     )
 
 

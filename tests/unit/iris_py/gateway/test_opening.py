@@ -32,7 +32,7 @@ def test_settings_may_be_read_by_all(tmp_path: Path, mode: int) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "words"),
     [
-        (SETTINGS, 0o666, r"other users can write .*federation.toml, and so export what they like. Run: chmod go-w "),
+        (SETTINGS, 0o666, r"other users can write .*federation.toml, and so change the exports. Run: chmod go-w "),
         (SETTINGS, 0o660, "other users can write"),
         (b"[gateway]\n# \xff\n", 0o600, r"^federation\.toml:2: this is not UTF-8\. Save the file as UTF-8\.$"),
         ("[gateway]\n", 0o600, r"^federation\.toml:1: \[gateway\] has no identity_file"),

@@ -279,9 +279,14 @@ def test_a_way_whose_members_are_not_told_is_well_and_says_so() -> None:
     ("gateways", "says", "advises"),
     [
         ((), "no gateway runs here", "Start a gateway"),
-        ((stopped('no [[import]] from "eu" is for this name'),), "no [[import]]", "Correct the file"),
+        ((stopped('no [[import]] from "eu" matches this name'),), "no [[import]]", "Correct the file"),
         (
-            (stopped("gateway aa: it does not export this name to us", *steps(obstacle="it does not export this name to us")),),
+            (
+                stopped(
+                    "gateway aa: it does not export this name to this cloud",
+                    *steps(obstacle="it does not export this name to this cloud"),
+                ),
+            ),
             "it does not export this name",
             "export",
         ),
@@ -302,7 +307,7 @@ def test_what_stops_a_request_on_its_way_is_a_fault(gateways: tuple[WayOut, ...]
 
 
 def test_gateways_and_lines_that_carry_nothing_beside_others_are_a_warning() -> None:
-    obstacle = "nothing was heard of it for 4.0 s, and it gets nothing new"
+    obstacle = "nothing was heard from it for 4.0 s, and it gets nothing new"
     one_line = structs.replace(WAYS[0], ways=(structs.replace(WAYS[0].ways[0], obstacle=obstacle), WAYS[0].ways[1]))
     found = look_at_way(one_line)
     assert found.status is Status.WARNING
