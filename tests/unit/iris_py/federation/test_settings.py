@@ -219,7 +219,7 @@ def test_what_is_left_out_has_its_default() -> None:
         (f"{GATEWAY}window_bytes = 268_435_457\n", "from 1_048_576 to 268_435_456, not 268435457."),
         (
             f"{GATEWAY}channel_bytes = 1_048_576\n",
-            "5: [gateway] channel_bytes: the windows of all channels (1_048_576 bytes) are smaller",
+            "5: [gateway] channel_bytes: the windows of all channels together (1_048_576 bytes) are smaller",
         ),
         # [cloud.<alias>]
         (f"{GATEWAY}[cloud.EU]\n", "5: [cloud.'EU'] 'EU' is not a valid alias of a cloud. Use 1 to 32 of a-z"),
@@ -318,7 +318,7 @@ def test_what_is_left_out_has_its_default() -> None:
             "10: [[export]] as: 'b.>' has other wildcards than 'a.*.>', so names cannot be translated one to one. Use the "
             "same wildcards in the same order: * >.",
         ),
-        (f'{START}{EXPORT}topic = "a"\nas = "b.*"\n', "10: [[export]] as: 'b.*' has other wildcards than 'a', so a name"),
+        (f'{START}{EXPORT}topic = "a"\nas = "b.*"\n', "10: [[export]] as: 'b.*' has other wildcards than 'a', so names"),
         (
             f'{START}{EXPORT}cluster = "a"\nallow = "request"\n',
             "10: [[export]] allow: it must be a list of texts, not 'request'. Use one or more",
@@ -329,11 +329,11 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nallow = ["publish"]\n',
-            "10: [[export]] allow: 'publish' is for topics. Use one of: request, survey",
+            "10: [[export]] allow: 'publish' is only for topics. Use one of: request, survey",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nallow = ["tunnel"]\n',
-            "10: [[export]] allow: 'tunnel' is for clusters. Use one of: subscribe, publish.",
+            "10: [[export]] allow: 'tunnel' is only for clusters. Use one of: subscribe, publish.",
         ),
         (
             f'{START}{EXPORT}topic = "a"\nallow = ["subscrbe"]\n',
@@ -343,7 +343,10 @@ def test_what_is_left_out_has_its_default() -> None:
             f'{START}{EXPORT}cluster = "a"\nblock = true\n',
             "10: [[export]] block: it is only for topics, but this rule is for a cluster. Leave it",
         ),
-        (f'{START}{EXPORT}cluster = "a"\nsubscriptions = 3\n', "10: [[export]] subscriptions: it is for topics, and this rule"),
+        (
+            f'{START}{EXPORT}cluster = "a"\nsubscriptions = 3\n',
+            "10: [[export]] subscriptions: it is only for topics, but this rule",
+        ),
         (
             f'{START}{EXPORT}topic = "a"\ntunnels = 3\n',
             "10: [[export]] tunnels: it is only for clusters, but this rule is for a topic.",
@@ -354,7 +357,7 @@ def test_what_is_left_out_has_its_default() -> None:
         ),
         (
             f'{START}{EXPORT}topic = "a"\nrequests_per_s = 3\n',
-            "10: [[export]] requests_per_s: it is for clusters, and this rule",
+            "10: [[export]] requests_per_s: it is only for clusters, but this rule",
         ),
         (
             f'{START}{EXPORT}cluster = "a"\nrequests_per_s = 0\n',
