@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import typing
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +17,6 @@ import msgspec
 
 import iris_py
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, exit_code
-from iris_py.cli.settings import Settings
 from iris_py.config import Config
 from iris_py.metrics.families import BUCKETS, NAMES_MAX, Families
 from iris_py.observe import histogram as histogram_module
@@ -27,7 +25,7 @@ from iris_py.observe import statistics as statistics_module
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.journal import KINDS
 from iris_py.observe.statistics import Statistics
-from iris_py.settings.table import FILE_KEYS, VARIABLES
+from iris_py.settings.table import SETTINGS, VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,15 +122,18 @@ def settings_page() -> str:
     about = arguments_of(iris_py.connect)
     hints = inspect.signature(iris_py.connect).parameters
     defaults = {field.name: field.default for field in fields(Config)}
-    options = {match: f"`--{field.name.replace('_', '-')}`" for field, match in options_of_settings()}
+    settings = {setting.name: setting for setting in SETTINGS}
     page = SETTINGS_HEAD.format(made=MADE)
     details = []
     for name, text in about.items():
+        setting = settings.get(name)
+        has_option, has_key = (setting.option is not None, setting.is_key) if setting is not None else (True, False)
+        option = f"`{setting.option_name if setting is not None else f'--{name}'}`" if has_option else ""
         variable = VARIABLES.get(name, "")
-        key = f"`{name}`" if name in FILE_KEYS else ""
+        key = f"`{name}`" if has_key else ""
         default = defaults.get(name, MISSING)
         shown = "" if default is MISSING or default is None or default == () else f"`{shown_default(default)}`"
-        page += f"| [`{name}`](#{name}) | {variable and f'`{variable}`'} | {key} | {options.get(variable, '')} | {shown} |\n"
+        page += f"| [`{name}`](#{name}) | {variable and f'`{variable}`'} | {key} | {option} | {shown} |\n"
         details.append(f"## `{name}`\n\n{plain(text)}\n\nType: `{shown_type(str(hints[name].annotation))}`\n")
     return page + "\n" + "\n".join(details)
 
@@ -294,16 +295,6 @@ def arguments_of(function: object) -> dict[str, str]:
     section = re.split(r"\n(?=\w)", inspect.getdoc(function).split("\nArgs:\n")[1])[0]  # type: ignore[union-attr]
     entries = re.split(r"\n {4}(?=\w+: )", "\n" + section.rstrip())[1:]
     return {name: " ".join(text.split()) for name, text in (entry.split(": ", 1) for entry in entries)}
-
-
-def options_of_settings() -> list[tuple[typing.Any, str]]:
-    """Return the options that every command has, each with the variable that its help names first."""
-    hints = typing.get_type_hints(Settings, include_extras=True)
-    found = []
-    for field in fields(Settings):
-        for option in getattr(hints[field.name], "__metadata__", ()):
-            found += [(field, name) for name in re.findall(r"IRIS_\w+", option.help or "")[:1]]
-    return found
 
 
 def first_paragraph(thing: object) -> str:

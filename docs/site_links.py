@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -20,12 +21,21 @@ from sphinx.addnodes import pending_xref
 from sphinx.util.logging import getLogger
 from sphinx.util.nodes import make_refnode
 
+import iris_py
+import iris_py.sync
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from inspect import Signature
+
     from docutils.nodes import Element, document, reference
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
 
 logger = getLogger(__name__)
+
+#: The functions that show every setting in their signature, and these signatures.
+WITH_SETTINGS: Final[dict[Callable[..., object], Signature]] = {}
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
@@ -39,6 +49,8 @@ INCLUDED: Final = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CON
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what is below with Sphinx."""
+    hide_settings()
+    app.connect("autodoc-before-process-signature", show_settings)
     app.connect("autodoc-process-docstring", prepare_docstring, priority=400)  # before napoleon, which has 500
     app.connect("autodoc-process-bases", leave_out_private_bases)
     app.connect("source-read", read_page)
@@ -46,6 +58,22 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("missing-reference", resolve)
     app.connect("env-check-consistency", check_interface)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def hide_settings() -> None:
+    """Remove the signatures that show every setting.
+
+    Autodoc compares the signature of a function with the source of the function, to show defaults as written. The source has
+    ``**settings`` in place of the settings.
+    """
+    for function in (iris_py.connect, iris_py.sync.connect):
+        WITH_SETTINGS[function] = vars(function).pop("__signature__")
+
+
+def show_settings(_app: Sphinx, thing: object, _is_bound_method: bool) -> None:
+    """Give a function its signature with every setting back, after autodoc has read the source."""
+    if inspect.isfunction(thing) and thing in WITH_SETTINGS:
+        thing.__signature__ = WITH_SETTINGS[thing]  # type: ignore[attr-defined]
 
 
 def prepare_docstring(_app: Sphinx, what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:

@@ -1,26 +1,7 @@
 """The settings of a node, from arguments, the environment, a TOML file and defaults, in this order.
 
-=================  ====================================  ==========================================================
-argument           environment                           key of the file
-=================  ====================================  ==========================================================
-``network``        ``IRIS_NETWORK``                      ``network``
-``secret``         ``IRIS_SECRET``, ``IRIS_SECRET_FILE``  ``secret``, ``secret_file`` (relative to the file)
-``secret_command``  ``IRIS_SECRET_COMMAND`` (words)      ``secret_command`` (a list)
-``clusters``       ``IRIS_CLUSTERS_DIRECTORY``           ``[clusters]`` (``name = "its own secret"``)
-``strict``         ``IRIS_STRICT``                       ``strict``
-``administrator``  ``IRIS_ADMINISTRATOR``                ``administrator``
-``listen``         ``IRIS_LISTEN``                       ``listen``
-``advertise``      ``IRIS_ADVERTISE`` (separated by commas)  ``advertise`` (a list)
-``seeds``          ``IRIS_SEEDS`` (separated by commas)  ``seeds`` (a list)
-``zone``           ``IRIS_ZONE``                         ``zone``
-``name``           ``IRIS_NAME``                         ``name``
-``discovery``      ``IRIS_DISCOVERY``                    ``discovery``
-``max_message_bytes``  ``IRIS_MAX_MESSAGE_BYTES``        ``max_message_bytes`` (a number)
-``tracing``        ``IRIS_TRACING``                      ``tracing``
-``observe``        ``IRIS_OBSERVE``                      ``observe``
-``busy_poll``      ``IRIS_BUSY_POLL``                    ``busy_poll``
-``config``         ``IRIS_CONFIG``
-=================  ====================================  ==========================================================
+:mod:`iris_py.settings.table` gives the names of all settings and their sources. `Config` has their checked values: a field
+states the type, the default and the check of a setting.
 
 The file is ``$XDG_CONFIG_HOME/iris/iris.toml`` unless ``config`` or ``IRIS_CONFIG`` names another. An empty variable counts as
 unset, except for the secret: an empty secret is more likely a broken deployment.
@@ -34,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
@@ -42,6 +23,7 @@ from iris_py.federation.toml import find_lines
 from iris_py.files.secret_command import run_secret_command
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
 from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
+from iris_py.observe.queries import Observe
 from iris_py.settings.keys import (
     CLUSTERS_MAX,
     as_generations,
@@ -64,6 +46,8 @@ from iris_py.settings.layers import (
 from iris_py.settings.program import default_name
 from iris_py.settings.table import ARGUMENTS, FILE_KEYS, KEYS_CHOICE, SETTINGS, variable_of
 from iris_py.settings.values import (
+    MESSAGE_BYTES_MIN,
+    SEEDS_MAX,
     looks_secret,
     parse_administrator_setting,
     parse_advertise,
@@ -77,7 +61,9 @@ from iris_py.settings.values import (
     parse_tracing,
     parse_zone,
 )
+from iris_py.wire.facts import NAME_LENGTH_MAX
 from iris_py.wire.mistyped import nearest_name
+from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import parse_administrator
 from iris_security.keyring import Keyring
 from iris_security.secret import Secret
@@ -86,9 +72,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from iris_py.federation.toml import KeyPath
-    from iris_py.observe.queries import Observe
-    from iris_py.settings.keys import FindSecret, Secrets
+    from iris_py.settings.keys import Secrets
     from iris_py.settings.layers import Source
+    from iris_py.settings.table import FindSecret
     from iris_py.tracing import TracingSetting
 
 __all__ = [
@@ -104,13 +90,27 @@ __all__ = [
 
 DEFAULT_NETWORK: Final = "default"
 DEFAULT_LISTEN: Final = "127.0.0.1:0"
+#: Settings that a keyring brings itself. From sources below the keyring they have no effect.
+_OF_KEYRING: Final = ("network", "strict", "administrator")
+#: Stands for the value of a setting without a source.
+_NOT_GIVEN: Final = object()
+
+
+def _checked(check: Callable[[object, str], object], **limits: object) -> Mapping[str, Any]:
+    """Return the metadata of a field of `Config`.
+
+    Args:
+        check: Makes the field's value from that of a source; its second argument names the source in errors.
+        limits: The limits that ``check`` enforces, for the schema of the file: ``choices``, or arguments of `msgspec.Meta`.
+    """
+    return {"check": check, "limits": limits}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The settings of a node. Passed as ``config=``, they replace environment and file."""
 
-    network: str = DEFAULT_NETWORK
+    network: str = field(default=DEFAULT_NETWORK, metadata=_checked(parse_name))
     """Name of the network. Same secret, different names: different networks."""
     secret: Secrets | None = field(default=None, repr=False)
     """The network secret, or None for the per-user secret (docs/design.md 2.5). The first of several generations encrypts, the
@@ -130,29 +130,31 @@ class Config:
     ``host:port``, the most reachable first. The word ``listen`` stands for the listening address. Empty: the listening address
     alone.
     """
-    seeds: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = field(default=(), metadata=_checked(parse_seeds, max_length=SEEDS_MAX))
     """``host:port`` of nodes to dial at the start, besides the discovered ones."""
-    zone: str = ""
+    zone: str = field(default="", metadata=_checked(parse_zone))
     """The location of the node, from large to small, for example ``eu-west/a``."""
-    name: str = field(default_factory=default_name)
+    name: str = field(default_factory=default_name, metadata=_checked(parse_node_name, max_length=NAME_LENGTH_MAX))
     """The label of the node for people: at most 64 printable ASCII characters; by default host and program, as in
     ``web-1/orders.py``. Empty for no label.
     """
-    discovery: bool = True
+    discovery: bool = field(default=True, metadata=_checked(parse_boolean))
     """Whether to send and hear beacons and to remember peers."""
-    max_message_bytes: int = MAX_MESSAGE_BYTES
+    max_message_bytes: int = field(
+        default=MAX_MESSAGE_BYTES, metadata=_checked(parse_message_bytes, ge=MESSAGE_BYTES_MIN, le=MESSAGE_BYTES_LIMIT)
+    )
     """The largest payload of a request, reply or other message that the node sends, 1 KiB to 64 MiB; the node accepts up to 64
     MiB from others. Too small: documents must be split. Too large: a few messages in flight fill the memory of a small machine.
     """
-    tracing: TracingSetting = None
+    tracing: TracingSetting = field(default=None, metadata=_checked(parse_tracing))
     """Whether to make spans of OpenTelemetry: None if the program has set it up before, True also if it does so later, False
     never, or the tracer provider to use (docs/tracing.md).
     """
-    observe: Observe = "all"
+    observe: Observe = field(default="all", metadata=_checked(parse_observe, choices=get_args(Observe)))
     """The answers to questions of other nodes about this one (docs/observe.md): ``all``; ``counts``, which are numbers without
     the names of clusters, topics and peers; or ``none``.
     """
-    busy_poll: bool = True
+    busy_poll: bool = field(default=True, metadata=_checked(parse_boolean))
     """Whether the event loop polls for up to 250 us after a request, while no other is in flight, instead of sleeping at once:
     a quick reply then arrives about 60 us sooner. No effect with one processor.
     """
@@ -160,9 +162,9 @@ class Config:
     """Secrets of single clusters, by name; only holders can read or join the cluster. Several generations as for ``secret``. Or
     a function from the name of a cluster to the secret, or None for the network's.
     """
-    strict: bool = False
+    strict: bool = field(default=False, metadata=_checked(parse_boolean))
     """Whether using a cluster without a secret of its own is an error."""
-    administrator: str | None = None
+    administrator: str | None = field(default=None, metadata=_checked(parse_administrator_setting))
     """The public half of the administrator key, as printed by ``iris keys administrator``. The holder of the private half may
     rotate the network's secret. None for no administrator.
     """
@@ -437,27 +439,25 @@ def _settle(layers: list[Layer], state: Path | None, configuration: Path | None)
     if keys.keyring is not None:
         _check_keyring(layers[: keys.rank + 1], keys.keyring)
         of_keys = []
+    values: dict[str, Any] = {}
+    for each in fields(Config):
+        if "check" in each.metadata:
+            value, origin = first_value(of_keys if each.name in _OF_KEYRING else layers, each.name, _NOT_GIVEN)
+            if value is not _NOT_GIVEN:
+                values[each.name] = each.metadata["check"](value, origin)
+    if keys.keyring is not None:
+        values["network"] = keys.keyring.network
     return Config(
-        network=parse_name(*first_value(of_keys, "network", DEFAULT_NETWORK)) if keys.keyring is None else keys.keyring.network,
         secret=keys.secret,
         secret_command=keys.secret_command,
         keyring=keys.keyring,
         listen=listen,
         is_port_shared=_is_port_shared(layers),
         advertise=parse_advertise(*first_value(layers, "advertise", ()), listen),
-        seeds=parse_seeds(*first_value(layers, "seeds", ())),
-        zone=parse_zone(*first_value(layers, "zone", "")),
-        name=parse_node_name(*first_value(layers, "name", default_name())),
-        discovery=parse_boolean(*first_value(layers, "discovery", True)),
-        max_message_bytes=parse_message_bytes(*first_value(layers, "max_message_bytes", MAX_MESSAGE_BYTES)),
-        tracing=parse_tracing(*first_value(layers, "tracing", None)),
-        observe=parse_observe(*first_value(layers, "observe", "all")),
-        busy_poll=parse_boolean(*first_value(layers, "busy_poll", True)),
         clusters=settle_clusters(of_keys),
-        strict=parse_boolean(*first_value(of_keys, "strict", False)),
-        administrator=parse_administrator_setting(*first_value(of_keys, "administrator", None)),
         state_directory=state,
         config_directory=configuration,
+        **values,
     )
 
 

@@ -8,8 +8,9 @@ this repository; programs use :mod:`iris_py`. Names are imported at their first 
 * Handlers of :mod:`iris_py.sync`: :data:`AnyHandler`, :func:`adapt`; their functions: :class:`HandlerHook`,
   :class:`HandlerHooks`, :func:`hooks_of`; and their event loop in a thread: :class:`Background`, :func:`background`,
   :class:`DaemonThreads`.
-* Settings: the defaults of the public methods, for use without repetition; the types :data:`OnFull` and :data:`HeaderValue`;
-  :class:`Opening`, an awaitable context manager; :func:`read_secret_file`, :func:`check_path` and :func:`check_command`.
+* Settings: the table :data:`SETTINGS` of each :class:`Setting`; the defaults of the public methods, for use without repetition;
+  the types :data:`OnFull` and :data:`HeaderValue`; :class:`Opening`, an awaitable context manager; :func:`read_secret_file`,
+  :func:`check_path` and :func:`check_command`.
 * Checks of arguments: :func:`check_count`, :func:`check_flag`, :func:`check_time`, and :func:`check_join_options`.
 * :data:`SealLike`, and :func:`seal_parts`, to carry a seal to another process of the same user.
 * Typed payloads: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, whose errors name the cluster
@@ -51,6 +52,7 @@ if typing.TYPE_CHECKING:
     from iris_py.files.secrets import check_path, read_secret_file
     from iris_py.logs import EventLogger
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
+    from iris_py.settings.table import SETTINGS, Setting
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt
     from iris_py.wire.fingerprint import Fingerprinter
@@ -60,6 +62,7 @@ __all__ = [
     "HANDLER_QUEUE_BYTES",
     "HANDLER_QUEUE_MESSAGES",
     "REQUEST_TIMEOUT_S",
+    "SETTINGS",
     "SUBSCRIPTION_QUEUE_BYTES",
     "SUBSCRIPTION_QUEUE_MESSAGES",
     "SURVEY_TIMEOUT_S",
@@ -88,6 +91,7 @@ __all__ = [
     "Question",
     "RequestOptions",
     "SealLike",
+    "Setting",
     "SubscribeOptions",
     "SurveyOptions",
     "TypeForm",
@@ -116,6 +120,7 @@ _MODULES = {
     "HANDLER_QUEUE_BYTES": "defaults",
     "HANDLER_QUEUE_MESSAGES": "defaults",
     "REQUEST_TIMEOUT_S": "defaults",
+    "SETTINGS": "settings.table",
     "SUBSCRIPTION_QUEUE_BYTES": "defaults",
     "SUBSCRIPTION_QUEUE_MESSAGES": "defaults",
     "SURVEY_TIMEOUT_S": "defaults",
@@ -144,6 +149,7 @@ _MODULES = {
     "Question": "payloads",
     "RequestOptions": "api.options",
     "SealLike": "api.seal",
+    "Setting": "settings.table",
     "SubscribeOptions": "api.options",
     "SurveyOptions": "api.options",
     "TypeForm": "payloads",

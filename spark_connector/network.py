@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import iris_py
+from iris_py.connector import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.connector import Opening
+    from iris_py.connector import Opening, Setting
 
-__all__ = ["Network"]
+__all__ = ["Network", "field_settings"]
 
-#: The types of the single-valued settings, and their names in errors.
-_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "name": ((str,), "text"),
+#: The fields of `Network` whose settings have other names.
+_NAMES: Final = {"name": "network", "node_name": "name"}
+#: The types of single values by the shape of the setting, and their names in errors.
+_KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "text": ((str,), "text"),
+    "choice": ((str,), "text"),
     "secret": ((str, bytes), "text or bytes"),
-    "secret_file": ((str, PurePath), "a path"),
-    "clusters_directory": ((str, PurePath), "a path"),
-    "strict": ((bool,), "True or False"),
-    "listen": ((str,), "text"),
-    "zone": ((str,), "text"),
-    "node_name": ((str,), "text"),
-    "discovery": ((bool,), "True or False"),
-    "administrator": ((str,), "text"),
-    "max_message_bytes": ((int,), "a whole number"),
+    "path": ((str, PurePath), "a path"),
+    "flag": ((bool,), "True or False"),
+    "number": ((int,), "a whole number"),
 }
 
 
@@ -88,8 +87,10 @@ class Network:
 
     def __post_init__(self) -> None:
         """Refuse wrong settings on the driver."""
-        for name, (types, wanted) in _KINDS.items():
-            value = getattr(self, name)
+        for name, setting in field_settings().items():
+            if setting.shape not in _KINDS:
+                continue
+            (types, wanted), value = _KINDS[setting.shape], getattr(self, name)
             if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
                 kind = type(value).__qualname__  # a secret's value must not appear in an error
                 raise iris_py.ConfigurationError(f"{name}= must be {wanted}, not {kind}. Correct it.")
@@ -109,7 +110,7 @@ class Network:
             if not all(isinstance(name, str) for name in names):
                 raise iris_py.ConfigurationError("clusters= must be a table of secrets by the name of the cluster. Correct it.")
             object.__setattr__(self, "clusters", dict(self.clusters))
-        for name in ("seeds", "advertise"):
+        for name in [name for name, setting in field_settings().items() if setting.shape == "addresses"]:
             addresses = getattr(self, name)
             is_list = isinstance(addresses, list | tuple)
             if not is_list or not all(isinstance(address, str) for address in addresses):
@@ -131,24 +132,19 @@ class Network:
         Raises:
             ConfigurationError: The secret file cannot be used here.
         """
-        secret: object = self.secret
-        if self.secret_file is not None:
+        arguments: dict[str, Any] = {
+            setting.name: getattr(self, name) if setting.shape != "addresses" else getattr(self, name) or None
+            for name, setting in field_settings().items()
+        }
+        if arguments.pop("secret_file") is not None:
             from iris_py.connector import read_secret_file  # its cryptography is for tasks that start a node
 
-            secret = read_secret_file(Path(self.secret_file), "secret_file on this executor")
-        return {
-            "network": self.name,
-            "secret": secret,
-            "secret_command": self.secret_command,
-            "clusters": self.clusters,
-            "clusters_directory": self.clusters_directory,
-            "strict": self.strict,
-            "listen": self.listen,
-            "advertise": self.advertise or None,
-            "seeds": self.seeds or None,
-            "zone": self.zone,
-            "name": self.node_name,
-            "discovery": self.discovery,
-            "administrator": self.administrator,
-            "max_message_bytes": self.max_message_bytes,
-        }
+            arguments["secret"] = read_secret_file(Path(str(self.secret_file)), "secret_file on this executor")
+        return arguments
+
+
+@cache
+def field_settings() -> Mapping[str, Setting]:
+    """Return the setting of each field of `Network`."""
+    settings = {setting.name: setting for setting in SETTINGS}
+    return {each.name: settings[_NAMES.get(each.name, each.name)] for each in fields(Network)}

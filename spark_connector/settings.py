@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iris_py import ConfigurationError
 from iris_py.connector import check_flag
 from spark_connector.daemon import MODULE
-from spark_connector.network import Network
+from spark_connector.network import Network, field_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,23 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["configure", "network_of"]
 
 _PREFIX: Final = "spark.iris."
-_TEXTS: Final = {
-    "network": "name",
-    "secret.file": "secret_file",
-    "clusters.directory": "clusters_directory",
-    "listen": "listen",
-    "zone": "zone",
-    "node.name": "node_name",
-    "administrator": "administrator",
+#: The shapes of settings that Spark's settings may hold.
+_SHAPES: Final = ("text", "choice", "path", "addresses", "flag", "number")
+#: The fields of :class:`Network` and their settings, by the name of the setting in Spark without the prefix.
+_FIELDS: Final = {
+    "network" if name == "name" else name.replace("_", "."): (name, setting) for name, setting in field_settings().items()
 }
-_LISTS: Final = {"seeds": "seeds", "advertise": "advertise"}
-_TRUTHS: Final = {"discovery": "discovery", "strict": "strict"}
-_NUMBERS: Final = {"max.message.bytes": "max_message_bytes"}
-#: The settings of a network without their prefix, and the corresponding fields of :class:`Network`.
-_FIELDS: Final = {**_TEXTS, **_LISTS, **_TRUTHS, **_NUMBERS}
+#: The settings of a network without their prefix.
+_ACCEPTED: Final = {name for name, (_field, setting) in _FIELDS.items() if setting.shape in _SHAPES}
 #: Settings that are refused. Spark redacts such names in its user interface, but shows them on command lines. A command could
 #: be set by any user with access to SQL, and would run on every executor.
-_REFUSED: Final = ("secret", "secret.command", "clusters")
+_REFUSED: Final = _FIELDS.keys() - _ACCEPTED
 
 
 def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: bool = True) -> SparkSession.Builder:
@@ -89,10 +83,10 @@ def network_of(spark: SparkSession) -> Network:
                 f"{_PREFIX}secret.file; or set "
                 "IRIS_SECRET_COMMAND in the environment of Spark's processes."
             )
-        if name not in _FIELDS:
-            known = ", ".join(_PREFIX + each for each in sorted(_FIELDS))
+        if name not in _ACCEPTED:
+            known = ", ".join(_PREFIX + each for each in sorted(_ACCEPTED))
             raise ConfigurationError(f"the setting {_PREFIX}{name} is unknown; there are {known}. Correct it.")
-    values: dict[str, Any] = {_FIELDS[name]: _parse(name, text) for name, text in given.items()}
+    values: dict[str, Any] = {_FIELDS[name][0]: _parse(name, text) for name, text in given.items()}
     return Network(**values)
 
 
@@ -103,7 +97,7 @@ def _given(spark: SparkSession) -> dict[str, str]:
         everything = dict(conf.getAll)
     except AttributeError:  # before Spark 4.0 a session does not list its settings
         everything = dict(spark.sparkContext.getConf().getAll())
-        names = [_PREFIX + name for name in (*_FIELDS, *_REFUSED)]
+        names = [_PREFIX + name for name in _FIELDS]
         everything.update({name: text for name in names if (text := conf.get(name, None)) is not None})
     return {name.removeprefix(_PREFIX): str(text) for name, text in everything.items() if name.startswith(_PREFIX)}
 
@@ -116,13 +110,14 @@ def _parse(name: str, text: str) -> object:
     """
     if not text.strip():
         raise ConfigurationError(f"{_PREFIX}{name} is empty. Give it a value, or leave it out.")
-    if name in _LISTS:
+    shape = _FIELDS[name][1].shape
+    if shape == "addresses":
         return [part.strip() for part in text.split(",") if part.strip()]
-    if name in _TRUTHS:
+    if shape == "flag":
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"{_PREFIX}{name}={text!r} must be true or false.")
         return text.lower() == "true"
-    if name in _NUMBERS:
+    if shape == "number":
         if not text.isascii() or not text.isdecimal() or int(text) < 1:
             raise ConfigurationError(f"{_PREFIX}{name}={text!r} must be a whole number, at least 1.")
         return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -9,26 +10,25 @@ from msgspec import UNSET, Meta, UnsetType
 
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Column, Line, Lines, Output
-from iris_py.config import check_file, config_path, find_origins
+from iris_py.config import Config, check_file, config_path, find_origins
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present
-from iris_py.settings.values import MESSAGE_BYTES_MIN, SEEDS_MAX
-from iris_py.wire.facts import NAME_LENGTH_MAX
-from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+from iris_py.settings.table import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from iris_py.cli.settings import Settings
-    from iris_py.config import Config, Origin
+    from iris_py.config import Origin
+    from iris_py.settings.table import Setting, Shape
 
 __all__ = ["LINES", "ConfigurationFile", "SettingLine", "check", "schema", "setting_lines", "show"]
 
 #: Replaces every secret.
 SET: Final = "set"
-#: The options in `iris config show` for settings without a `--setting` of the same name.
-_OPTIONS: Final = {"seeds": "--seed", "discovery": "--no-discovery"}
+#: The options in `iris config show`.
+_OPTIONS: Final = {setting.name: setting.option_name for setting in SETTINGS}
 
 #: A setting in JSON.
 Value: TypeAlias = "str | int | bool | list[str] | None"
@@ -83,45 +83,44 @@ LINES: Final[Lines] = {
     "config schema": (SchemaLine,),
 }
 
-_Address: TypeAlias = Annotated[str, Meta(description="host:port, IPv6 in brackets")]
+#: The types of values in the file by the shape of the setting, and the defaults of settings without a default in `Config`.
+_FILE_TYPES: Final[Mapping[Shape, tuple[Any, Any]]] = {
+    "text": (str, ""),
+    "choice": (str, ""),
+    "path": (str, ""),
+    "flag": (bool, False),
+    "number": (int, 0),
+    "addresses": (list[str], []),
+    "command": (list[str], []),
+    "secret": (str | list[str], ""),
+    "secrets": (dict[str, str | list[str]], {}),
+}
+#: Follows the description of a path.
+_RELATIVE: Final = " A relative path starts in the directory of this file."
 
 
-class ConfigurationFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The settings of an Iris node: iris.toml."""
+def _file_field(setting: Setting) -> tuple[str, Any, Any]:
+    """Return the name, the type and the default of a setting, as `msgspec.defstruct` takes them."""
+    kind, default = _FILE_TYPES[setting.shape]
+    limits: dict[str, Any] = {}
+    for each in fields(Config):
+        if each.name == setting.name:
+            limits = dict(each.metadata.get("limits", {}))
+            default = each.default if isinstance(each.default, str | int) else default
+    if setting.shape == "choice":
+        kind = Literal[limits.pop("choices")]
+    text = setting.summary + (_RELATIVE if setting.shape == "path" else "")
+    return setting.name, Annotated[kind, Meta(description=text, **limits)], default
 
-    network: Annotated[str, Meta(description="Name of the network. Same secret, other name: another network.")] = "default"
-    secret: Annotated[str | list[str], Meta(description="The network secret; of several the first seals.")] = ""
-    secret_file: Annotated[str, Meta(description="File with the network secret, relative to this one.")] = ""
-    secret_command: Annotated[list[str], Meta(description="A command that prints the network secret.")] = []
-    clusters: Annotated[
-        dict[str, str | list[str]], Meta(description="Secrets of clusters that not the whole network may join, by name.")
-    ] = {}
-    clusters_directory: Annotated[str, Meta(description="Folder with such secrets in files of the names.")] = ""
-    strict: Annotated[bool, Meta(description="Use no cluster without a secret of its own.")] = False
-    administrator: Annotated[str, Meta(description="Public key of who may exchange the network secret.")] = ""
-    listen: Annotated[str, Meta(description="host:port to listen on; port 0 for any free one.")] = "127.0.0.1:0"
-    advertise: Annotated[
-        list[str], Meta(description="Addresses that others dial instead of what the node listens on: host or host:port.")
-    ] = []
-    seeds: Annotated[list[_Address], Meta(max_length=SEEDS_MAX, description="Nodes to dial at the start.")] = []
-    zone: Annotated[str, Meta(description="Where the node is, from large to small: eu-west/a.")] = ""
-    name: Annotated[
-        str,
-        Meta(
-            max_length=NAME_LENGTH_MAX,
-            description="What the node is called, for people: host and program if left out, nothing if empty.",
-        ),
-    ] = ""
-    discovery: Annotated[bool, Meta(description="Whether to look for nodes that are no seeds.")] = True
-    max_message_bytes: Annotated[
-        int, Meta(ge=MESSAGE_BYTES_MIN, le=MESSAGE_BYTES_LIMIT, description="The largest payload that the node sends.")
-    ] = 16 * 1024 * 1024
-    tracing: Annotated[bool, Meta(description="Whether spans of OpenTelemetry are made.")] = False
-    observe: Annotated[
-        Literal["all", "counts", "none"],
-        Meta(description="How much the node tells other nodes of the network that ask about it."),
-    ] = "all"
-    busy_poll: Annotated[bool, Meta(description="Whether to wait for quick replies without sleeping.")] = True
+
+#: The settings of an Iris node: iris.toml.
+ConfigurationFile: Final = msgspec.defstruct(
+    "ConfigurationFile",
+    [_file_field(setting) for setting in SETTINGS if setting.is_key],
+    kw_only=True,
+    forbid_unknown_fields=True,
+    namespace={"__doc__": "The settings of an Iris node: iris.toml."},
+)
 
 
 async def show(settings: Settings, *, as_json: bool) -> int:
@@ -196,7 +195,7 @@ def _line(name: str, value: Value, origins: Sequence[Origin]) -> SettingLine:
 
 def _place_of(origin: Origin) -> str:
     if origin.source == "argument":
-        return _OPTIONS.get(origin.key, f"--{origin.key.replace('_', '-')}")
+        return _OPTIONS[origin.key]
     return origin.variable if origin.path is None else f"{origin.path}:{origin.line}"
 
 

@@ -96,10 +96,11 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
     if federation is None or key is None:
         return ExitCode.USAGE
     arguments = settings.connect_arguments()
+    arguments["max_message_bytes"] = MESSAGE_BYTES_LIMIT
     async with (
         ending_by_signal() as ended,
         serving_status(http) as status,
-        iris_py.connect(**arguments, max_message_bytes=MESSAGE_BYTES_LIMIT) as node,
+        iris_py.connect(**arguments) as node,
         start_gateway(node, federation, key, folder=file.parent) as gateway,
     ):
         if status is not None:

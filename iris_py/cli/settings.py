@@ -2,13 +2,15 @@
 
 import inspect
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, TypedDict
+from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, cast
 
 import typer
 from typer.models import OptionInfo
+
+from iris_py.settings.table import SETTINGS, ConnectSettings, Setting, Shape, variable_of
 
 if TYPE_CHECKING:
     from iris_py.config import Config
@@ -18,19 +20,23 @@ __all__ = ["PANEL", "Settings", "with_settings"]
 #: The heading of these options in help texts.
 PANEL: Final = "Network"
 
+#: The settings with an option.
+_WITH_OPTION: Final = tuple(setting for setting in SETTINGS if setting.option is not None)
+#: The types of option values by the shape of the setting. A command is text in the words of a shell.
+_TYPES: Final[Mapping[Shape, object]] = {
+    "text": str | None,
+    "choice": str | None,
+    "path": Path | None,
+    "flag": bool,
+    "number": int | None,
+    "addresses": list[str] | None,
+    "command": str | None,
+}
 
-class ConnectArguments(TypedDict):
+
+class ConnectArguments(ConnectSettings, total=False):
     """The arguments of `iris_py.connect`. None leaves a setting to environment and file."""
 
-    network: str | None
-    secret_file: Path | None
-    secret_command: tuple[str, ...] | None
-    listen: str | None
-    advertise: list[str] | None
-    seeds: list[str] | None
-    zone: str | None
-    name: str | None
-    discovery: bool | None
     config: Path | None
 
 
@@ -42,64 +48,13 @@ def _complete_context(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of the node on the command line. The annotations are the options.
+    """The settings of the node on the command line. The annotations are options, beside those of the table of settings.
 
     The secret itself has no option, because every user of a machine can read the arguments of all processes.
     """
 
-    network: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the network. [IRIS_NETWORK]", rich_help_panel=PANEL)
-    ] = None
-    secret_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH", help="File with the network secret. [IRIS_SECRET_FILE, IRIS_SECRET]", rich_help_panel=PANEL
-        ),
-    ] = None
-    secret_command: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="Command that prints the network secret. [IRIS_SECRET_COMMAND]", rich_help_panel=PANEL
-        ),
-    ] = None
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Address to listen on; by default loopback and any free port. [IRIS_LISTEN]",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    advertise: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST[:PORT]",
-            help="Address that others dial instead, behind NAT or in a container; repeatable. [IRIS_ADVERTISE]",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    seed: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="A node to dial, in addition to discovered nodes; repeatable. [IRIS_SEEDS]",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    zone: Annotated[
-        str | None,
-        typer.Option(metavar="ZONE", help="Location of this node, such as eu-west/a. [IRIS_ZONE]", rich_help_panel=PANEL),
-    ] = None
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Label of this node; by default host/program. [IRIS_NAME]", rich_help_panel=PANEL),
-    ] = None
-    no_discovery: Annotated[
-        bool,
-        typer.Option(
-            "--no-discovery", metavar="", help="Find nodes only through the seeds. [IRIS_DISCOVERY]", rich_help_panel=PANEL
-        ),
-    ] = False
+    given: Mapping[str, object] = field(default_factory=dict)
+    """Not an option: the values of the table's options on the command line, by the name of the setting."""
     config: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Configuration file. [IRIS_CONFIG]", rich_help_panel=PANEL),
@@ -132,23 +87,17 @@ class Settings:
         Raises:
             ConfigurationError: The secret file cannot be read, or the command is invalid.
         """
-        from iris_py.files.secret_command import split_command
+        arguments: dict[str, object] = {}
+        for setting in _WITH_OPTION:
+            value = self.given.get(setting.name)
+            if setting.shape == "command" and value is not None:
+                from iris_py.files.secret_command import split_command
 
-        command = None if self.secret_command is None else split_command(self.secret_command, "--secret-command")
-        if self.secret_file is not None:
-            _check_readable(self.secret_file, "--secret-file")  # the node reads the file, now and at each reload
-        return ConnectArguments(
-            network=self.network,
-            secret_file=self.secret_file,
-            secret_command=command,
-            listen=self.listen,
-            advertise=self.advertise or None,
-            seeds=self.seed or None,
-            zone=self.zone,
-            name=self.name,
-            discovery=False if self.no_discovery else None,
-            config=self.config_file(),
-        )
+                value = split_command(str(value), setting.option_name)
+            elif setting.shape == "path" and isinstance(value, Path):
+                _check_readable(value, setting.option_name)  # the node reads the file, now and at each reload
+            arguments[setting.name] = value
+        return cast("ConnectArguments", arguments | {"config": self.config_file()})
 
     def config_file(self) -> Path | None:
         """Return the configuration file given by an option, if any.
@@ -168,17 +117,17 @@ class Settings:
     def as_options(self) -> list[str]:
         """Return the equivalent options for the command line of another process."""
         words = []
-        for each in fields(self):
-            value, name = getattr(self, each.name), f"--{each.name.replace('_', '-')}"
-            if each.name == "options" or value in (None, False, 0):
-                continue
-            if each.name == "verbose":
-                words += [name] * value
-            elif value is True:
-                words.append(name)
-            else:
-                words += [word for one in (value if isinstance(value, list) else [value]) for word in (name, str(one))]
-        return words
+        for setting in _WITH_OPTION:
+            value = self.given.get(setting.name)
+            if isinstance(value, bool):
+                words.append(setting.option_name)
+            elif value is not None:
+                values = value if isinstance(value, list) else [value]
+                words += [word for each in values for word in (setting.option_name, str(each))]
+        for name in ("config", "context"):
+            value = getattr(self, name)
+            words += [] if value is None else [f"--{name}", str(value)]
+        return words + ["--verbose"] * self.verbose + ["--log-json"] * self.log_json
 
     def load(self) -> "Config":
         """Load all settings, for a command that needs them before its node starts.
@@ -197,23 +146,57 @@ Arguments = ParamSpec("Arguments")
 def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
     """Add the common options to a command: typer sees all options, the command receives the common ones as `Settings`."""
     own = list(inspect.signature(command).parameters.values())[1:]
-    common = [
+    named = [(_parameter(setting), setting) for setting in _WITH_OPTION]
+    others = [
         inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
         for each in fields(Settings)
-        if each.name != "options"
+        if each.name not in ("given", "options")
     ]
     options = frozenset(f"--{each.name.rstrip('_').replace('_', '-')}" for each in own if _is_option(each))
 
     def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
-        settings = Settings(**{each.name: values.pop(each.name) for each in common}, options=options)  # type: ignore[arg-type]
+        given = {setting.name: _value_of(setting, values.pop(parameter.name)) for parameter, setting in named}
+        settings = Settings(
+            {name: value for name, value in given.items() if value is not None},
+            **{each.name: values.pop(each.name) for each in others},  # type: ignore[arg-type]
+            options=options,
+        )
         raise typer.Exit(command(settings, *args, **values))
 
     wrapper.__name__ = command.__name__
     wrapper.__doc__ = command.__doc__
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + common
+    parameters = (
+        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        + [parameter for parameter, _setting in named]
+        + others
+    )
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
     return wrapper
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """Return the parameter of a command for the option of a setting, as typer reads it."""
+    option, name = setting.option, setting.option_name
+    assert option is not None
+    variables = ", ".join((variable_of(setting.name), *option.other_variables))
+    text = f"{option.help} [{variables}]"
+    return inspect.Parameter(
+        name.removeprefix("--").replace("-", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if setting.shape == "flag" else None,
+        annotation=Annotated[
+            _TYPES[setting.shape], typer.Option(name, metavar=option.metavar, help=text, rich_help_panel=PANEL)
+        ],
+    )
+
+
+def _value_of(setting: Setting, value: object) -> object:
+    """Return the value that an option gives to its setting; None without the option."""
+    assert setting.option is not None
+    if setting.shape == "flag":
+        return not setting.option.is_negated if value else None
+    return value or None if isinstance(value, list) else value
 
 
 def _is_option(parameter: inspect.Parameter) -> bool:

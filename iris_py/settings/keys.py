@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -18,15 +18,15 @@ from iris_security.keyring import GENERATIONS_MAX, Keyring
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TypeAlias
 
     from iris_py.settings.layers import Layer
+    from iris_py.settings.table import FindSecret, SecretLike
 
 __all__ = [
     "CLUSTERS_MAX",
-    "FindSecret",
     "Keys",
-    "SecretLike",
     "Secrets",
     "as_generations",
     "as_setting",
@@ -35,9 +35,6 @@ __all__ = [
     "settle_keys",
 ]
 
-SecretLike: TypeAlias = "Secret | str | bytes"
-#: Finds the secret of a cluster by its name.
-FindSecret: TypeAlias = "Callable[[str], SecretLike | Sequence[SecretLike] | None]"
 #: A secret, or its generations, the primary one first.
 Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 

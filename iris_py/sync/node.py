@@ -26,6 +26,7 @@ from iris_py.defaults import (
     TUNNEL_WINDOW_BYTES,
     TUNNELS,
 )
+from iris_py.settings.signature import check_names, show_settings
 from iris_py.sync.background import background
 from iris_py.sync.closing import Closable
 from iris_py.sync.documented import documented_as
@@ -58,16 +59,14 @@ if TYPE_CHECKING:
     from iris_py.config import Config
     from iris_py.observe.journal import EventRecord
     from iris_py.observe.node_name import NodeName
-    from iris_py.observe.queries import Observe
     from iris_py.observe.reports import NodeReports, Route, Trace
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
-    from iris_py.settings.keys import FindSecret, SecretLike
+    from iris_py.settings.table import ConnectSettings
     from iris_py.sync.background import Background
     from iris_py.sync.handlers import AnyHandler
-    from iris_py.tracing import TracingSetting
     from iris_py.wire.headers import HeaderValue
     from iris_security import AdministrationKey, Keyring
 
@@ -691,57 +690,14 @@ class Node(Closable):
     _end = close
 
 
+@show_settings
 @documented_as(async_connect, added=LEAVE_ON_SIGTERM)
 def connect(
-    *,
-    network: str | None = None,
-    secret: SecretLike | Sequence[SecretLike] | None = None,
-    secret_file: str | Path | None = None,
-    secret_command: Sequence[str] | None = None,
-    keyring: Keyring | None = None,
-    clusters: Mapping[str, SecretLike | Sequence[SecretLike]] | FindSecret | None = None,
-    clusters_directory: str | Path | None = None,
-    strict: bool | None = None,
-    administrator: str | None = None,
-    listen: str | None = None,
-    advertise: Sequence[str] | None = None,
-    seeds: Sequence[str] | None = None,
-    zone: str | None = None,
-    name: str | None = None,
-    discovery: bool | None = None,
-    max_message_bytes: int | None = None,
-    tracing: TracingSetting = None,
-    observe: Observe | None = None,
-    busy_poll: bool | None = None,
-    config: Config | Path | str | None = None,
-    leave_on_sigterm: bool = True,
+    *, config: Config | Path | str | None = None, leave_on_sigterm: bool = True, **settings: Unpack[ConnectSettings]
 ) -> Node:
+    check_names("connect", settings)
     if leave_on_sigterm:
         leave_by(signal.SIGTERM)
     loop = background()
-    inner = loop.open(
-        loop.keep,
-        lambda: async_connect(
-            network=network,
-            secret=secret,
-            secret_file=secret_file,
-            secret_command=secret_command,
-            keyring=keyring,
-            clusters=clusters,
-            clusters_directory=clusters_directory,
-            strict=strict,
-            administrator=administrator,
-            listen=listen,
-            advertise=advertise,
-            seeds=seeds,
-            zone=zone,
-            name=name,
-            discovery=discovery,
-            max_message_bytes=max_message_bytes,
-            tracing=tracing,
-            observe=observe,
-            busy_poll=busy_poll,
-            config=config,
-        ),
-    )
+    inner = loop.open(loop.keep, lambda: async_connect(config=config, **settings))
     return Node(inner, loop)

@@ -49,9 +49,11 @@ def network_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 SILENT = Path("/nowhere")
 
 
-async def look(*only: str, cluster: str | None = None, host: Host | None = None, **settings: Any) -> dict[str, Examined]:
+async def look(
+    *only: str, cluster: str | None = None, host: Host | None = None, config: Path | None = None, **given: object
+) -> dict[str, Examined]:
     """Make some checks, and what they need."""
-    async with Actual(Settings(**settings), host or Host(SILENT)) as surroundings:
+    async with Actual(Settings(given, config), host or Host(SILENT)) as surroundings:
         return {each.check.name: each async for each in examine(Subject(surroundings, cluster), choose(only, ()))}
 
 
@@ -207,12 +209,12 @@ def test_a_port_that_a_node_of_the_network_has_is_no_fault(may_stand_still: None
 
 
 def test_loopback_and_a_distant_seed() -> None:
-    found = asyncio.run(look("listen", seed=["198.51.100.7:7400"]))
+    found = asyncio.run(look("listen", seeds=["198.51.100.7:7400"]))
     assert "198.51.100.7:7400 is on another" in faults(found)["listen"]
 
 
 def test_no_way_to_find_anybody() -> None:
-    found = asyncio.run(look("discovery", "udp", no_discovery=True))
+    found = asyncio.run(look("discovery", "udp", discovery=False))
     assert list(faults(found)) == ["discovery"]
     assert found["udp"].because == "discovery"
 
@@ -255,7 +257,7 @@ def test_a_control_group_that_is_throttled(tmp_path: Path, monkeypatch: pytest.M
 def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
     with dead_port() as dead:
-        found = asyncio.run(look("seeds", "ring", seed=[f"127.0.0.1:{dead}"]))
+        found = asyncio.run(look("seeds", "ring", seeds=[f"127.0.0.1:{dead}"]))
     assert "refuses connections" in faults(found)["seeds"]
     assert found["ring"].because == "seeds"
 
@@ -270,7 +272,7 @@ def test_a_seed_whose_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         return await ask(loop, host, *arguments, **options)
 
     monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", unknown)
-    found = asyncio.run(look("seeds", seed=["seed.example:7400"], listen="127.0.0.1:0"))
+    found = asyncio.run(look("seeds", seeds=["seed.example:7400"], listen="127.0.0.1:0"))
     assert "seed.example:7400 is unknown (Name or service not known)" in faults(found)["seeds"]
 
 
@@ -279,7 +281,7 @@ def test_a_seed_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iris_py.cli.doctor.prober.SEEDS_S", 0.3)
     monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        found = asyncio.run(look("seeds", seed=[f"127.0.0.1:{mute.getsockname()[1]}"]))
+        found = asyncio.run(look("seeds", seeds=[f"127.0.0.1:{mute.getsockname()[1]}"]))
     assert "takes connections" in faults(found)["seeds"]
 
 
@@ -288,7 +290,7 @@ def test_a_seed_with_another_secret(monkeypatch: pytest.MonkeyPatch) -> None:
         async with Nodes([]) as nodes:
             other = await nodes.start(secret=new_secret(), discovery=False)
             monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
-            found = await look("seeds", "seed-secret", "udp", seed=[other.address])
+            found = await look("seeds", "seed-secret", "udp", seeds=[other.address])
             assert list(faults(found)) == ["seed-secret"]
             assert other.address in faults(found)["seed-secret"]
             assert found["udp"].because == "seed-secret"

@@ -40,7 +40,7 @@ def run(tmp_path: Path, *words: str, checks: str = CHECKS) -> tuple[int, dict[st
 
 
 def run_here(
-    tmp_path: Path, cluster: str | None = None, *, checks: str = CHECKS, is_anonymous: bool = False, **settings: Any
+    tmp_path: Path, cluster: str | None = None, *, checks: str = CHECKS, is_anonymous: bool = False, **given: object
 ) -> dict[str, bytes]:
     """Run the command in this process; return the files of the bundle."""
     wanted = command.Wanted(tmp_path / "bundle.tar.gz", is_anonymous=is_anonymous)
@@ -51,7 +51,7 @@ def run_here(
         "strict": False,
         "as_json": True,
     }
-    asyncio.run(command.doctor(Settings(**settings), cluster, **options, bundle=wanted))
+    asyncio.run(command.doctor(Settings(given), cluster, **options, bundle=wanted))
     return unpack(wanted.path)
 
 
@@ -336,7 +336,7 @@ def test_an_anonymous_bundle_has_no_name_of_settings_nodes_or_machine(home: Path
     ):
         node.request(cluster, b"")
         seeds = [node.address, f"host-{MARK}.example:7400", "10.88.77.66:7400"]
-        options = {"seed": seeds, "name": f"option-{MARK}"}
+        options = {"seeds": seeds, "name": f"option-{MARK}"}
         files = run_here(home, f"{cluster}", checks="", is_anonymous=True, **options)
     assert leaks_of(files, "10.77.66.55", "10.88.77.66", str(home)) == []
     node_line = lines(files["nodes.jsonl"])[0]

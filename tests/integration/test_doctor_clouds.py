@@ -45,7 +45,7 @@ def pair(home: Path) -> Iterator[Pair]:
 async def look(pair: Pair, node: iris_py.Node, name: str, cluster: str | None = None) -> Finding:
     """Make one check in the cloud of a node."""
     cloud = pair.us if node.network == "us" else pair.eu
-    settings = Settings(secret_file=cloud.secret_file, network=cloud.name, seed=[node.address], no_discovery=True)
+    settings = Settings({"secret_file": cloud.secret_file, "network": cloud.name, "seeds": [node.address], "discovery": False})
     async with Actual(settings, Host(SILENT)) as surroundings:
         found = {each.check.name: each async for each in examine(Subject(surroundings, cluster), choose([name], []))}
     return found[name].finding

@@ -70,7 +70,7 @@ def test_the_commands_show_what_there_is(home: Path, capsys: pytest.CaptureFixtu
             second.join("echo", answer),
             second.subscribe("news.>"),
         ):
-            looking = Looking(Settings(network=NETWORK), capsys)
+            looking = Looking(Settings({"network": NETWORK}), capsys)
             await show_lists(looking, first, second)
             await draw_topology(looking, home, first)
             await show_ways(looking, first, second)
@@ -210,7 +210,7 @@ async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Nod
 
 
 def test_a_network_of_nobody_is_said_to_be_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    looking = Looking(Settings(network="empty", no_discovery=True), capsys)
+    looking = Looking(Settings({"network": "empty", "discovery": False}), capsys)
     code, text = asyncio.run(looking.run(lists.nodes, zone=None, as_json=False, **ASKED))
     assert (code, text) == (ExitCode.NO_MEMBERS, "")
     assert "no other node found in the network 'empty'" in looking.errors

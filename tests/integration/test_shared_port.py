@@ -203,7 +203,7 @@ def test_a_command_leaves_the_port_to_programs(loop: Loops, port: int, monkeypat
             async with iris.connect() as program:
                 assert program.port == port
         own = free_port()
-        async with visit(Settings(listen=f"{HERE}:{own}", advertise=["198.51.100.1"])) as node:
+        async with visit(Settings({"listen": f"{HERE}:{own}", "advertise": ["198.51.100.1"]})) as node:
             assert node.port == own, "one that the command line names"
 
     loop.run(main())

@@ -104,7 +104,7 @@ def test_once_may_be_of_one_cluster_or_of_one_node(home: Path, capsys: pytest.Ca
     }
 
     async def look() -> None:
-        settings = Settings(network=NETWORK)
+        settings = Settings({"network": NETWORK})
         async with (
             iris_py.connect(network=NETWORK, clusters={"hidden": iris_py.Secret(b"h" * 32)}) as first,
             iris_py.connect(network=NETWORK) as second,

@@ -63,7 +63,7 @@ def _exported(module: griffe.Object | griffe.Alias) -> list[str]:
 def _lines_of(path: str, value: griffe.Object | griffe.Alias) -> Iterator[str]:
     value = value.final_target if isinstance(value, griffe.Alias) else value
     if isinstance(value, griffe.Function):
-        yield f"{path}({', '.join(map(_parameter, value.parameters))})"
+        yield f"{path}({', '.join(_parameters(value))})"
     elif isinstance(value, griffe.Class):
         yield path
         for name, member in sorted(value.all_members.items()):
@@ -75,6 +75,18 @@ def _lines_of(path: str, value: griffe.Object | griffe.Alias) -> Iterator[str]:
                     yield f"{path}.{name}"
     else:
         yield path
+
+
+def _parameters(function: griffe.Function) -> Iterator[str]:
+    """Yield each parameter; keyword arguments that a TypedDict describes, one by one, and the last of all."""
+    described: list[str] = []
+    for parameter in function.parameters:
+        annotation = parameter.annotation
+        if parameter.kind is griffe.ParameterKind.var_keyword and isinstance(annotation, griffe.ExprSubscript):
+            described += function.modules_collection[annotation.slice.canonical_path].attributes  # type: ignore[union-attr]
+        else:
+            yield _parameter(parameter)
+    yield from (f"*:{name}=" for name in described)
 
 
 def _parameter(parameter: griffe.Parameter) -> str:

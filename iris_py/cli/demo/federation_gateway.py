@@ -32,7 +32,7 @@ def _end_with_input(directory: str) -> None:
 def _main(directory: str, cloud: str, network: str, *seeds: str) -> int:
     threading.Thread(target=_end_with_input, args=(directory,), daemon=True).start()
     secret = Path(directory, f"{cloud}.secret")
-    settings = Settings(network=network, secret_file=secret, seed=list(seeds), no_discovery=True)
+    settings = Settings({"network": network, "secret_file": secret, "seeds": list(seeds), "discovery": False})
     return execute(lambda: gateway.serve(settings, Path(directory, f"{cloud}.toml"), as_json=True))
 
 

@@ -247,9 +247,10 @@ def command_line(settings: Settings, words: Iterable[str]) -> str:
         settings: The common options of all commands.
         words: The remaining arguments.
     """
-    if settings.secret_command is not None:
-        program = settings.secret_command.split()[:1]
-        settings = replace(settings, secret_command=" ".join([*program, "[arguments left out]"]))
+    if "secret_command" in settings.given:
+        program = str(settings.given["secret_command"]).split()[:1]
+        shown = " ".join([*program, "[arguments left out]"])
+        settings = replace(settings, given={**settings.given, "secret_command": shown})
     return shlex.join(["iris", "doctor", *words, *settings.as_options()])
 
 

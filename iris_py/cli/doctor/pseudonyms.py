@@ -62,6 +62,8 @@ _MAP_FIELDS: Final = frozenset({"clusters", "clouds", "far_requests", "topics"})
 _NAME_SETTINGS: Final = frozenset(
     {"advertise", "clusters", "clusters_directory", "config", "listen", "name", "network", "secret_file", "seeds", "zone"}
 )
+#: Options with names.
+_NAME_OPTIONS: Final = _NAME_SETTINGS | {"context"}
 #: Questions of checks answered with names.
 _NAME_QUESTIONS: Final = frozenset({"resolve", "told"})
 _CONTROL_GROUP: Final = "the control group "
@@ -230,9 +232,9 @@ def names_in(value: object, field: str = "") -> Iterator[str]:
 
 def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return the names in options, variables and the file, even from invalid settings. It blocks."""
-    for name in ("network", "secret_file", "listen", "advertise", "seed", "zone", "name", "config", "context"):
-        value = getattr(settings, name)
-        yield from value if isinstance(value, list) else [] if value is None else [str(value)]
+    options = {**settings.given, "config": settings.config, "context": settings.context}
+    for value in (value for name, value in options.items() if name in _NAME_OPTIONS and value is not None):
+        yield from value if isinstance(value, list) else [str(value)]
     for name, variable in VARIABLES.items():
         if name in _NAME_SETTINGS and (text := environ.get(variable)):
             yield from (text, *text.split(","))

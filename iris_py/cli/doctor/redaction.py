@@ -15,7 +15,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_exposed
 from iris_py.settings.keys import CLUSTERS_MAX, read_clusters_directory
 from iris_py.settings.layers import CONFIG_BYTES_MAX, config_directory
-from iris_py.settings.table import FILE_KEYS, VARIABLES
+from iris_py.settings.table import FILE_KEYS, SETTINGS, VARIABLES
 from iris_security.text_form import ADMINISTRATION_PREFIX, CLOUD_PREFIX, SECRET_PREFIX
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ REDACTED: Final = "[redacted]"
 #: password stays.
 SECRET_CHARACTERS_MIN: Final = 6
 #: The settings of the file that hold secrets, or words of a command that may be secrets.
-_SECRET_KEYS: Final = ("secret", "secret_command", "clusters")
+_SECRET_KEYS: Final = {setting.name for setting in SETTINGS if setting.shape in ("secret", "secrets", "command")}
 #: Variables of any program whose names suggest a secret: an error of a secret command may show the value.
 _SECRET_VARIABLE: Final = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|AUTH", re.IGNORECASE)
 _PREFIXES: Final = "|".join(map(re.escape, (SECRET_PREFIX, ADMINISTRATION_PREFIX, CLOUD_PREFIX)))
@@ -82,8 +82,8 @@ def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -
             found.update(_words_of_command(_split(text)))
         elif is_unknown or (_SECRET_VARIABLE.search(name) and not name.endswith("_FILE")):
             found.update(_texts_of(text))
-    if settings.secret_command is not None:
-        found.update(_words_of_command(_split(settings.secret_command)))
+    if "secret_command" in settings.given:
+        found.update(_words_of_command(_split(str(settings.given["secret_command"]))))
     for key, value in read_file_values(settings, environ).items():
         if key == "secret_command":
             words = value if isinstance(value, list) else _split(str(value))
@@ -120,7 +120,7 @@ def strings_of(value: object) -> Iterator[str]:
 
 def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
     """Return the files that hold secrets, even with other invalid settings."""
-    found = {Path(each) for each in (settings.secret_file, environ.get("IRIS_SECRET_FILE")) if each}
+    found = {Path(str(each)) for each in (settings.given.get("secret_file"), environ.get("IRIS_SECRET_FILE")) if each}
     if (own := config_directory(environ)) is not None:
         found.add(own / "secret")
     if directory := environ.get("IRIS_CLUSTERS_DIRECTORY"):

@@ -239,13 +239,18 @@ def test_path_of_the_secret(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 def test_settings_leave_what_is_not_said_to_others(tmp_path: Path) -> None:
     assert set(Settings().connect_arguments().values()) == {None}
-    said = Settings(seed=["a:1"], no_discovery=True).connect_arguments()
+    words = {"seeds": ["a:1", "b:2"], "discovery": False, "secret_file": tmp_path, "zone": "eu"}
+    assert Settings(words, tmp_path / "iris.toml", verbose=2).as_options() == [
+        *("--secret-file", str(tmp_path), "--seed", "a:1", "--seed", "b:2", "--zone", "eu", "--no-discovery"),
+        *("--config", str(tmp_path / "iris.toml"), "--verbose", "--verbose"),
+    ]
+    said = Settings({"seeds": ["a:1"], "discovery": False}).connect_arguments()
     assert (said["seeds"], said["discovery"]) == (["a:1"], False)
-    assert Settings(secret_command="pass show 'a b'").connect_arguments()["secret_command"] == ("pass", "show", "a b")
+    assert Settings({"secret_command": "pass show 'a b'"}).connect_arguments()["secret_command"] == ("pass", "show", "a b")
     with pytest.raises(ConfigurationError, match="--secret-command cannot be split"):
-        Settings(secret_command="pass 'show").connect_arguments()
+        Settings({"secret_command": "pass 'show"}).connect_arguments()
     with pytest.raises(ConfigurationError, match="--secret-file"):
-        Settings(secret_file=tmp_path / "none").connect_arguments()
+        Settings({"secret_file": tmp_path / "none"}).connect_arguments()
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ import pytest
 from iris_py.cli.app import run
 from iris_py.cli.config import ConfigurationFile
 from iris_py.cli.contexts import context_names
-from iris_py.cli.settings import Settings
 from iris_py.config import Config
-from iris_py.settings.table import FILE_KEYS
+from iris_py.settings.table import FILE_KEYS, SETTINGS, VARIABLES
 from iris_security import Secret
 from tests.leaks import find_secrets
 
@@ -88,7 +87,7 @@ def test_each_setting_with_its_origin(
 def test_an_option_counts_before_the_variable_that_it_names(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each option whose help names a variable; a new one needs values here."""
+    """Each option of the table, and --config; a new option needs values here."""
     secrets = [str(write(folder / name, SECRET)) for name in ("one", "two")]
     files = [str(write(folder / f"{name}.toml", f'zone = "{name}"\n')) for name in ("one", "two")]
     values = {
@@ -97,27 +96,22 @@ def test_an_option_counts_before_the_variable_that_it_names(
         "secret_command": ("secret", "one", "two"),
         "listen": ("listen", "127.0.0.1:1", "127.0.0.1:2"),
         "advertise": ("advertise", "127.0.0.1", "127.0.0.2"),
-        "seed": ("seeds", "a:1", "b:2"),
+        "seeds": ("seeds", "a:1", "b:2"),
         "zone": ("zone", "option", "variable"),
         "name": ("name", "option", "variable"),
-        "no_discovery": ("discovery", None, "yes"),
+        "discovery": ("discovery", None, "yes"),
         "config": ("zone", *files),
     }
-    named = {}
-    for field in fields(Settings):
-        match = re.search(r"\[(IRIS_\w+)", getattr(getattr(field.type, "__metadata__", [None])[0], "help", None) or "")
-        if match is not None:
-            named[field.name] = match[1]
-    assert named.keys() == values.keys()
-    for option, variable in named.items():
-        setting, given, other = values[option]
+    options = {setting.name: setting.option_name for setting in SETTINGS if setting.option is not None} | {"config": "--config"}
+    assert options.keys() == values.keys()
+    for name, option in options.items():
+        setting, given, other = values[name]
         with monkeypatch.context() as patch:
-            patch.setenv(variable, str(other))
-            assert run(["config", "show", "--json", f"--{option.replace('_', '-')}", *filter(None, [given])]) == 0
+            patch.setenv(VARIABLES[name], str(other))
+            assert run(["config", "show", "--json", option, *filter(None, [given])]) == 0
         lines = map(json.loads, capsys.readouterr().out.splitlines())
         (line,) = [each for each in lines if each.get("name") == setting]
-        expected = f"{files[0]}:1" if option == "config" else f"--{option.replace('_', '-')}"
-        assert line["place"] == expected
+        assert line["place"] == (f"{files[0]}:1" if name == "config" else option)
 
 
 def test_defaults_need_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,7 +215,12 @@ def test_the_schema_knows_every_key(folder: Path, capsys: pytest.CaptureFixture[
         "listen": Config().listen,
         "zone": Config().zone,
     }
-    assert found["properties"]["max_message_bytes"]["default"] == Config().max_message_bytes
+    number = found["properties"]["max_message_bytes"]
+    assert number["default"] == Config().max_message_bytes
+    assert (number["minimum"], number["maximum"]) == (1024, 64 * 1024 * 1024)
+    assert set(found["properties"]["observe"]["enum"]) == {"all", "counts", "none"}
+    assert found["properties"]["secret_file"]["description"].endswith("A relative path starts in the directory of this file.")
+    assert all(len(each["description"]) > 20 for each in found["properties"].values())
     msgspec.convert(tomllib.loads(f'secret = "{SECRET}"\nseeds = ["a:1"]\n[clusters]\na = "b"\n'), ConfigurationFile)
     with pytest.raises(msgspec.ValidationError, match="listne"):
         msgspec.convert({"listne": "x"}, ConfigurationFile)

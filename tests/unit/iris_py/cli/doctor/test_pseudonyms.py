@@ -102,7 +102,7 @@ def test_names_of_settings_are_found_where_the_settings_are_wrong(tmp_path: Path
     file = tmp_path / "iris.toml"
     file.write_text('zone = "bad zone"\nlistne = "host-3:1"\nobserve = "counts"\n[clusters]\ndb-7 = "x"\n')
     environ = {"IRIS_CONFIG": str(file), "IRIS_SEEDS": "host-1:1,host-2:2", "HOME": "/home/joe", "IRIS_OBSERVE": "none"}
-    found = set(names_in_settings(Settings(network="net-1", seed=["host-4:1"]), environ))
+    found = set(names_in_settings(Settings({"network": "net-1", "seeds": ["host-4:1"]}), environ))
     assert {"bad zone", "host-3:1", "db-7", "host-1:1", "host-2:2", "net-1", "host-4:1", str(file), "joe"} <= found
     assert not {"none", "counts"} & found
 

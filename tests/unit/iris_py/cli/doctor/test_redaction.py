@@ -70,7 +70,7 @@ def test_known_secrets_are_those_of_settings_files_and_variables(tmp_path: Path)
         "VAULT_TOKEN": "hvs.something",
         "EDITOR": "something-else",
     }
-    found = known_secrets(Settings(secret_command="op read op://vault/iris"), environ)
+    found = known_secrets(Settings({"secret_command": "op read op://vault/iris"}), environ)
     assert {*marks, administrator, "mistaken-name", "mistaken-place", "the entry", "hvs.something"} <= found
     assert {"token-of-vault", "op://vault/iris"} <= found
     assert not {"europe-west", "something-else", "comment", "vault", "# a comment"} & found
