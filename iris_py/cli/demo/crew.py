@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import sys
-import tempfile
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from iris_py.cli.children import Child, ChildGroup, run_all
 from iris_py.cli.demo import member as member_program
-from iris_py.cli.outcome import one_line
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
@@ -34,22 +30,24 @@ class MemberFailed(IrisError):
 class CrewMember:
     """One member process."""
 
-    process: asyncio.subprocess.Process
-    errors: IO[bytes]
+    child: Child
     id: str = ""
     state: str = "starting"
     requests: int = 0
     """Replies received from this member."""
 
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.child.pid
+
 
 class Processes:
-    """Processes of the demo. Leaving the ``async with`` ends them: cleanly after success, at once after an exception.
-
-    Each also ends with its standard input.
-    """
+    """Processes of the demo. Leaving the ``async with`` ends them: cleanly after success, at once after an exception."""
 
     def __init__(self) -> None:
         self._started: list[CrewMember] = []
+        self._children = ChildGroup(LEAVE_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         """Start no process yet."""
@@ -59,19 +57,7 @@ class Processes:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End every process and wait until it is gone."""
-        for each in self._started:
-            if exc is not None:
-                self._kill(each)
-            elif each.process.stdin is not None:
-                each.process.stdin.close()
-        for each in self._started:
-            try:
-                await asyncio.wait_for(each.process.wait(), LEAVE_TIMEOUT_S)
-            except TimeoutError:
-                self._kill(each)
-                await each.process.wait()
-            finally:
-                each.errors.close()
+        await self._children.end(at_once=exc is not None)
 
     async def _launch(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CrewMember:
         """Start a Python module.
@@ -80,17 +66,7 @@ class Processes:
             arguments: Its name, and its arguments.
             environment: Its environment; None for that of this process.
         """
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process is gone; a pipe would have to be drained
-        # A session of its own, so that Ctrl-C reaches only the driver, which then ends the others.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", *arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        )
-        started = CrewMember(process, errors)
+        started = CrewMember(await self._children.start("-m", *arguments, environment=environment))
         self._started.append(started)
         return started
 
@@ -100,23 +76,14 @@ class Processes:
         Raises:
             MemberFailed: The line does not come within `READY_TIMEOUT_S`.
         """
-        assert started.process.stdout is not None
         try:
-            line = await asyncio.wait_for(started.process.stdout.readline(), READY_TIMEOUT_S)
-        except (TimeoutError, OSError):
+            line = await started.child.read_line(READY_TIMEOUT_S)
+        except TimeoutError:
             line = b""
         if not line:
-            started.errors.seek(0)
-            last = started.errors.read()[-500:].decode(errors="replace")
-            raise MemberFailed(f"{what} did not start: {one_line(last) or 'it was silent'}. Run `{command}` again.")
+            last = started.child.last_words() or "it was silent"
+            raise MemberFailed(f"{what} did not start: {last}. Run `{command}` again.")
         return line.decode().strip()
-
-    @staticmethod
-    def _kill(started: CrewMember) -> None:
-        try:
-            started.process.kill()
-        except ProcessLookupError:
-            pass  # it has ended already
 
 
 class Crew(Processes):
@@ -146,12 +113,7 @@ class Crew(Processes):
 
     async def start_many(self, number: int, state: str) -> None:
         """Start members concurrently."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(number):
-                    tasks.create_task(self.start(state))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None  # the first has cancelled the others
+        await run_all(self.start(state) for _ in range(number))
 
     async def start(self, state: str) -> CrewMember:
         """Start a member, and return when it serves.
@@ -163,9 +125,7 @@ class Crew(Processes):
             MemberFailed: The member does not serve within `READY_TIMEOUT_S`.
         """
         member = await self._launch(self._program, self._seed)
-        assert member.process.stdin is not None
-        with contextlib.suppress(OSError):  # if the process is gone, its line does not come, either
-            member.process.stdin.write(self._secret.text.encode() + b"\n")
+        await member.child.send(self._secret.text.encode() + b"\n")
         member.id = await self._read_line(member, "a member process", self._command)
         member.state = state
         return member
@@ -173,14 +133,12 @@ class Crew(Processes):
     async def kill(self) -> CrewMember:
         """Kill a member (SIGKILL) as soon as it certainly has a request, or `hasten` is called."""
         member = self._victim = self.members[0]
-        assert member.process.stdin is not None
-        assert member.process.stdout is not None
         if self._is_hasty:
-            self._kill(member)
+            member.child.kill()
         else:
-            member.process.stdin.write(b"hold\n")
-        line = await member.process.stdout.readline()  # or the end of its output, if it was killed in haste
-        self._kill(member)
+            member.child.write(b"hold\n")
+        line = await member.child.read_line()  # or the end of its output, if it was killed in haste
+        member.child.kill()
         member.state = "killed at work" if line.decode().strip() == member_program.HOLDING else "killed"
         return member
 
@@ -188,7 +146,7 @@ class Crew(Processes):
         """Kill the chosen member without waiting for it to have a request, because no work is left."""
         self._is_hasty = True
         if self._victim is not None:
-            self._kill(self._victim)
+            self._victim.child.kill()
 
     def credit(self, node_id: str) -> None:
         """Count a reply of a member."""
@@ -200,6 +158,6 @@ class Crew(Processes):
 async def kill_and_replace(crew: Crew, progress: Progress) -> None:
     """Kill a member at work, and start another."""
     member = await crew.kill()
-    progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.process.pid})")
+    progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.pid})")
     member = await crew.start("joined after the kill")
     progress.note(f"member {member.id[:8]} joined in its place")

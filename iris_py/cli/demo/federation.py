@@ -206,7 +206,7 @@ class _Run:
     async def _kill(self, gateway: CrewGateway) -> None:
         await self._gateways.kill(gateway)
         process = gateway.process
-        self._progress.note(f"gateway {process.id[:8]} of {gateway.cloud!r} killed (SIGKILL to process {process.process.pid})")
+        self._progress.note(f"gateway {process.id[:8]} of {gateway.cloud!r} killed (SIGKILL to process {process.pid})")
 
     async def _ask_gateways(self) -> list[dict[str, Any]]:
         return await ask_gateways(self._node, Call(op=Op.STATUS))

@@ -106,8 +106,8 @@ class Gateways(Processes):
 
     async def kill(self, gateway: CrewGateway) -> None:
         """Kill a gateway (SIGKILL), and wait until it is gone."""
-        self._kill(gateway.process)
-        await gateway.process.process.wait()
+        gateway.process.child.kill()
+        await gateway.process.child.wait()
         gateway.process.state = "killed"
 
     def of(self, cloud: str) -> list[CrewGateway]:

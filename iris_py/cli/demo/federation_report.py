@@ -82,7 +82,7 @@ def document(outcome: FederationOutcome) -> FederationDemoLine:
             GatewayResult(
                 cloud=gateway.cloud,
                 id=gateway.process.id,
-                process=gateway.process.process.pid,
+                process=gateway.process.pid,
                 listens=gateway.listens or None,
                 state=gateway.process.state,
                 requests=gateway.process.requests,
@@ -104,7 +104,7 @@ def print_report(outcome: FederationOutcome) -> None:
     table.add_column("requests", justify="right")
     rows = [(gateway.cloud, "gateway", gateway.process) for gateway in outcome.gateways]
     for cloud, what, one in [*rows, *((FAR, "member", member) for member in outcome.members)]:
-        table.add_row(cloud, what, one.id[:8], str(one.process.pid), one.state, f"{one.requests:,}")
+        table.add_row(cloud, what, one.id[:8], str(one.pid), one.state, f"{one.requests:,}")
     console.print(table)
     console.print(f"Requests of a killed gateway of {NEAR!r} are those that had a reply when it was asked last.")
 

@@ -110,7 +110,7 @@ def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
         totals=asdict(outcome.totals),
         plain=asdict(outcome.plain),
         skipped=dict(outcome.inventory.skipped),
-        members=[MemberResult(member.id, member.process.pid, member.state, member.requests) for member in members],
+        members=[MemberResult(member.id, member.pid, member.state, member.requests) for member in members],
         requests=len(outcome.latencies_s),
         retries=outcome.retries,
         failures=list(outcome.failures),
@@ -134,7 +134,7 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
     table = Table("member", "process", "state")
     table.add_column("requests", justify="right")
     for member in members:
-        table.add_row(member.id[:8], str(member.process.pid), member.state, f"{member.requests:,}")
+        table.add_row(member.id[:8], str(member.pid), member.state, f"{member.requests:,}")
     console.print(table)
 
     latency = ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles_ms(outcome.latencies_s).items())

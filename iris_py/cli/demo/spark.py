@@ -114,7 +114,7 @@ def document(outcome: SparkOutcome) -> SparkDemoLine:
         plain=asdict(outcome.plain),
         skipped=dict(outcome.inventory.skipped),
         members=[
-            CountingMember(member.id, member.process.pid, member.state, outcome.by_member.get(member.id, 0))
+            CountingMember(member.id, member.pid, member.state, outcome.by_member.get(member.id, 0))
             for member in outcome.members
         ],
         executors=[
@@ -150,7 +150,7 @@ def print_report(outcome: SparkOutcome) -> None:
     table.add_column("files", justify="right")
     for member in outcome.members:
         files = outcome.by_member.get(member.id, 0)
-        table.add_row(member.id[:8], str(member.process.pid), member.state, f"{files:,}")
+        table.add_row(member.id[:8], str(member.pid), member.state, f"{files:,}")
     console.print(table)
 
     table = Table("executor", "process", "state")

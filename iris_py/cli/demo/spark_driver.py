@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
+from iris_py.cli.children import Child
 from iris_py.cli.demo.spark_terms import DRIVER_PROGRAM
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.extras import install_command
@@ -137,7 +138,7 @@ class SparkDriver:
             log: The file for the standard error of all Spark processes.
         """
         self._log = log
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
         self.directory = tempfile.mkdtemp(prefix="iris-demo-")  # short, because socket paths are below it
 
     async def __aenter__(self) -> Self:
@@ -148,37 +149,34 @@ class SparkDriver:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End all processes and wait until they are gone."""
-        if self._process is not None:
+        if self._child is not None:
             try:
                 if exc is None:
-                    await asyncio.wait_for(self._process.wait(), LEAVE_TIMEOUT_S)
+                    await asyncio.wait_for(self._child.wait(), LEAVE_TIMEOUT_S)
             except TimeoutError:
                 pass
             finally:
                 # In a thread, and shielded from a further interrupt of the demo: it takes milliseconds.
                 await asyncio.shield(asyncio.to_thread(end_all, self.directory))
-                await self._process.wait()
+                await self._child.wait()
         else:
             os.rmdir(self.directory)
 
     async def start(self, job: Job) -> None:
         """Start the program, which starts Spark."""
-        # A session of its own, so that Ctrl-C reaches only the demo, which then ends everything.
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", DRIVER_PROGRAM),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=environment_of(self.directory),
-            cwd=self.directory,
-            start_new_session=True,
-            limit=EVENT_BYTES_MAX,
+        self._child = await Child.start(
+            *("-P", "-m", DRIVER_PROGRAM),
+            environment=environment_of(self.directory),
+            directory=self.directory,
+            errors=self._log,
+            line_bytes_max=EVENT_BYTES_MAX,
         )
-        self._write(job.encode())
+        self._child.write(job.encode())
 
     def go(self) -> None:
         """Let the job begin."""
-        self._write(b"go\n")
+        assert self._child is not None
+        self._child.write(b"go\n")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the program's events until it has ended.
@@ -186,18 +184,12 @@ class SparkDriver:
         Raises:
             SparkFailed: The program failed, or ended too early.
         """
-        assert self._process is not None
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
+        assert self._child is not None
+        while line := await self._child.read_line():
             event = json.loads(line)
             if event["event"] == "failed":
                 raise SparkFailed(event["error"], is_clear=event["is_clear"])
             yield event
             if event["event"] == "done":
                 return
-        raise SparkFailed(f"the program with the Spark session ended with status {await self._process.wait()}.")
-
-    def _write(self, line: bytes) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(line)  # a closed pipe shows as the end of the events
+        raise SparkFailed(f"the program with the Spark session ended with status {await self._child.wait()}.")

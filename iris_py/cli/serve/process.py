@@ -6,7 +6,6 @@ import asyncio
 import codecs
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from itertools import count
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from iris_py.cli.children import start_python
 from iris_py.cli.lines import is_json
 from iris_py.cli.outcome import complain
 from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromWorker, Go, Report, Told
@@ -75,10 +75,8 @@ class WorkerProcess:
         """
         began_ns = time.time_ns()
         async with open_line(LINE_BYTES_MAX) as (streams, theirs):
-            # A session of its own, so that Ctrl-C reaches only the supervisor, which lets the workers leave. The connection
-            # ends with the supervisor, however that ends.
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
+            # The connection ends with the supervisor, however that ends.
+            process = await start_python(
                 *([] if keeps_bytecode else ["-B"]),
                 "-m",
                 "iris_py",
@@ -86,7 +84,6 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE if is_json() else None,  # output besides its own JSON lines
                 pass_fds=(theirs,),
-                start_new_session=True,
                 env={**os.environ, LINE_VARIABLE: str(theirs)},
             )
         return cls(process, began_ns, streams)

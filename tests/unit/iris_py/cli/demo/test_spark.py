@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -62,9 +63,8 @@ def outcome_of(root: Path, **facts: Any) -> SparkOutcome:
 
 
 def member(state: str) -> CrewMember:
-    process: Any = type("Process", (), {"pid": 7})()
-    errors: Any = None
-    return CrewMember(process, errors, id="m" * 32, state=state)
+    child: Any = SimpleNamespace(pid=7)
+    return CrewMember(child, id="m" * 32, state=state)
 
 
 def test_a_job_survives_its_line_whatever_files_are_called() -> None:
