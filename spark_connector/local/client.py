@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
-from iris_py import Cloud, ConfigurationError, EventRecord, Health, Member, MessageTooLarge, NodeClosed, Statistics
+from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed
 from iris_py.connector import (
     REQUEST_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeGuard, Unpack
 
-    from iris_py import Codec, CodecFormat, OverflowPolicy, Retry
+    from iris_py import Cloud, Codec, CodecFormat, EventRecord, Health, OverflowPolicy, Retry, Statistics
     from iris_py.connector import (
         Answer,
         AnyCodec,
@@ -151,32 +151,32 @@ class LocalAgent(Connected):
 
     def nodes(self) -> tuple[Member, ...]:
         """Return the known nodes of the network, the own node first. See :meth:`iris_py.Node.nodes`."""
-        return tuple(Member(**each) for each in self._value(frames.Nodes(), GRACE_S))
+        return cast("tuple[Member, ...]", self._use("nodes"))
 
     @property
     def network_size(self) -> int:
         """The estimated number of nodes in the network. See :attr:`iris_py.Node.network_size`."""
-        return int(self._value(frames.Surroundings(), GRACE_S)[0])
+        return cast("int", self._use("network_size"))
 
     def unreached_seeds(self) -> dict[str, str]:
         """Return the seeds at which no node of the network answers. See :meth:`iris_py.Node.unreached_seeds`."""
-        return dict(self._value(frames.Surroundings(), GRACE_S)[1])
+        return cast("dict[str, str]", self._use("unreached_seeds"))
 
     def statistics(self) -> Statistics:
         """Return the node's statistics since its start, over all tasks. See :meth:`iris_py.Node.statistics`."""
-        return msgspec.convert(self._value(frames.Statistics(), GRACE_S), Statistics)
+        return cast("Statistics", self._use("statistics"))
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
         """Return the events of the node after an event's number. See :meth:`iris_py.Node.recent_events`."""
-        return tuple(msgspec.convert(self._value(frames.RecentEvents(since), GRACE_S), list[EventRecord]))
+        return cast("tuple[EventRecord, ...]", self._use("recent_events", since=since))
 
     def health(self, cluster: str | None = None) -> Health:
         """Return whether the node is ready for work, or the reasons why not. See :meth:`iris_py.Node.health`."""
-        return msgspec.convert(self._value(frames.AskHealth(cluster), GRACE_S), Health)
+        return cast("Health", self._use("health", cluster=cluster))
 
     def clouds(self, *, timeout: float = SURVEY_TIMEOUT_S) -> tuple[Cloud, ...]:
         """Return the other clouds known to the gateways, with their reachability. See :meth:`iris_py.Node.clouds`."""
-        return tuple(Cloud(**each) for each in self._value(frames.Clouds(timeout), _limit(timeout)))
+        return cast("tuple[Cloud, ...]", self._use("clouds", _limit(timeout), timeout=timeout))
 
     def members(self, cluster: str) -> LocalMembers:
         """Return the live membership view of a cluster; ``wait`` waits until the first view has arrived.
@@ -359,7 +359,7 @@ class LocalAgent(Connected):
     ) -> int:
         """Send a message to every member of a cluster; return the number of members. See :meth:`iris_py.Node.broadcast`."""
         content, _read = _coded(codec, payload, cluster)
-        return _count(self._call(frames.Broadcast(cluster, _plain(headers)), content, None)[0])
+        return cast("int", self._use("broadcast", None, content, cluster=cluster, headers=_plain(headers)))
 
     @overload
     def survey(
@@ -446,7 +446,7 @@ class LocalAgent(Connected):
     ) -> int:
         """Send a message to every subscriber of a topic, waiting for room. See :meth:`iris_py.Node.publish`."""
         content = payload if codec is None else encode(as_codec(codec).encode_request, payload, topic=topic)
-        return _count(self._call(frames.Publish(topic, _plain(headers), True), content, None)[0])
+        return cast("int", self._use("publish", None, content, topic=topic, headers=_plain(headers)))
 
     @overload
     def publish_many(
@@ -514,7 +514,7 @@ class LocalAgent(Connected):
     ) -> int:
         """Send a message to every subscriber of a topic at once, or not at all. See :meth:`iris_py.Node.try_publish`."""
         content = payload if codec is None else encode(as_codec(codec).encode_request, payload, topic=topic)
-        return _count(self._call(frames.Publish(topic, _plain(headers), False), content, GRACE_S)[0])
+        return cast("int", self._use("try_publish", GRACE_S, content, topic=topic, headers=_plain(headers)))
 
     @overload
     def subscribe(self, pattern: str, *, codec: None = None, **options: Unpack[SubscribeOptions]) -> LocalSubscription: ...
@@ -613,10 +613,15 @@ class LocalAgent(Connected):
         header, content, limit_s = _header(command), _content(payload), _limit(timeout)
         return self._with_connection(lambda connection: connection.call(header, content, limit_s), timeout, content)
 
-    def _value(self, command: Command, timeout: float | None) -> Any:  # noqa: ANN401 - the value depends on the command
-        reply, _payload = self._call(command, b"", timeout)
+    def _value(self, command: Command, timeout: float | None, payload: bytes = b"") -> Any:  # noqa: ANN401 - of any type
+        reply, _payload = self._call(command, payload, timeout)
         assert isinstance(reply, Returned)
         return reply.value
+
+    def _use(self, method: str, timeout: float | None = GRACE_S, content: bytes = b"", /, **arguments: object) -> Any:  # noqa: ANN401 - of any type
+        """Call a method of the agent's node, or read a property; return the result with its type in `METHODS`."""
+        value = self._value(frames.MethodCall(method, arguments), timeout, content)
+        return msgspec.convert(value, frames.METHODS[method].result)
 
     def _welcome(self) -> Welcome:
         return self._look().welcome
@@ -743,11 +748,6 @@ def _coded(codec: AnyCodec | None, payload: Any, cluster: str) -> tuple[Any, Cal
         return decode(coded.decode_reply, reply, cluster=cluster, member=member)
 
     return encode(coded.encode_request, payload, cluster=cluster), read
-
-
-def _count(reply: Reply) -> int:
-    assert isinstance(reply, Returned)
-    return int(reply.value)
 
 
 def _refuse_event_loops() -> None:

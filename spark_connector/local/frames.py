@@ -6,27 +6,39 @@ A frame is ``PREFIX``, a msgpack header with the message, and a raw payload. Thi
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 import iris_py
-from iris_py import Answers, IrisError, Member, NoMembers, NotConnected, TooManyMembersLost
+from iris_py import (
+    Answers,
+    Cloud,
+    EventRecord,
+    Health,
+    IrisError,
+    Member,
+    NoMembers,
+    NotConnected,
+    Statistics,
+    TooManyMembersLost,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "HEADER_BYTES_MAX",
     "HELLO",
     "MAGIC",
+    "METHODS",
     "REPLY_HEADER_BYTES_MAX",
     "REPLY_PAYLOAD_BYTES_MAX",
     "TAKEN_BYTES_MAX",
     "TAKEN_MESSAGES_MAX",
     "VERSION",
-    "AskHealth",
-    "Broadcast",
     "Cancel",
     "Close",
-    "Clouds",
     "Command",
     "Delivered",
     "Failed",
@@ -35,14 +47,11 @@ __all__ = [
     "Look",
     "MalformedFrame",
     "Members",
-    "Nodes",
-    "Publish",
-    "RecentEvents",
+    "Method",
+    "MethodCall",
     "Request",
     "Returned",
-    "Statistics",
     "Subscribe",
-    "Surroundings",
     "Survey",
     "Take",
     "Taken",
@@ -58,7 +67,7 @@ __all__ = [
 #: Each side begins with these bytes and its protocol version.
 MAGIC: Final = b"iris-nod"
 #: The protocol version. Increment it with every change: both sides must have the same version.
-VERSION: Final = 5
+VERSION: Final = 6
 HELLO: Final = struct.Struct(">8sB")
 
 #: number of the call, bytes of the header, bytes of the payload
@@ -108,19 +117,43 @@ class Request(msgspec.Struct, array_like=True, tag=1):
     wait_for_members: Any = None
 
 
-class Broadcast(msgspec.Struct, array_like=True, tag=2):
-    """Broadcast to all members; the payload is the message."""
+class Method(NamedTuple):
+    """A method or property of the node that tasks may use by its name."""
 
-    cluster: Any
-    headers: Any
+    result: Any
+    """The type of its result."""
+    arguments: tuple[str, ...] = ()
+    """The names of the arguments that tasks may give."""
+    takes_payload: bool = False
+    """Whether the payload of the frame is an argument, too."""
 
 
-class Publish(msgspec.Struct, array_like=True, tag=3):
-    """Publish to all subscribers; the payload is the message."""
+#: What tasks may use of the node, apart from the messages below.
+METHODS: Final[Mapping[str, Method]] = {
+    "broadcast": Method(int, ("cluster", "headers"), takes_payload=True),
+    "publish": Method(int, ("topic", "headers"), takes_payload=True),
+    "try_publish": Method(int, ("topic", "headers"), takes_payload=True),
+    "nodes": Method(tuple[Member, ...]),
+    "network_size": Method(int),
+    "unreached_seeds": Method(dict[str, str]),
+    "statistics": Method(Statistics),
+    "recent_events": Method(tuple[EventRecord, ...], ("since",)),
+    "health": Method(Health, ("cluster",)),
+    "clouds": Method(tuple[Cloud, ...], ("timeout",)),
+}
 
-    topic: Any
-    headers: Any
-    waits: bool
+
+class MethodCall(msgspec.Struct, array_like=True, tag=2):
+    """Call a method of the node, or read a property."""
+
+    method: str
+    """A key of `METHODS`."""
+    arguments: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        """Refuse any other method or argument; the decoder reports a malformed frame."""
+        if self.method not in METHODS or not self.arguments.keys() <= set(METHODS[self.method].arguments):
+            raise ValueError(f"no task may call {self.method[:64]!r} with these arguments")
 
 
 class Survey(msgspec.Struct, array_like=True, tag=4):
@@ -169,58 +202,11 @@ class Members(msgspec.Struct, array_like=True, tag=9):
     waits: bool
 
 
-class Nodes(msgspec.Struct, array_like=True, tag=10):
-    """Return the nodes known to the agent."""
-
-
-class Statistics(msgspec.Struct, array_like=True, tag=11):
-    """Return the statistics of the agent's node."""
-
-
 class Cancel(msgspec.Struct, array_like=True, tag=12):
     """Cancel the call of this number. Has no answer."""
 
 
-class Surroundings(msgspec.Struct, array_like=True, tag=13):
-    """Return the size of the network, and the seeds that do not answer."""
-
-
-class Clouds(msgspec.Struct, array_like=True, tag=14):
-    """Return the other clouds known to the gateways."""
-
-    timeout: Any
-
-
-class RecentEvents(msgspec.Struct, array_like=True, tag=15):
-    """Return the recent events of the agent's node."""
-
-    since: Any
-
-
-class AskHealth(msgspec.Struct, array_like=True, tag=16):
-    """Return whether the agent's node is ready for work."""
-
-    cluster: Any
-
-
-Command: TypeAlias = (
-    Request
-    | Broadcast
-    | Publish
-    | Survey
-    | Subscribe
-    | Take
-    | Close
-    | Look
-    | Members
-    | Nodes
-    | Statistics
-    | Cancel
-    | Surroundings
-    | Clouds
-    | RecentEvents
-    | AskHealth
-)
+Command: TypeAlias = Request | MethodCall | Survey | Subscribe | Take | Close | Look | Members | Cancel
 
 
 # -- messages of an agent

@@ -17,6 +17,7 @@ import dataclasses
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
@@ -434,35 +435,17 @@ class _Connection(asyncio.Protocol):
             seal=_seal(command.seal),
         )
 
-    async def _broadcast(self, command: frames.Broadcast, payload: bytes, number: int) -> Returned:
-        return Returned(await self._node.broadcast(command.cluster, payload, headers=command.headers))
-
-    async def _publish(self, command: frames.Publish, payload: bytes, number: int) -> Returned:
-        if command.waits:
-            return Returned(await self._node.publish(command.topic, payload, headers=command.headers))
-        return Returned(self._node.try_publish(command.topic, payload, headers=command.headers))
+    async def _call_method(self, command: frames.MethodCall, payload: bytes, number: int) -> Returned:
+        arguments = command.arguments
+        if frames.METHODS[command.method].takes_payload:
+            arguments["payload"] = payload
+        found = getattr(self._node, command.method)
+        result = found(**arguments) if callable(found) else found
+        return Returned(await result if isawaitable(result) else result)
 
     async def _members(self, command: frames.Members, payload: bytes, number: int) -> Returned:
         members = self._node.members(command.cluster)
         return Returned(await members if command.waits else tuple(members))
-
-    async def _nodes(self, command: frames.Nodes, payload: bytes, number: int) -> Returned:
-        return Returned(self._node.nodes())
-
-    async def _statistics(self, command: frames.Statistics, payload: bytes, number: int) -> Returned:
-        return Returned(self._node.statistics())
-
-    async def _recent_events(self, command: frames.RecentEvents, payload: bytes, number: int) -> Returned:
-        return Returned(self._node.recent_events(command.since))
-
-    async def _health(self, command: frames.AskHealth, payload: bytes, number: int) -> Returned:
-        return Returned(self._node.health(command.cluster))
-
-    async def _surroundings(self, command: frames.Surroundings, payload: bytes, number: int) -> Returned:
-        return Returned((self._node.network_size, self._node.unreached_seeds()))
-
-    async def _clouds(self, command: frames.Clouds, payload: bytes, number: int) -> Returned:
-        return Returned(await self._node.clouds(timeout=command.timeout))
 
     # -- streams
 
@@ -545,18 +528,11 @@ _Answer = Any  # bytes | Reply | tuple[Reply, Sequence[bytes]]
 
 _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_Answer]]] = {
     frames.Request: _Connection._request,
-    frames.Broadcast: _Connection._broadcast,
-    frames.Publish: _Connection._publish,
+    frames.MethodCall: _Connection._call_method,
     frames.Survey: _Connection._survey,
     frames.Subscribe: _Connection._subscribe,
     frames.Take: _Connection._take,
     frames.Close: _Connection._close_stream,
     frames.Look: _Connection._look,
     frames.Members: _Connection._members,
-    frames.Nodes: _Connection._nodes,
-    frames.Statistics: _Connection._statistics,
-    frames.RecentEvents: _Connection._recent_events,
-    frames.AskHealth: _Connection._health,
-    frames.Surroundings: _Connection._surroundings,
-    frames.Clouds: _Connection._clouds,
 }

@@ -15,7 +15,7 @@ from iris_py import NodeClosed, RequestTimeout
 from spark_connector.errors import AgentLost, AgentUnavailable
 from spark_connector.local import frames
 from spark_connector.local.connection import Connection, NotSent
-from spark_connector.local.frames import Cancel, FrameReader, Nodes, Returned, Welcome, encode_frame, failed, header_of
+from spark_connector.local.frames import Cancel, FrameReader, MethodCall, Returned, Welcome, encode_frame, failed, header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: For what happens in another thread: long enough on any machine.
 PATIENCE_S = 30.0
-ASK = header_of(Nodes())
+ASK = header_of(MethodCall("nodes", {}))
 CANCEL = header_of(Cancel())
 IN_FLIGHT_MAX = 2
 IN_FLIGHT_BYTES_MAX = 1000

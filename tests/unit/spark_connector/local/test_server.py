@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,9 +147,15 @@ def test_only_so_many_processes_are_served(agent: Agent, monkeypatch: pytest.Mon
         HELLO + encode_frame(1, b"\x91\x63", 0),
         HELLO + encode_frame(1, b"\x91" * 5000, 0),
         HELLO + frame(1, frames.Take("all", None)),  # type: ignore[arg-type]
+        HELLO + encode_frame(1, msgspec.msgpack.encode([2, "close", {}]), 0),
+        HELLO + encode_frame(1, msgspec.msgpack.encode([2, "_core", {}]), 0),
+        HELLO + encode_frame(1, msgspec.msgpack.encode([2, "health", {"cluster": "c", "timeout": 1.0}]), 0),
         HELLO + 2 * frame(1, frames.Request("hold", 5.0, False, None, None, None, None)),
     ],
-    ids=["stranger", "large header", "large payload", "garbage", "unknown", "nested", "wrong type", "same number"],
+    ids=[
+        *("stranger", "large header", "large payload", "garbage", "unknown", "nested", "wrong type"),
+        *("forbidden method", "private attribute", "forbidden argument", "same number"),
+    ],
 )
 def test_what_is_no_call_ends_the_connection_and_nothing_else(agent: Agent, data: bytes) -> None:
     with LocalAgent(agent.path) as other:
@@ -309,3 +317,15 @@ def test_no_bytes_do_any_harm(data: bytes) -> None:
 def test_commands_survive_the_way(cluster: str, key: str | bytes | None, headers: dict[str, object] | None) -> None:
     command = frames.Request(cluster, 1.5, True, key, None, "eu", headers)
     assert frames.command_decoder.decode(header_of(command)) == command
+    call = frames.MethodCall("broadcast", {"cluster": cluster, "headers": headers})
+    assert frames.command_decoder.decode(header_of(call)) == call
+
+
+@pytest.mark.parametrize("name", frames.METHODS)
+def test_each_method_for_tasks_exists_with_its_arguments(name: str) -> None:
+    method, found = frames.METHODS[name], getattr(iris_py.Node, name)
+    if isinstance(found, property):
+        assert (method.arguments, method.takes_payload) == ((), False)
+    else:
+        given = {*method.arguments} | ({"payload"} if method.takes_payload else set())
+        assert given <= inspect.signature(found).parameters.keys()
