@@ -339,7 +339,7 @@ def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand(shell: 
     assert both[0] == old
     code, out, error = shell.run("keys", "retire", str(path))
     assert (code, out) == (2, b"")
-    assert "to retire now would discard it" in error
+    assert "To retire now would discard it" in error
     assert f"iris keys rotate {path}" in error
     assert f"iris keys retire --abandon {path}" in error
     assert path.read_text() == content, "nothing was changed"

@@ -433,7 +433,7 @@ def test_a_node_does_not_wait_for_a_thread_that_never_ends(loops: Loops, caplog:
             may_end.set()
 
     loops.run(main())
-    assert "abandoning them" in caplog.text
+    assert "are abandoned" in caplog.text
 
 
 def test_a_program_ends_though_its_handler_does_not(loop: Loops) -> None:
