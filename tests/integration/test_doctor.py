@@ -152,7 +152,7 @@ def test_a_file_in_place_of_the_state_directory(home: Path, monkeypatch: pytest.
     monkeypatch.setenv("IRIS_ADMINISTRATOR", AdministrationKey(bytes(32)).administrator_text)
     cause = faults(asyncio.run(look("state")))["state"]
     assert "is no directory" in cause
-    assert "a secret that is exchanged while they run is not kept" in cause
+    assert "the secrets of a rotation are not saved" in cause
 
 
 def test_peers_that_are_gone_are_found_and_left(home: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_seed_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         found = asyncio.run(look("seeds", seeds=[f"127.0.0.1:{mute.getsockname()[1]}"]))
-    assert "takes connections" in faults(found)["seeds"]
+    assert "accepts connections" in faults(found)["seeds"]
 
 
 def test_a_seed_with_another_secret(monkeypatch: pytest.MonkeyPatch) -> None:

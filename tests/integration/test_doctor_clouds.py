@@ -82,15 +82,15 @@ def test_a_cloud_whose_gateways_are_gone_one_after_the_other(loop: Loops, pair: 
         one, other = there = await pair.start_eu(eu.address, count=2)
         await pair.start_us(us.address, there)
         await until_lines(us, "eu", 2)
-        found = await until_found(pair, us, Status.OK, "1 gateway; 'eu' by 2 lines, round trip")
+        found = await until_found(pair, us, Status.OK, "1 gateway; 'eu' over 2 cloud links, round trip")
         assert not found.advice
         await one.kill()
-        await until_found(pair, us, Status.WARNING, "has 1 of 2 lines to 'eu'", f"{one.address}: nobody listens there")
+        await until_found(pair, us, Status.WARNING, "has 1 of 2 cloud links to 'eu'", f"{one.address}: nobody listens there")
         await other.kill()
         addresses = one.address, other.address
         found = await until_found(pair, us, Status.FAULT, "the cloud 'eu' cannot be reached from the only gateway", *addresses)
         assert "nc -vz 127.0.0.1 " + one.address.rpartition(":")[2] in found.hints
-        found = await until_found(pair, us, Status.FAULT, f"nothing goes to '{THERE}'", name="cluster", cluster=THERE)
+        found = await until_found(pair, us, Status.FAULT, f"no request goes to '{THERE}'", name="cluster", cluster=THERE)
         assert "firewall" in found.advice
 
     with_nodes(loop, pair, main)
@@ -100,11 +100,11 @@ def test_a_gateway_that_dialled_and_is_gone_is_missed_until_another_one_dials(lo
     async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
         there = await pair.start_eu(eu.address)
         one, other = await pair.start_us(us.address, there, count=2)
-        await until_found(pair, eu, Status.OK, "'us' by 2 lines")
+        await until_found(pair, eu, Status.OK, "'us' over 2 cloud links")
         await one.kill()
-        await until_found(pair, eu, Status.WARNING, "has 1 of 2 lines to 'us': one from 127.0.0.1 ended")
+        await until_found(pair, eu, Status.WARNING, "has 1 of 2 cloud links to 'us': one from 127.0.0.1 ended")
         await pair.start_us(us.address, there)
-        await until_found(pair, eu, Status.OK, "'us' by 2 lines")
+        await until_found(pair, eu, Status.OK, "'us' over 2 cloud links")
         await other.stop()
         await until_found(pair, eu, Status.OK, "'us' by 1 line")  # one that says that it leaves is not missed
 
@@ -133,10 +133,10 @@ def test_the_way_to_a_cluster_of_another_cloud_is_examined_and_nothing_is_execut
         there = await pair.start_eu(eu.address, count=2)
         await pair.start_us(us.address, there)
         await until_lines(us, "eu", 2)
-        found = await until_found(pair, us, Status.FAULT, "and nobody serves it there", name="cluster", cluster=THERE)
-        assert found.cause == "'eu' exports 'scorers', and nobody serves it there"
+        found = await until_found(pair, us, Status.FAULT, "but nobody serves it there", name="cluster", cluster=THERE)
+        assert found.cause == "'eu' exports 'scorers', but nobody serves it there"
         await eu.join("scorers-v2", pair.handle)
-        says = "1 gateway would hand a request on, by 2 lines", "1 member there"
+        says = "1 gateway would forward a request over 2 cloud links", "1 member there"
         await until_found(pair, us, Status.OK, *says, name="cluster", cluster=THERE)
         for name, part in (
             ("files@eu", "it does not export this name to this cloud"),
@@ -185,7 +185,7 @@ def test_a_cloud_that_has_lost_all_its_own_gateways(loop: Loops, pair: Pair, is_
         assert found.hints == ("iris nodes --gone", "iris gateway federation.toml")
         found = await look(pair, us, "cluster", THERE)
         assert found.status is Status.FAULT
-        assert f"nothing goes to '{THERE}': no gateway runs here, the last one, 127.0.0.1:" in found.cause
+        assert f"no request goes to '{THERE}': no gateway runs here, the last one, 127.0.0.1:" in found.cause
         await pair.start_us(us.address, there)
         await until_found(pair, us, Status.OK, "1 gateway; 'eu' by 1 line")
 
@@ -198,7 +198,7 @@ def test_a_cloud_that_asks_others_and_never_had_a_gateway(loop: Loops, pair: Pai
             await us.request(THERE, b"1", timeout=1.0)
         found = await look(pair, us, "clouds")
         assert found.status is Status.FAULT
-        assert found.cause == f"no gateway runs in this network, and nodes here ask other clouds ({THERE})"
+        assert found.cause == f"no gateway runs in this network, but nodes here use other clouds ({THERE})"
 
     with_nodes(loop, pair, main)
 
@@ -207,7 +207,7 @@ def test_a_network_without_gateways(loop: Loops, pair: Pair) -> None:
     async def main(us: iris_py.Node, _eu: iris_py.Node) -> None:
         found = await look(pair, us, "clouds")
         assert found.status is Status.OK
-        assert found.cause == "no gateway runs in this network, and no node asks another cloud"
+        assert found.cause == "no gateway runs in this network, and no node uses another cloud"
         assert "no gateway runs here" in (await look(pair, us, "cluster", THERE)).cause
 
     with_nodes(loop, pair, main)

@@ -224,7 +224,7 @@ def test_commands_and_services_work_beside_a_service(shell: Shell, port: int) ->
     assert ready["address"] != f"{HERE}:{port}"
     code, out, _ = shell.run("doctor", "--only", "port", "--json")
     assert code == 0
-    assert "a program beside it takes another port" in json.loads(out.splitlines()[0])["cause"]
+    assert "a second program takes another port" in json.loads(out.splitlines()[0])["cause"]
     code, _, error = shell.run("join", "upper", "--exec", "cat", "--listen", f"{HERE}:{port}")
     assert code == 2
     assert "in use" in error

@@ -48,9 +48,9 @@ def until_found(
 def test_all_is_well_and_the_way_is_examined_without_executing_anything(joined: Federation) -> None:
     lines = look(joined, "--only", "clouds,cluster", THERE)
     assert lines["clouds"]["status"] == "ok", lines
-    assert "2 gateways; 'eu' by 4 lines, round trip " in lines["clouds"]["cause"]
+    assert "2 gateways; 'eu' over 4 cloud links, round trip " in lines["clouds"]["cause"]
     assert lines["cluster"]["status"] == "ok", lines
-    assert "2 gateways would hand a request on, by 4 lines" in lines["cluster"]["cause"]
+    assert "2 gateways would forward a request over 4 cloud links" in lines["cluster"]["cause"]
     assert "1 member there" in lines["cluster"]["cause"]
     assert joined.executed("eu") == []
 
@@ -78,13 +78,15 @@ def test_one_gateway_of_two_that_falls_silent(joined: Federation) -> None:
     lines = look(joined, "--only", "clouds,cluster", THERE)
     assert lines["clouds"]["status"] == "warning", lines
     address = f"{joined.clouds.hosts['eu2'].address}:{LINE_PORT}"
-    assert "has 1 of 2 lines to 'eu'" in lines["clouds"]["cause"]
+    assert "has 1 of 2 cloud links to 'eu'" in lines["clouds"]["cause"]
     assert address in lines["clouds"]["cause"]
     other = f"{joined.clouds.hosts['eu1'].address}:{LINE_PORT}"
     assert other not in lines["clouds"]["cause"]
     # While the line is not given up, it is one of those that would carry nothing.
     assert lines["cluster"]["status"] in ("warning", "ok"), lines
-    assert lines["cluster"]["status"] == "ok" or f"lines would carry nothing: {address}" in lines["cluster"]["cause"], lines
+    assert (
+        lines["cluster"]["status"] == "ok" or f"cloud links would carry no request: {address}" in lines["cluster"]["cause"]
+    ), lines
 
 
 def test_one_gateway_of_two_that_was_killed(joined: Federation) -> None:

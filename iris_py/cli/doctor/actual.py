@@ -207,7 +207,7 @@ class Actual:
         config = self.settings()
         uses = {} if config.state_directory is None else {config.state_directory: "the state directory"}
         for path in secret_paths(**self._options.connect_arguments()):
-            uses.setdefault(path.parent, "secrets, which a rotation writes anew")
+            uses.setdefault(path.parent, "secrets, rewritten by rotations")
         if config.config_directory is not None:
             uses.setdefault(config.config_directory, "secrets of this user")
         return await asyncio.to_thread(look_at_disks, uses)
@@ -364,7 +364,7 @@ class Actual:
 
     async def evidence(self) -> Evidence:
         if not await self.secret_origin():
-            raise ConfigurationError("there is no secret yet, and a node would make one")
+            raise ConfigurationError("there is no secret yet; a node would make one")
         prober = await self._once("prober", self._start)
         gone = await prober.ask_nodes("departures", timeout=ANSWERS_S)
         nodes = [report.node for report in gone.reports]

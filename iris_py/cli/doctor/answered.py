@@ -38,7 +38,7 @@ async def clock(subject: Subject) -> Finding:
         return answers
     offsets = {show_node(node): node.clock_offset_s for node in answers.nodes if node.clock_offset_s is not None}
     if not offsets:
-        return skipped("no node says what its clock shows")
+        return skipped("no node reports its clock")
     wrong = {name: offset for name, offset in offsets.items() if abs(offset) > CLOCK_OFFSET_MAX_S}
     advice = "Let a time service set the clocks (chrony, systemd-timesyncd)."
     if not wrong:
@@ -62,7 +62,7 @@ async def versions(subject: Subject) -> Finding:
         return answers
     found = Counter(node.version for node in answers.nodes if node.version)
     if not found:
-        return skipped("no node says its version")
+        return skipped("no node reports its version")
     shown = ", ".join(f"{version} ({count})" for version, count in found.most_common())
     advice = "Update the oldest nodes first; docs/versions.md says which versions may be mixed."
     spoken = Counter(node.link_versions for node in answers.nodes if node.link_versions != (0, 0))
@@ -70,11 +70,11 @@ async def versions(subject: Subject) -> Finding:
     if oldest > newest:
         ranges = ", ".join(f"{low} to {high} ({count})" for (low, high), count in sorted(spoken.items()))
         return fault(
-            f"some nodes can have no link to each other: they speak versions {ranges} of links, and run {shown}", advice
+            f"some nodes cannot open links to each other: they support link versions {ranges}, and run {shown}", advice
         )
     own = answers.own_version
     if len(found) > 1 or own not in found:
-        return warning(f"this is {own}, and there are nodes with {shown}", "That is fine during an update. " + advice)
+        return warning(f"this is {own}, but other nodes run {shown}", "That is fine during an update. " + advice)
     return ok(f"{own} everywhere, at {found[own]} nodes")
 
 
@@ -85,7 +85,7 @@ async def generations(subject: Subject) -> Finding:
         return answers
     holdings = holdings_of(Holder(node.address or node.id[:8], node.seals, node.accepts) for node in answers.nodes)
     if not holdings:
-        return skipped("no node says which secret it seals with")
+        return skipped("no node reports which secret it seals with")
     own = holdings_of([Holder("the settings here", answers.own_seals, answers.own_accepts)])
     said = describe_holdings(holdings)
     is_same = [(each.seals, each.accepts) for each in holdings] == [(each.seals, each.accepts) for each in own]
@@ -101,8 +101,8 @@ async def generations(subject: Subject) -> Finding:
     if is_same and not silent:
         return ok(said + ": a rotation is under way, and all have taken its step" * is_rotating)
     advice = (
-        "Bring the secret of the others to those that are behind, and let them read it: SIGHUP, or reload_keys(). Take no "
-        "further step of the rotation before."
+        "Copy the secret of the other nodes to the nodes that are behind, and reload it there with SIGHUP or reload_keys(). "
+        "Take the next step of the rotation only after that."
     )
     hints = "iris nodes", "iris keys list"
     if is_same:
@@ -127,7 +127,7 @@ async def stalls(subject: Subject) -> Finding:
         causes.append(f"within the last minute the event loop stood still at {shown}{_more(late)}, {meaning}")
         hints.append("py-spy dump --pid PID")
     if answers.own_lateness_s >= STALL_WARNING_S:
-        causes.append(f"the event loop here, which has nothing to do, stood still for {answers.own_lateness_s:.2f} s")
+        causes.append(f"the idle event loop of this command stood still for {answers.own_lateness_s:.2f} s")
         hints.append("uptime")
     if full:
         causes.append(f"{show_node(full[0])} has {full[0].descriptors} of {full[0].descriptors_max} file descriptors in use")
@@ -135,8 +135,8 @@ async def stalls(subject: Subject) -> Finding:
     if not causes:
         return ok(f"none of {len(answers.nodes)} nodes for {STALL_WARNING_S:g} s within the last minute")
     advice = (
-        "A handler that computes or waits without `await` belongs into a plain function without inline=True, which runs in a "
-        "thread; a machine that is full needs less to do."
+        "Move handlers that compute, or wait without `await`, into plain functions without inline=True, which run in "
+        "threads. Reduce the load of a full machine."
     )
     if full:
         advice += " Raise the limit of file descriptors."
@@ -150,24 +150,27 @@ async def ring(subject: Subject) -> Finding:
         return skipped(NOBODY)
     found = await subject.surroundings.ring()
     if found is None:
-        return skipped("no node says who its neighbours are")
-    advice = "It heals by itself within a minute where nodes can reach each other. If it does not, look for what parts them."
+        return skipped("no node reports its neighbours")
+    advice = (
+        "It heals by itself within a minute if the nodes can reach each other. If it does not, look for the cause of the "
+        "partition."
+    )
     strays = ", ".join(each[:8] for each in found.elsewhere[:NAMED_MAX])
     if found.elsewhere:
         return fault(
-            f"there are two rings: {len(found.elsewhere)} nodes live, and are not in this one ({strays})", advice, "iris nodes"
+            f"there are two rings: {len(found.elsewhere)} live nodes are not in this one ({strays})", advice, "iris nodes"
         )
     gaps = find_gaps(found)
     if gaps:
         (one, other), count = gaps[0], len(gaps)
         return fault(
-            f"the ring is not closed: {one[:8]} and {other[:8]} stand side by side and do not know each other"
+            f"the ring is not closed: {one[:8]} and {other[:8]} are neighbours but do not know each other"
             + (f", and {count - 1} more such pairs" if count > 1 else ""),
             advice,
             "iris nodes",
         )
     if found.is_partial:
-        return ok(f"{len(found.nodes)} nodes looked at, of about {reached.network_size}; each knows its neighbours")
+        return ok(f"{len(found.nodes)} nodes checked, of about {reached.network_size}; each knows its neighbours")
     return ok(f"one ring of {len(found.nodes)} nodes")
 
 
@@ -201,8 +204,8 @@ async def _answers(subject: Subject) -> Statuses | Finding:
         return skipped(NOBODY)
     answers = await subject.surroundings.statuses()
     if not answers.asked:
-        return skipped("no node was asked about itself")
-    return answers if answers.nodes else skipped(f"none of {answers.asked} nodes that were asked about themselves has answered")
+        return skipped("no node was queried")
+    return answers if answers.nodes else skipped(f"none of the {answers.asked} queried nodes has answered")
 
 
 def _first(found: Mapping[str, float]) -> dict[str, float]:

@@ -45,10 +45,10 @@ def check_place(path: Path, *, may_replace: bool) -> None:
             raise ConfigurationError(_exists(path))
         if not path.is_file() or path.is_symlink():
             raise ConfigurationError(
-                f"--bundle: {path} is no regular file, and --force replaces only these. Name another file."
+                f"--bundle: {path} is not a regular file, and --force replaces only regular files. Name another file."
             )
     if not path.parent.is_dir():
-        raise ConfigurationError(f"--bundle: {path.parent} is no directory. Make it, or name another file.")
+        raise ConfigurationError(f"--bundle: {path.parent} is not a directory. Make it, or name another file.")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise ConfigurationError(f"--bundle: {path.parent} cannot be written. Name a file in another directory.")
 

@@ -33,7 +33,7 @@ _STATUS: Final = "iris federation status"
 _STARTING: Final = ("iris nodes --gone", "iris gateway federation.toml")
 _REACH: Final = "Look whether the gateways there run, and whether a firewall lets TCP pass to those addresses."
 _RULES: Final = "Ask the operators of that cloud for an export, or correct or remove the import."
-_FILES: Final = "Give all gateways of a cloud the same rules, and have each read them again (SIGHUP)."
+_FILES: Final = "Give all gateways of a cloud the same rules, and reload each gateway (SIGHUP)."
 _DIFFERENT: Final = "Tell the operators there: one of their gateways may have an old file."
 _AUDIT: Final = "Make room on the disk of the audit; the gateway goes on without it meanwhile."
 _GATEWAY: Final = "Look at those gateways and their logs."
@@ -70,7 +70,7 @@ async def clouds(subject: Subject) -> Finding:
     try:
         asked = await subject.surroundings.gateways()
     except IrisError as exc:
-        return skipped(f"the gateways could not be asked: {exc}")
+        return skipped(f"the gateways could not be queried: {exc}")
     if not asked.gateways:
         if asked.missing:
             return Finding(Status.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,))
@@ -91,14 +91,14 @@ async def clouds(subject: Subject) -> Finding:
 def _look_without_gateways(asked: Gateways) -> Finding:
     """Distinguish a loss of all gateways from a network without federation."""
     if asked.last is not None:
-        cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so that no other cloud is reached"
+        cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so no other cloud is reached"
         if asked.last.has_left:
-            return warning(cause, "Start a gateway, unless this cloud is to be alone from now on.", *_STARTING)
+            return warning(cause, "Start a gateway, unless this cloud needs no other cloud any more.", *_STARTING)
         return fault(cause, "Look at its machine and its log, and start it again.", *_STARTING)
     if asked.asked:
-        cause = f"no gateway runs in this network, and nodes here ask other clouds ({_some(asked.asked)})"
+        cause = f"no gateway runs in this network, but nodes here use other clouds ({_some(asked.asked)})"
         return fault(cause, "Start a gateway, with its settings.", *_STARTING)
-    return ok("no gateway runs in this network, and no node asks another cloud")
+    return ok("no gateway runs in this network, and no node uses another cloud")
 
 
 def _describe_last(last: GoneGateway) -> str:
@@ -113,7 +113,7 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}
     if ignorant:
-        found.add(Status.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], and other gateways have", _FILES)
+        found.add(Status.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], but other gateways have", _FILES)
     if not up:
         why = _some(dict.fromkeys(reason for cloud in views.values() for reason in _obstacles(cloud)), "; ")
         where = "the only gateway" if len(views) == 1 else f"any of {len(views)} gateways"
@@ -122,10 +122,10 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
     for node, cloud in views.items():
         name, bad = _name(node, names), _lost(cloud)
         if node not in up:
-            found.add(Status.WARNING, f"{name} has no line to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH)
+            found.add(Status.WARNING, f"{name} has no cloud link to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH)
         elif bad:
             good = sum(_is_good(line) for line in cloud.bundles)
-            what = f"{name} has {good} of {_count(good + len(bad), 'line')} to {alias!r}"
+            what = f"{name} has {good} of {_count(good + len(bad), 'cloud link')} to {alias!r}"
             found.add(Status.WARNING, f"{what}: {_some(bad, '; ')}", _REACH)
     unmatched = {(each.kind, each.outside): each.line for cloud in up.values() for each in cloud.unmatched_imports}
     if unmatched:
@@ -136,7 +136,7 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
         found.add(Status.WARNING, f"the gateways of {alias!r} export different things to this cloud", _DIFFERENT)
     trips = [cloud.round_trip_s for cloud in up.values() if cloud.round_trip_s is not None]
     trip = f", round trip {min(trips) * 1000:.1f} ms" if trips else ""
-    return [f"{alias!r} by {_count(len(lines), 'line')}{trip}"]
+    return [f"{alias!r} over {_count(len(lines), 'cloud link')}{trip}"]
 
 
 def _look_at_audit(found: _Found, gateway: GatewayStatus, names: dict[str, str]) -> None:
@@ -158,27 +158,33 @@ async def way(subject: Subject, name: str) -> Finding:
     try:
         asked = await subject.surroundings.ways(name)
     except IrisError as exc:
-        return skipped(f"the gateways could not be asked: {exc}")
+        return skipped(f"the gateways could not be queried: {exc}")
     hint = f"iris federation explain {shlex.quote(name)}"
     if not asked.gateways:
         what = f"none of {_count(asked.missing, 'gateway')} has answered" if asked.missing else "no gateway runs here"
         if not asked.missing and (last := (await subject.surroundings.gateways()).last) is not None:
             what = f"{what}, {_describe_last(last)}"
-        return fault(f"nothing goes to {name!r}: {what}", "Start a gateway, with its settings.", "iris gateway federation.toml")
+        return fault(
+            f"no request goes to {name!r}: {what}", "Start a gateway, with its settings.", "iris gateway federation.toml"
+        )
     names = names_of((await subject.surroundings.reached()).peers)
     going = [gateway for gateway in asked.gateways if gateway.goes]
     found = _Found()
     for gateway in asked.gateways:
         if not gateway.goes:
             status = Status.WARNING if going else Status.FAULT
-            found.add(status, f"by {_name(gateway.node, names)} nothing goes to {name!r}: {gateway.reason}", _advise(gateway))
+            found.add(status, f"{_name(gateway.node, names)} forwards nothing to {name!r}: {gateway.reason}", _advise(gateway))
     steps = [step for gateway in going for step in gateway.ways]
     bad = dict.fromkeys(f"{step.address}: {step.obstacle}" for step in steps if step.obstacle)
     if bad:
-        found.add(Status.WARNING, f"{len(bad)} of {_count(len(steps), 'line')} would carry nothing: {_some(bad, '; ')}", _REACH)
+        found.add(
+            Status.WARNING,
+            f"{len(bad)} of {_count(len(steps), 'cloud link')} would carry no request: {_some(bad, '; ')}",
+            _REACH,
+        )
     told = [step.members for step in steps if step.members is not None]
     if told and not max(told):
-        found.add(Status.FAULT, f"{alias!r} exports {there!r}, and nobody serves it there", "Ask its operators for a member.")
+        found.add(Status.FAULT, f"{alias!r} exports {there!r}, but nobody serves it there", "Ask its operators for a member.")
     if asked.missing:
         found.add(Status.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
     return ok(_describe_way(going, steps, told)) if found.status is Status.OK else found.finding(hint, _STATUS)
@@ -187,8 +193,8 @@ async def way(subject: Subject, name: str) -> Finding:
 def _describe_way(going: list[WayOut], steps: list[WayStep], told: list[int]) -> str:
     trips = [step.round_trip_s for step in steps if step.round_trip_s is not None]
     trip = f", round trip {min(trips) * 1000:.1f} ms" if trips else ""
-    members = f"{_count(max(told), 'member')} there" if told else "how many serve it there is not told"
-    goes = f"{_count(len(going), 'gateway')} would hand a request on, by {_count(len(steps), 'line')}{trip}"
+    members = f"{_count(max(told), 'member')} there" if told else "the number of members there is withheld"
+    goes = f"{_count(len(going), 'gateway')} would forward a request over {_count(len(steps), 'cloud link')}{trip}"
     return f"{goes}; {members}; nothing was executed"
 
 

@@ -166,15 +166,15 @@ async def _bundle(
     def finish() -> None:
         rewrite: Rewrite = Redaction(known_secrets(settings))
         notes = [
-            "Secrets, keys, passwords and tokens: each place where one stood says [redacted], or `set`.",
-            "The values of variables that are no settings.",
+            "Secrets, keys, passwords and tokens: each is replaced by [redacted] or `set`.",
+            "The values of variables that are not settings.",
         ]
         if wanted.is_anonymous:
             known = names_in([each.lines for each in gathered] + [list(seen.answers.values()), evidence])
             about = [name for _question, names in seen.answers for name in names]
             names = {*known, *about, *names_in_settings(settings), cluster or ""}
             rewrite = _both(rewrite, Pseudonyms(names))
-            notes.append("Names and addresses: name-, host- and path- with digits stand for them, the same everywhere in here.")
+            notes.append("Names and addresses: each is replaced by name-, host- or path- with digits, the same in all files.")
         parts = [encode(each, rewrite) for each in gathered]
         readme = describe(rewrite(command), time.time(), build(), parts, notes)
         write(wanted.path, readme, parts, may_replace=wanted.may_replace)

@@ -45,7 +45,7 @@ async def secret_file(subject: Subject) -> Finding:
             return ok(f"{file.path} cannot be read; the check `secret` says why")
         if file.exposure is Exposure.WRITABLE:
             return fault(
-                f"other users can write {file.path}, and so choose the secret; no node starts with it",
+                f"other users can write {file.path}, and so choose the secret; nodes refuse to start with it",
                 f"Run: chmod 600 {path}",
                 f"chmod 600 {path}",
                 is_blocking=True,
@@ -63,7 +63,9 @@ async def secret_file(subject: Subject) -> Finding:
             f"{mounted[0].path} is mounted so that every user here can read it",
             "Mount it with mode 0400, in Kubernetes with defaultMode: 0400 and an fsGroup.",
         )
-    return ok(f"{_count(len(files), 'file')} with secrets, for nobody else" if files else "no secret is kept in a file")
+    return ok(
+        f"{_count(len(files), 'file')} with secrets, readable only by this user" if files else "no secret is kept in a file"
+    )
 
 
 async def secret(subject: Subject) -> Finding:
@@ -93,7 +95,7 @@ async def state(subject: Subject) -> Finding:
     if found.problem or found.directory is None:
         reason = f"{found.directory} cannot be used ({found.problem})" if found.problem else "this user has no home directory"
         if settings.administrator is not None:
-            consequence += ", and a secret that is exchanged while they run is not kept"
+            consequence += ", and the secrets of a rotation are not saved"
         is_needed = settings.administrator is not None or settings.is_zero_configuration
         return (fault if is_needed else warning)(
             f"{reason}: {consequence}",
@@ -116,7 +118,7 @@ async def port(subject: Subject) -> Finding:
     number = listen.rpartition(":")[2]
     if found.listener is Listening.OURS:
         beside = "takes another port" if config.is_port_shared else "cannot start with this --listen"
-        return _place_port(number, found, f"a node of this network listens on {listen}; a program beside it {beside}")
+        return _place_port(number, found, f"a node of this network listens on {listen}; a second program {beside}")
     errors = {"TCP": found.tcp_error, "UDP": found.udp_error}
     bad = {kind: error for kind, error in errors.items() if error}
     if bad:
@@ -152,11 +154,12 @@ async def listen(subject: Subject) -> Finding:
             told = await subject.surroundings.told()
         except ConfigurationError as exc:
             return fault(*split_error(exc), "ip -brief address", is_blocking=True)
-        return ok(f"{config.listen}; others are told to dial {' or '.join(each.removesuffix(':0') for each in told)}")
+        return ok(f"{config.listen}; other nodes are told to dial {' or '.join(each.removesuffix(':0') for each in told)}")
     distant = [seed for seed in config.seeds if not await _is_here(subject, seed)]
     if distant:
         return fault(
-            f"this node listens on {config.listen}, which other machines cannot reach, and the seed {distant[0]} is on another",
+            f"this node listens on {config.listen}, which other machines cannot reach, but the seed {distant[0]} is on "
+            "another machine",
             "Listen on an address of this machine that they reach, with --listen or IRIS_LISTEN, such as 0.0.0.0:7400.",
             "ip -brief address",
             is_blocking=True,
@@ -178,7 +181,7 @@ async def discovery(subject: Subject) -> Finding:
         return ok(", ".join(ways))
     why = f"multicast does not pass on {config.listen}" if config.discovery else "discovery is switched off"
     return fault(
-        f"there are no seeds, and {why}: this node finds nobody",
+        f"there are no seeds, and {why}: this node finds no other node",
         "Name a node or two that usually run with --seed or IRIS_SEEDS.",
         "ip -brief link",
         "nft list ruleset",

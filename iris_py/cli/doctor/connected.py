@@ -17,17 +17,17 @@ NOBODY: Final = "no other node is reached"
 
 _DIALS: Final = {
     DialOutcome.ANOTHER: "another node answers there",
-    DialOutcome.REFUSED: "refused: nobody listens there, or a firewall says so",
-    DialOutcome.SILENT: "silent: a firewall swallows it, or no way leads there",
-    DialOutcome.BROKEN: "something takes the connection that is no node",
+    DialOutcome.REFUSED: "refused: nobody listens there, or a firewall rejects connections",
+    DialOutcome.SILENT: "silent: a firewall drops packets, or there is no route",
+    DialOutcome.BROKEN: "the program that accepts the connection is not a node",
 }
 _SEED_ADVICE: Final = {
-    SeedOutcome.UNKNOWN: "Correct the name, or the name server that this machine asks.",
+    SeedOutcome.UNKNOWN: "Correct the name, or the name server that this machine uses.",
     SeedOutcome.REFUSED: "Start a node there that listens on that address, or correct the port.",
     SeedOutcome.SILENT: "Let a firewall pass TCP and UDP to that port, or correct the address.",
     SeedOutcome.UNREACHABLE: "Correct the address, or the routes of this machine.",
-    SeedOutcome.UNANSWERED: "Something else has that port: correct the address. Or the node there stands still.",
-    SeedOutcome.UNREADY: "The node there stands still, or is very busy: look at it.",
+    SeedOutcome.UNANSWERED: "Another program has that port, or the node there stands still. Correct the address, or check that node.",
+    SeedOutcome.UNREADY: "The node there stands still, or is very busy. Check it.",
 }
 _SEED_HINTS: Final = {SeedOutcome.UNKNOWN: "getent ahosts {host}", SeedOutcome.SILENT: "tracepath {host}"}
 
@@ -58,7 +58,7 @@ async def seeds(subject: Subject) -> Finding:
         )
     )
     if reached.peers:
-        return warning(f"{cause}; other nodes are reached all the same", advice, *hints)
+        return warning(f"{cause}; other nodes are reached nevertheless", advice, *hints)
     return fault(cause, advice, *hints, is_blocking=True)
 
 
@@ -82,19 +82,21 @@ async def other_network(subject: Subject) -> Finding:
     """Check for other networks, which matter only if the own network is not found."""
     reached = await subject.surroundings.reached()
     if not reached.strangers:
-        return ok("none is heard")
+        return ok("none heard")
     hosts = ", ".join(reached.strangers)
     if reached.peers:
-        return ok(f"heard from {hosts}; it has another secret, and disturbs nobody")
+        return ok(f"heard from {hosts}; it has another secret, and does no harm")
     if subject.surroundings.settings().is_zero_configuration:
         return warning(
-            f"nodes with another secret are heard from {hosts}, and none of this user's",
-            "Two users of one machine are two networks. To be one, give both the same secret as IRIS_SECRET_FILE.",
+            f"nodes with another secret are heard from {hosts}, but no node of this user",
+            "By default each user of a machine has a separate network. To share one, give both users the same secret "
+            "with IRIS_SECRET_FILE.",
             is_blocking=True,
         )
     return fault(
         f"no node of this network is found, and nodes with another secret are heard from {hosts}",
-        "If those are meant to be yours, give this one their secret and network name; `iris keys list` shows ids on each side.",
+        "If those nodes belong to your network, give this node their secret and network name; `iris keys list` shows ids "
+        "on each side.",
         "iris keys list",
         is_blocking=True,
     )
@@ -111,15 +113,15 @@ async def datagrams(subject: Subject) -> Finding:
     if not echoes.small:
         port = subject.surroundings.settings().listen.rpartition(":")[2]
         return fault(
-            f"links work, and none of {echoes.asked} nodes sends a datagram back: UDP does not pass, deaths are noticed late",
-            "Let firewalls pass UDP in both directions on the ports that they pass TCP on.",
+            f"links work, but none of {echoes.asked} nodes sends a datagram back: UDP is blocked, so deaths are detected late",
+            "Open the ports that are open for TCP for UDP too, in both directions.",
             *((f"nft add rule inet filter input udp dport {port} accept",) if port != "0" else ()),
             is_blocking=True,
         )
     if len(echoes.small) < echoes.asked:
         return warning(
             f"{echoes.asked - len(echoes.small)} of {echoes.asked} nodes send no datagram back",
-            "Look at the firewalls of those: " + ", ".join(_silent(reached, echoes.small)) + ".",
+            "Check the firewalls of these nodes: " + ", ".join(_silent(reached, echoes.small)) + ".",
         )
     return ok(f"{echoes.asked} of {echoes.asked} nodes send them back")
 
@@ -137,7 +139,8 @@ async def large_datagrams(subject: Subject) -> Finding:
         return skipped("no datagram comes back at all")
     if len(lost) == len(echoes.small):
         return fault(
-            f"small datagrams come back, those of 1,200 bytes from none of {len(lost)} nodes{shown}: connections may hang, too",
+            f"small datagrams come back, but those of 1,200 bytes come back from none of {len(lost)} nodes{shown}: "
+            "connections may hang, too",
             "Set the MTU of tunnels and interfaces to what the path carries, 1,280 or more, and let ICMP pass.",
             "ip -brief link",
             f"tracepath {_host_of(reached, next(iter(lost)))}",
@@ -145,7 +148,7 @@ async def large_datagrams(subject: Subject) -> Finding:
     if lost:
         return warning(
             f"datagrams of 1,200 bytes from {len(lost)} of {len(echoes.small)} nodes do not come back",
-            "Look at the MTU of the way there: " + ", ".join(_host_of(reached, peer) for peer in sorted(lost)[:3]) + ".",
+            "Check the MTU of the path there: " + ", ".join(_host_of(reached, peer) for peer in sorted(lost)[:3]) + ".",
             f"tracepath {_host_of(reached, next(iter(lost)))}",
         )
     return ok("1,200 bytes pass")
@@ -168,25 +171,25 @@ async def dial_back(subject: Subject) -> Finding:
     (address, outcome), _ = Counter(bad).most_common(1)[0]
     cause = f"{len(bad)} of {len(found.outcomes)} nodes that were asked cannot dial {address} ({_DIALS[outcome]})"
     advice = (
-        "Let firewalls pass new TCP connections to that port, and listen on an address that the others have a way to; "
-        "behind an address translator this node works through links that it opens itself, and costs more."
+        "Let firewalls pass new TCP connections to that port, and listen on an address that the other nodes can route to. "
+        "Behind NAT this node works through the links that it opens itself, at a higher cost."
     )
     hints = ("ip -brief address", "nft list ruleset")
     if good:
         return warning(cause, advice, *hints)
     if not found.is_own_port:
-        return skipped(f"a node runs on the configured port, and a firewall may close the other one that was tried: {cause}")
+        return skipped(f"a node runs on the configured port, and a firewall may block the other port, which was tried: {cause}")
     return fault(cause, advice, *hints)
 
 
 def _explain_no_dial(found: Dialled, reached: Reached) -> Finding:
     if found.mute:
         return fault(
-            f"{found.mute} of {found.asked} nodes cannot dial {reached.address}: it means another machine there",
+            f"{found.mute} of {found.asked} nodes cannot dial {reached.address}: for them it means another machine",
             "Listen on an address that other machines reach, with --listen or IRIS_LISTEN.",
             "ip -brief address",
         )
-    return skipped(f"none of {found.asked} nodes that were asked to dial this one has said in time what came of it")
+    return skipped(f"none of the {found.asked} nodes that were asked to dial this one has reported the result in time")
 
 
 def _addresses(seeds_: list[Seed]) -> list[str]:

@@ -36,7 +36,7 @@ async def disk(subject: Subject) -> Finding:
     """Check the free room for files of nodes and commands with these settings."""
     disks = await subject.surroundings.disks()
     if not disks:
-        return skipped("these settings name no directory that anything is written to")
+        return skipped("nothing is written to a directory with these settings")
     full = [each for each in disks if each.free_bytes < FREE_FAULT_BYTES or each.free_files == 0]
     if full:
         return fault("; ".join(map(_describe_full, full)), _ADVICE, *map(_hint, full))

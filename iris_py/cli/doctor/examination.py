@@ -96,7 +96,9 @@ async def _make(check: Check, subject: Subject) -> Finding:
         async with asyncio.timeout(check.limit_s):
             return await check.examine(subject)
     except TimeoutError:
-        return warning(f"it was not known within {check.limit_s:g} s", "Try again; this machine or the network is very busy.")
+        return warning(
+            f"there was no result within {check.limit_s:g} s", "Try again; this machine or the network is very busy."
+        )
     except Exception as exc:
         logger.debug("check_failed", "the check %s failed", check.name, error=exc, check=check.name)
         return warning(

@@ -122,7 +122,7 @@ async def gather(
     parts += _answers(evidence, reason)
     tell("this machine, for the bundle")
     looked = await _one("surroundings.jsonl", "", lambda: _surroundings(seen))
-    text = "the machine, its limits and interfaces, and all that the checks have seen"
+    text = "the machine, its limits and interfaces, and the data behind the checks"
     parts.append(replace(looked, summary=text))
     return parts, evidence
 
@@ -133,7 +133,7 @@ async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[ob
         async with asyncio.timeout(PART_S):
             return Gathered(name, summary, await find())
     except TimeoutError:
-        return Gathered(name, summary, missing=f"it was not known within {PART_S:g} s")
+        return Gathered(name, summary, missing=f"there was no result within {PART_S:g} s")
     except Exception as exc:
         return Gathered(name, summary, missing=f"{type(exc).__name__}: {exc}")
 
@@ -165,7 +165,7 @@ async def _settings(settings: Settings) -> Sequence[object]:
 def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
     """Return the parts from other nodes, and from the querying node."""
     texts = {
-        "own-node.jsonl": "the numbers and events of the node that was started to look",
+        "own-node.jsonl": "the statistics and events of the node of this command",
         "nodes.jsonl": "the answers of other nodes about themselves",
         "events.jsonl": "the events of these nodes, as `iris monitor --since 0 --json` prints them",
         "gone.jsonl": "the nodes that left or died, as `iris nodes --gone --json` prints them",
@@ -192,10 +192,10 @@ def _silence(evidence: Evidence) -> str:
         return "no other node was found"
     missing = []
     if len(gone.reports) > answers.asked:
-        missing.append(f"{len(gone.reports) - answers.asked} of {len(gone.reports)} nodes were not asked for all they tell")
+        missing.append(f"{len(gone.reports) - answers.asked} of {len(gone.reports)} nodes were not queried completely")
     for nodes, text in (
         ((*gone.missing, *answers.missing), "did not answer"),
-        ((*gone.refused, *answers.refused), "tell nothing of themselves, or are asked by too many"),
+        ((*gone.refused, *answers.refused), "refuse queries, or get too many"),
     ):
         if nodes:
             missing.append(f"{len(nodes)} nodes {text}: {', '.join(short_id(node.id) for node in nodes[:8])}")
@@ -271,7 +271,7 @@ def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
         text = msgspec.json.encode(plain) + b"\n"
         size += len(text)
         if size > PART_BYTES_MAX:
-            more = f"{len(gathered.lines) - number} lines, for the file would have more than {PART_BYTES_MAX >> 20} MiB"
+            more = f"{len(gathered.lines) - number} lines, because the file would have more than {PART_BYTES_MAX >> 20} MiB"
             missing = "; ".join(filter(None, (missing, more)))
             break
         written.append(text)

@@ -30,7 +30,9 @@ async def limits(subject: Subject) -> Finding:
     allowed, used, threads = found.descriptors_max, found.descriptors, found.threads
     raising = ("ulimit -n", "systemctl show --property LimitNOFILE,TasksMax UNIT")
     advice = "Raise the limit: ulimit -n, LimitNOFILE= of systemd."
-    threads_advice = "Raise TasksMax= of systemd, pids.max of the control group or ulimit -u, or end what is left over."
+    threads_advice = (
+        "Raise TasksMax= of systemd, pids.max of the control group or ulimit -u, or end processes that are not needed."
+    )
     if allowed and (allowed < DESCRIPTORS_MIN or used >= USED_FAULT * allowed):
         return fault(f"a process here may have {allowed} file descriptors, and {used} are in use already", advice, *raising)
     if found.threads_max and threads >= USED_FAULT * found.threads_max:
@@ -48,21 +50,21 @@ async def processor(subject: Subject) -> Finding:
     """Check the processor time withheld."""
     found = await subject.surroundings.processor()
     if found is None:
-        return skipped("this system does not say how much processor time it withholds")
+        return skipped("this system does not report withheld processor time")
     shown = f"within {found.window_s:.1f} s"
     if found.throttled >= WITHHELD_WARNING:
         grade = fault if found.throttled >= WITHHELD_FAULT else warning
         return grade(
-            f"the control group has used up its processor quota in {found.throttled:.0%} of the periods {shown}: "
-            "everything here stands still meanwhile, and other nodes may take it for dead",
-            "Raise its quota (CPUQuota= of systemd, --cpus of Docker, limits.cpu of Kubernetes), or give it less to do.",
+            f"the control group has used up its processor quota in {found.throttled:.0%} of the periods {shown}: the "
+            "processes stand still meanwhile, and other nodes may consider them dead",
+            "Raise its quota (CPUQuota= of systemd, --cpus of Docker, limits.cpu of Kubernetes), or reduce its load.",
             "cat /sys/fs/cgroup/cpu.stat",
         )
     if found.stolen >= WITHHELD_WARNING:
         grade = fault if found.stolen >= WITHHELD_FAULT else warning
         return grade(
             f"the hypervisor gave {found.stolen:.0%} of the processor time of this machine to others {shown}",
-            "Move the machine to a host with room, or to a type with processors of its own.",
+            "Move the machine to a less loaded host, or to a type with dedicated processors.",
             "vmstat 1 5",
         )
     return ok(f"nothing was withheld {shown}" if found.window_s else "nothing was withheld")

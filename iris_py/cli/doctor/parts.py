@@ -32,25 +32,25 @@ async def parts(subject: Subject) -> Finding:
         return skipped(NOBODY)
     found = await subject.surroundings.deaths()
     if not found.asked:
-        return skipped("no node tells which others it has found dead")
+        return skipped("no node reports which nodes it has found dead")
     away = _of_silent_hosts(found.deaths, reached.peers)
     together = max(_bursts(away), key=len, default=())
     size = max(reached.network_size, len(reached.peers) + 1)
     if len(together) < TOGETHER_MIN or len(together) < SHARE_MIN * (size + len(together)):
         if away:
-            return ok(f"{len(away)} node{'s' * (len(away) != 1)} on other hosts died within the last hour, and not together")
-        return ok("no host is missed")
+            return ok(f"{len(away)} node{'s' * (len(away) != 1)} on other hosts died within the last hour, but not together")
+        return ok("no host is missing")
     named = ", ".join(show_node(death) for death in together[:NAMED_MAX])
     more = f" and {len(together) - NAMED_MAX} more" if len(together) > NAMED_MAX else ""
     within_s = max(1.0, together[-1].s_ago - together[0].s_ago)
     cause = (
         f"{len(together)} nodes fell silent within {within_s:.0f} s, {show_ago(together[0].s_ago)}, and are not back: "
-        f"{named}{more}{_zone(together, reached.peers)}. About {size} nodes are left here. Those machines are down, or "
-        "something parts the network and they go on without these"
+        f"{named}{more}{_zone(together, reached.peers)}. About {size} nodes are left here. Those machines are down, or the "
+        "network is partitioned and they run without this part"
     )
     advice = (
-        "Run `iris doctor` on one of those machines. If nodes live there, look at routes and firewalls between: parts become "
-        "one network again by themselves within a minute after they reach each other."
+        "Run `iris doctor` on one of those machines. If nodes are alive there, check the routes and firewalls between the "
+        "parts. The parts join by themselves within a minute once they can reach each other."
     )
     host = _host(together[0].address)
     return fault(cause, advice, *((f"ping -c 3 {shlex.quote(host)}",) if host else ()), "iris nodes")

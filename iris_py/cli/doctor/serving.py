@@ -44,12 +44,12 @@ async def cluster(subject: Subject) -> Finding:
     if not found.total:
         return fault(
             f"nobody serves {name!r}",
-            "Start a member, and look whether its name, its network and its secret are the same.",
+            "Start a member, and check that its name, its network and its secret are the same.",
             f"iris join {shlex.quote(name)} --exec COMMAND",
         )
     members = found.members
     if not members:
-        return skipped(f"none of the {found.total} members of {name!r} has said how it is")
+        return skipped(f"none of the {found.total} members of {name!r} has reported its state")
     names = names_of((await subject.surroundings.reached()).peers)
     few_tunnels, no_tunnels = _tunnels(members, names)
     faults = [text for text in (_full(members), no_tunnels, _dropping(members), _failing(members, FAILED_FAULT)) if text]
@@ -62,8 +62,8 @@ async def cluster(subject: Subject) -> Finding:
         warnings += [text] if (text := _failing(members, FAILED_WARNING)) else []
     if faults or warnings:
         advice = (
-            "Look at those members and their logs; where work grows, start more members, and raise concurrency only where "
-            "handlers wait rather than compute."
+            "Check those members and their logs. If work piles up, start more members. Raise concurrency only for handlers "
+            "that wait rather than compute."
         )
         if few_tunnels or no_tunnels:
             advice += " Close tunnels that are not used at the nodes that hold them, or raise tunnels= of join()."
@@ -97,7 +97,7 @@ def _tunnels(members: tuple[ClusterMember, ...], names: dict[str, str]) -> tuple
     holders = ", ".join(f"{names.get(node, node[:8])} has {count}" for node, count in held.most_common(HOLDERS_MAX))
     text = f"{opened} of {bound} tunnels are open at {where}" + (f": {holders} of them" if holders else "")
     is_fault = all(each.tunnels >= each.tunnels_max for each in serving)
-    return ("", text + ", and no member takes another one") if is_fault else (text, "")
+    return ("", text + ", and no member accepts another one") if is_fault else (text, "")
 
 
 def _waiting(members: tuple[ClusterMember, ...]) -> str:

@@ -114,8 +114,8 @@ class SeedOutcome(enum.Enum):
     REFUSED = "refuses connections"
     SILENT = "is silent"
     UNREACHABLE = "cannot be reached"
-    UNANSWERED = "takes connections, and no node answers"
-    UNREADY = "takes connections, and has not answered yet"
+    UNANSWERED = "accepts connections, but no node answers"
+    UNREADY = "accepts connections, but has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)

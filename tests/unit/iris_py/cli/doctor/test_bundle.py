@@ -68,9 +68,9 @@ def test_what_is_no_place_for_a_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="exists already"):
         bundle.check_place(link, may_replace=False)
     for path in (link, tmp_path, Path("/dev/null")):
-        with pytest.raises(ConfigurationError, match="no regular file"):
+        with pytest.raises(ConfigurationError, match="not a regular file"):
             bundle.check_place(path, may_replace=True)
-    with pytest.raises(ConfigurationError, match="no directory"):
+    with pytest.raises(ConfigurationError, match="not a directory"):
         bundle.check_place(tmp_path / "missing" / "b", may_replace=False)
 
 

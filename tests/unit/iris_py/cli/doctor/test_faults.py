@@ -120,7 +120,7 @@ ROTATIONS: Any = {
         "1 node (10.0.0.2:7400) seals with 362c335a and accepts 541ea8b2",
     ),
     "retired too soon": ([{"seals": NEW_SEALS}, HOLDS_BOTH, {}], HOLDS_BOTH, Status.FAULT, "seals with 362c335a alone"),
-    "older versions": ([{"seals": ""}] * 3, HOLDS_BOTH, Status.SKIPPED, "no node says which secret it seals with"),
+    "older versions": ([{"seals": ""}] * 3, HOLDS_BOTH, Status.SKIPPED, "no node reports which secret it seals with"),
 }
 
 

@@ -77,7 +77,7 @@ def test_a_part_that_fails_leaves_the_others_and_says_why() -> None:
 def test_a_part_that_never_ends_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "PART_S", 0.0)
     parts = gathered_of(Silent())
-    assert parts["nodes.jsonl"].missing == "no node was asked: it was not known within 0 s"
+    assert parts["nodes.jsonl"].missing == "no node was asked: there was no result within 0 s"
 
 
 def test_a_part_has_at_most_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_part_has_at_most_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 < len(part.content) <= 2000
     assert part.content.endswith(b"\n")
     kept = part.content.count(b"\n")
-    assert part.missing.startswith(f"one did not answer; {100 - kept} lines, for the file would have more than")
+    assert part.missing.startswith(f"one did not answer; {100 - kept} lines, because the file would have more than")
 
 
 def test_answers_events_and_departures_come_from_what_nodes_told() -> None:
@@ -102,7 +102,7 @@ def test_answers_events_and_departures_come_from_what_nodes_told() -> None:
     assert "events" not in node
     assert (summary["answered"], summary["missing"]) == (1, [IDS[2]])
     assert parts["nodes.jsonl"].missing == (
-        f"1 nodes did not answer: {IDS[2][:8]}; 1 nodes tell nothing of themselves, or are asked by too many: {IDS[3][:8]}"
+        f"1 nodes did not answer: {IDS[2][:8]}; 1 nodes refuse queries, or get too many: {IDS[3][:8]}"
     )
     own, *_events = plain(parts["own-node.jsonl"])
     assert own["requests"] == 7

@@ -33,7 +33,7 @@ def test_a_site_that_fell_silent_is_a_fault_that_names_it_and_claims_no_more_tha
         "3 nodes fell silent within 1 s, 40 s ago, and are not back: 10.0.1.1:7400, 10.0.1.2:7400, 10.0.1.3:7400, "
         "all nodes of the zone 'b'. About 4 nodes are left here."
     )
-    assert "Those machines are down, or something parts the network" in found.cause
+    assert "Those machines are down, or the network is partitioned" in found.cause
     assert "ping -c 3 10.0.1.1" in found.hints
 
 
@@ -47,9 +47,9 @@ def test_deaths_one_by_one_are_no_part_of_the_network() -> None:
     apart = [replace(death, s_ago=100.0 + place * (TOGETHER_S + 1)) for place, death in enumerate(SITE)]
     found = look(*apart)
     assert found.status is Status.OK
-    assert found.cause == "3 nodes on other hosts died within the last hour, and not together"
+    assert found.cause == "3 nodes on other hosts died within the last hour, but not together"
     assert look(SITE[0]).status is Status.OK
-    assert look().cause == "no host is missed"
+    assert look().cause == "no host is missing"
 
 
 def test_the_largest_of_several_groups_counts() -> None:

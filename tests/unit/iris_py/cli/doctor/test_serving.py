@@ -75,8 +75,8 @@ def test_members_full_of_tunnels_are_a_fault_that_names_the_holders() -> None:
     found = look(*tunnels(10, 10))
     assert found.status is Status.FAULT
     assert found.cause == (
-        f"20 of 20 tunnels are open at 2 of 2 members: {PEERS[2].address} has 18, {'ee' * 4} has 2 of them, "
-        "and no member takes another one"
+        f"20 of 20 tunnels are open at 2 of 2 members: {PEERS[2].address} has 18, {'ee' * 4} has 2 of them, and no member "
+        "accepts another one"
     )
     assert "Close tunnels" in found.advice
 
