@@ -26,7 +26,7 @@ _SEED_ADVICE: Final = {
     SeedOutcome.REFUSED: "Start a node there that listens on that address, or correct the port.",
     SeedOutcome.SILENT: "Let a firewall pass TCP and UDP to that port, or correct the address.",
     SeedOutcome.UNREACHABLE: "Correct the address, or the routes of this machine.",
-    SeedOutcome.UNANSWERED: "Another program has that port, or the node there stands still. Correct the address, or check that node.",
+    SeedOutcome.UNANSWERED: "Another program has that port, or the node stands still. Correct the address, or check that node.",
     SeedOutcome.UNREADY: "The node there stands still, or is very busy. Check it.",
 }
 _SEED_HINTS: Final = {SeedOutcome.UNKNOWN: "getent ahosts {host}", SeedOutcome.SILENT: "tracepath {host}"}
