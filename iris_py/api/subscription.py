@@ -71,8 +71,9 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         self._taken: Iterator[Message[Any]] = iter(())  # taken out of the queue, for the next iteration
         self._failures = FailureLog(f"the callback of the subscription to {queue.name!r}")
         self._calls: OrderedCalls[Message[Any]] | None = None
-        self._waits = asyncio.Event()  # set while the callback itself waits for an end
+        self._waits: asyncio.Event | None = None  # with a callback: set while the callback itself waits for an end
         if hook is not None:
+            self._waits = asyncio.Event()
             context = context_of_calls()
             call = Call(self)
             context.run(running_call.set, call)
@@ -300,6 +301,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         return self._tracing.process(message.topic, message.source, message, len(message.payload), self.pattern)
 
     def _handle_waiting(self, call: Call) -> None:
+        assert self._waits is not None
         if call.waits:
             self._waits.set()
         else:
@@ -314,13 +316,14 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
         ends_at = self._loop.time() + timeout
         await self._leave(self)
         if self._consumer is not None:
+            assert self._waits is not None
             waits = asyncio.ensure_future(self._waits.wait())
             await asyncio.wait([self._consumer, waits], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             waits.cancel()
         self._settled.set_result(None)
         consumer = self._consumer
         if consumer is not None:
-            last_s = LAST_WORDS_S if self._waits.is_set() else 0.0
+            last_s = LAST_WORDS_S if self._waits is not None and self._waits.is_set() else 0.0
             _done, running = await asyncio.wait([consumer], timeout=max(last_s, ends_at - self._loop.time()))
             if running:
                 logger.warning(
