@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from iris_py.extras import DISTRIBUTION
 
@@ -49,8 +50,8 @@ def commit_of_installation(folder: Path) -> str:
 
     noted = folder / f"{DISTRIBUTION.replace('-', '_')}-{iris_py.__version__}.dist-info" / "direct_url.json"
     try:
-        found = json.loads(noted.read_text())["vcs_info"]["commit_id"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = msgspec.json.decode(noted.read_bytes())["vcs_info"]["commit_id"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
     return found if isinstance(found, str) and _COMMIT.fullmatch(found) else ""
 

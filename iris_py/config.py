@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.federation.toml import find_lines
 from iris_py.files.secret_command import run_secret_command
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
 from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
@@ -290,6 +289,8 @@ def find_origins(
         ConfigurationError: A setting is wrong.
     """
     load_config(config=config, environ=environ, **arguments)
+    from iris_py.federation.toml import find_lines  # as for the parser: most nodes run without a file
+
     layers = _layers_of(config, environ, arguments)
     path = layers[-1].path
     lines: Mapping[KeyPath, int] = {} if path is None else find_lines(path.read_text())
@@ -325,6 +326,8 @@ def check_file(path: Path) -> list[tuple[int, str]]:
     except OSError as exc:
         raise ConfigurationError(f"the configuration file {path} cannot be read: {exc.strerror}. Correct the path.") from exc
     import tomllib
+
+    from iris_py.federation.toml import find_lines
 
     try:
         text = content.decode()
