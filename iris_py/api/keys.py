@@ -54,7 +54,7 @@ class Reloading(Awaitable[None]):
             return
         error = future.exception()
         if error is not None and not self._is_awaited and not isinstance(error, NodeClosed):
-            logger.error("secrets_kept", "the secrets stay as they are: %s", error, reason=str(error))
+            logger.error("secrets_kept", "the secrets were not changed: %s", error, reason=str(error))
 
 
 async def open_keyring(config: Config) -> Keyring:

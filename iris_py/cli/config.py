@@ -158,7 +158,7 @@ async def check(settings: Settings, file: Path | None, *, as_json: bool) -> int:
     if path is None:
         raise ConfigurationError("this user has no home directory, and so no configuration file. Name one, or set HOME.")
     if file is None and settings.config_file() is None and not is_present(path):
-        output.line(CheckSummary(str(path), 0), f"there is no {path}: a node here has defaults")
+        output.line(CheckSummary(str(path), 0), f"there is no {path}: a node here uses the defaults")
         return ExitCode.OK
     mistakes = check_file(path)
     for line, text in mistakes:

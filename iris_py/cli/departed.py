@@ -160,14 +160,15 @@ def _complain_of_gaps(found: NodeReports, begin: float) -> None:
     silent = sum(report.departures is None for report in found.reports)
     if silent:
         complain(
-            f"{silent} of {len(found.reports)} nodes that answered tell no departures: their setting observe keeps them back, "
-            "or their version has none."
+            f"{silent} of {len(found.reports)} nodes that answered report no departures: their setting observe prevents it, "
+            "or their version has no such reports."
         )
     since = known_since(found)
     if since is not None and since > begin:
         moment = datetime.fromtimestamp(since, UTC).astimezone()
-        complain(f"no node that answered remembers what was before {moment:%Y-%m-%d %H:%M:%S}.")
+        complain(f"no node that answered has records from before {moment:%Y-%m-%d %H:%M:%S}.")
     if found.is_sample:
         complain(
-            "a sample of the nodes was asked: a departure that only other nodes have seen is missing. --all asks every node."
+            "only a sample of the nodes was queried: departures that only other nodes have seen are missing. --all "
+            "queries every node."
         )

@@ -179,7 +179,7 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
         facts += ["suspect: gets nothing new"] * bundle["is_suspect"] + ["draining"] * bundle["is_going"]
         console.print(f"    gateway {bundle['gateway'][:8]} at {bundle['address']}: {', '.join(facts)}")
     for each in cloud["unmatched_imports"]:
-        what = f"line {each['line']} imports the {each['kind']} {each['outside']!r}, which it does not export to us"
+        what = f"line {each['line']} imports the {each['kind']} {each['outside']!r}, which it does not export to this cloud"
         console.print(f"    {what}", style="red")
     if cloud["catalogues_differ"]:
         digests = ", ".join(f"{bundle['gateway'][:8]}: {bundle['catalogue_digest']}" for bundle in cloud["bundles"])
@@ -189,12 +189,12 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
         if slot["error"] and not slot["is_up"]:
             console.print(f"    dialling {slot['address']}: {slot['error']} ({slot['failures']} times)")
     for loss in cloud.get("lost", ()):  # an older gateway does not report losses
-        console.print(f"    lost a line from {loss['address']} {loss['s_ago']:.0f} s ago: {loss['reason']}", style="red")
+        console.print(f"    lost a cloud link from {loss['address']} {loss['s_ago']:.0f} s ago: {loss['reason']}", style="red")
 
 
 def _print_accounts(console: Console, accounts: dict[str, Any]) -> None:
     """Print the traffic, in total and under each rule."""
-    console.print(f"    line: {_passed(accounts, 'line_bytes')}{_money(accounts)}")
+    console.print(f"    cloud link: {_passed(accounts, 'line_bytes')}{_money(accounts)}")
     for rule in accounts["rules"]:
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in rule["requests"].items())
         facts = [f"requests: {outcomes}"] if outcomes else []

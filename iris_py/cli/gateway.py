@@ -117,7 +117,7 @@ async def _reload(gateway: Gateway, file: Path) -> None:
         await reload_gateway(gateway, file)
     except IrisError as exc:
         for line in str(exc).split("\n"):
-            complain(f"the settings stay as they are: {line}", event="settings_kept")
+            complain(f"the settings were not changed: {line}", event="settings_kept")
     else:
         tell("read the settings and secrets again", event="settings_read")
 
@@ -166,8 +166,8 @@ def _print(settings: FederationSettings, key: CloudKey, described: Sequence[Neig
         console.print(f"\n{neighbour.alias}: {neighbour.links}", style="bold")
         for public in neighbour.keys:
             console.print(f"key {public}")
-        _print_rules(console, f"What {neighbour.alias} may use of ours", neighbour.exports)
-        _print_rules(console, f"What we may use of {neighbour.alias}", neighbour.imports)
+        _print_rules(console, f"Exports to {neighbour.alias}", neighbour.exports)
+        _print_rules(console, f"Imports from {neighbour.alias}", neighbour.imports)
     if not described:
         console.print("There is no neighbour: write a table [cloud.ALIAS] for each.")
 
@@ -179,7 +179,7 @@ def _print_rules(console: Console, title: str, rows: Sequence[RuleRow]) -> None:
     if not rows:
         console.print(f"{title}: nothing")
         return
-    table = Table("kind", "on the line", "here", "uses", "limits", "line", title=title, title_justify="left")
+    table = Table("kind", "name outside", "here", "uses", "limits", "line", title=title, title_justify="left")
     for row in rows:
         # As texts, because a pattern in brackets is not markup.
         table.add_row(*map(Text, (row.kind, row.outside, row.local, row.uses, row.limits, str(row.line))))

@@ -234,7 +234,7 @@ async def _reload_keys(running: iris_py.Node) -> None:
     try:
         await running.reload_keys()
     except iris_py.IrisError as exc:
-        complain(f"the secrets stay as they are: {exc}", event="secrets_kept")
+        complain(f"the secrets were not changed: {exc}", event="secrets_kept")
     else:
         tell("read the secrets again", event="secrets_read")
 

@@ -134,7 +134,7 @@ LINES: Final[Lines] = {
     **{f"keys {step}": (StepLine, RotationLine) for step in ("add", "rotate", "retire")},
 }
 
-_NEXT = "Bring the file to every node, and let each read it: send SIGHUP to `iris` commands, call reload_keys() in programs."
+_NEXT = "Copy the file to every node, and reload it there: send SIGHUP to `iris` commands, call reload_keys() in programs."
 #: The next step after each step.
 _AFTER: Final[Mapping[RotationStep, RotationStep | None]] = {"add": "rotate", "rotate": "retire", "retire": None}
 
@@ -165,7 +165,9 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
     config = settings.load()
     own = None if config.config_directory is None else config.config_directory / "secret"
     if file is None and config.is_zero_configuration and (own is None or not is_present(own)):
-        raise ConfigurationError("no secret is configured, and your own is made when it is first needed. See `iris keys path`.")
+        raise ConfigurationError(
+            "no secret is configured; your per-user secret is made at its first use. See `iris keys path`."
+        )
     keyring = await _keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
     generations = {"": tuple(keys.key_id for keys in keyring.generations), **keyring.own_secrets}
     if as_json:
@@ -195,7 +197,7 @@ async def take_step(step: RotationStep, file: Path, *, abandon: bool, as_json: b
         return 0
     print(f"{file}: {_describe(key_ids)}")
     then = _AFTER[step]
-    print(_NEXT + (f" When all have: iris keys {then} {file}" if then else ""))
+    print(_NEXT + (f" When all nodes have reloaded it: iris keys {then} {file}" if then else ""))
     return 0
 
 
@@ -248,7 +250,7 @@ async def list_running(settings: Settings, *, as_json: bool) -> int:
     for index, key_id in enumerate(status.generations):
         print(f"{key_id}  {'accepted' if index else 'primary':8}  network {network!r}")
     holdings = holdings_of(Holder.of(name.address or short_id(name.id), security) for name, security in told)
-    print(f"{describe_holdings(holdings)}." if holdings else "No other node says which generations it holds.")
+    print(f"{describe_holdings(holdings)}." if holdings else "No other node reports which generations it holds.")
     if config.administrator is not None:
         print(f"Steps of the administrator: {status.number}. {_describe_neighbours(status)}")
     complain_of(found)
@@ -276,9 +278,7 @@ async def take_running_step(
         print(f"network {node.network!r}: {_describe(status.generations)}")
         then = _AFTER[step]
         options = f"--administration-key {shlex.quote(str(key_file))}"
-        print(
-            _describe_neighbours(status) + (f" When those that were away are back: iris keys {then} {options}" if then else "")
-        )
+        print(_describe_neighbours(status) + (f" When absent nodes are back: iris keys {then} {options}" if then else ""))
     return 0
 
 

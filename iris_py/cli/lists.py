@@ -302,10 +302,10 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
     output.table(lines, _MEMBER_COLUMNS)
     output.line(MembersSummary(network=network, cluster=cluster, shown=len(lines), total=total, unreached_seeds=dict(seeds)))
     if total > len(members):
-        complain(f"these are {len(members)} of {total} members of {cluster!r}: of a large cluster a node sees a sample.")
+        complain(f"these are {len(members)} of {total} members of {cluster!r}: a node sees only a sample of a large cluster.")
     complain_of(found)
     if not members:
-        complain(f"nobody serves {cluster!r}. Start a member with `iris join`, or see what there is with `iris clusters`.")
+        complain(f"nobody serves {cluster!r}. Start a member with `iris join`, or list the clusters with `iris clusters`.")
         return ExitCode.NO_MEMBERS
     return ExitCode.OK if lines else ExitCode.TIMEOUT
 

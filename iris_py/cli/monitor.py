@@ -50,10 +50,10 @@ _UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _CHANGES: Final = {
     "found": "is here now",
     "back": "answers again",
-    "restarted": "counts its events anew",
+    "restarted": "has restarted its event numbers",
     "silent": "does not answer",
-    "gone": "does not answer any more, and is not asked",
-    "closed": "tells no events: its setting observe keeps them back, too many ask it, or its version knows none",
+    "gone": "does not answer any more, and is not queried",
+    "closed": "reports no events: its setting observe prevents it, it gets too many queries, or its version has no events",
 }
 
 
@@ -111,8 +111,8 @@ async def monitor(
         nodes = None if target is None else await find_targets(node, target, ASK_TIMEOUT_S)
         if number and (nodes is None or len(nodes) != 1):
             raise ConfigurationError(
-                f"--since {number} is the number of an event, and each node has its own. Name one with --node, or give a "
-                "duration, as --since 10m; --since 0 is all that nodes keep."
+                f"--since {number} is the number of an event, but each node has its own numbers. Choose a node with --node, "
+                "or give a duration, as --since 10m; --since 0 shows all events that nodes keep."
             )
         following = Following(
             kinds=wanted,
@@ -284,8 +284,8 @@ def read_since(given: str | None) -> tuple[int | None, float]:
         return int(given), 0.0
     if _DURATION.fullmatch(given.strip()) is None:
         raise ConfigurationError(
-            f"--since {given!r} is neither the number of an event nor a duration. Write 90s, 10m, 2h or 1d; 0 is all that "
-            "nodes keep."
+            f"--since {given!r} is neither the number of an event nor a duration. Write 90s, 10m, 2h or 1d; 0 shows all "
+            "events that nodes keep."
         )
     return None, read_duration(given)
 
@@ -298,7 +298,7 @@ def read_duration(given: str) -> float:
     """
     match = _DURATION.fullmatch(given.strip())
     if match is None:
-        raise ConfigurationError(f"--since {given!r} is no duration. Write 90s, 10m, 2h or 1d.")
+        raise ConfigurationError(f"--since {given!r} is not a duration. Write 90s, 10m, 2h or 1d.")
     return float(match[1]) * _UNITS_S[match[2]]
 
 

@@ -137,14 +137,14 @@ def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
     if found.is_sample:
         complain(
             f"these are from {len(found.reports)} of about {found.size.nodes:,.0f} nodes, drawn by chance: numbers are "
-            "estimates. --all asks every node."
+            "estimates. --all queries every node."
         )
     if found.missing:
         complain(f"{len(found.reports)} of {found.asked} nodes answered, missing: {_names(found.missing)}")
     if found.refused:
-        complain(f"{len(found.refused)} nodes tell nothing of themselves, or are asked by too many: {_names(found.refused)}")
+        complain(f"{len(found.refused)} nodes refuse queries, or get too many: {_names(found.refused)}")
     if not found.is_whole:
-        complain("a part of the ring did not answer, so there may be nodes that were not found. Ask again.")
+        complain("a part of the ring did not answer, so there may be nodes that were not found. Try again.")
 
 
 def exit_code_of(found: NodeReports, network: str) -> ExitCode:

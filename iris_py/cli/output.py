@@ -227,7 +227,7 @@ class Output:
             table.add_row(*map(Text, row))  # as texts, because brackets are not markup
         console.print(table)
         if left_out:
-            tell(f"left out for want of room: {', '.join(left_out)}. A wider terminal shows them, and --json.")
+            tell(f"columns left out of a narrow terminal: {', '.join(left_out)}. A wider terminal or --json shows them.")
 
 
 def make_console(*, is_error: bool = False) -> Console:

@@ -162,8 +162,8 @@ async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeNa
         raise ConfigurationError(f"{len(meant)} nodes have an id that begins with {target!r}. Give more digits of it.")
     if not meant:
         raise ConfigurationError(
-            f"there is no node {target!r} in the network {node.network!r}, and nobody serves such a name. "
-            "`iris nodes` and `iris clusters` show what there is."
+            f"there is no node {target!r} in the network {node.network!r}, and no cluster has this name. `iris nodes` and "
+            "`iris clusters` list nodes and clusters."
         )
     return meant
 

@@ -203,12 +203,13 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     output.line(MembersSummary(network, cluster, len(found), total, dict(seeds)))
     if total > len(found) > 0 and cluster is not None:
         complain(
-            f"these are {len(found)} of {total} members of {cluster!r}: of a large cluster a node sees a sample. "
-            "`iris survey` asks them all."
+            f"these are {len(found)} of {total} members of {cluster!r}: a node sees only a sample of a large cluster. `iris "
+            "survey` queries all members."
         )
     elif total > len(found) > 0:
         complain(
-            f"these are {len(found)} of about {total} nodes of the network {network!r}: of a large one a node knows a part."
+            f"these are {len(found)} of about {total} nodes of the network {network!r}: a node knows only a part of a "
+            "large network."
         )
     if found:
         return ExitCode.OK
@@ -247,8 +248,8 @@ def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
     payload = sys.stdin.buffer.read(bytes_max + 1)
     if len(payload) > bytes_max:
         raise ConfigurationError(
-            f"standard input has more than {bytes_max} bytes, the most that a message of this node may have. {advice}, or "
-            f"raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})."
+            f"standard input has more than {bytes_max} bytes, the limit of a message of this node. {advice}, or raise "
+            f"max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})."
         )
     return payload
 

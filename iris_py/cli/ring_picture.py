@@ -265,7 +265,7 @@ def _draw_legend(picture: Element, sizes: Mapping[str, int], colours: Mapping[st
         y += 24
     if silent:
         _circle(_add(picture, "g", {"class": "silent"}), "", (LEGEND_LEFT + 6, y - 4), 5.5)
-        _write(picture, "", (LEGEND_LEFT + 22, y), f"says nothing of itself: {silent:,}")
+        _write(picture, "", (LEGEND_LEFT + 22, y), f"did not report: {silent:,}")
         y += 24
     _path(picture, "link between", f"M{LEGEND_LEFT} {y + 8}h12")
     _write(picture, "small", (LEGEND_LEFT + 22, y + 12), "a link between two of these")

@@ -39,7 +39,7 @@ def read_sealed(handler: Handler, path: Path | None, name: str | None) -> Handle
 
 def _is_absent(path: Path | None, name: str | None) -> bool:
     if path is None and name is not None:
-        raise ConfigurationError(f"--seal-name is of no use alone. Name the file with the secret: {_OPTION}.")
+        raise ConfigurationError(f"--seal-name needs the file with the secret: {_OPTION}.")
     return path is None
 
 

@@ -73,9 +73,8 @@ async def read_lines(bytes_max: int) -> AsyncIterator[list[bytes]]:
             number += 1
             if length > bytes_max:
                 raise ConfigurationError(
-                    f"line {number} of standard input has more than {bytes_max} bytes, the most that a message of this node "
-                    "may have. Split it, or raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES "
-                    f"(at most {MESSAGE_BYTES_LIMIT})."
+                    f"line {number} of standard input has more than {bytes_max} bytes, the limit of a message of this node. "
+                    f"Split it, or raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})."
                 )
         number -= 1  # of the last line only the beginning has arrived
         if lines:

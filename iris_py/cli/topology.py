@@ -185,7 +185,7 @@ def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[Place]:
 
 
 def _words_of(node: TopologyNodeLine) -> tuple[str, ...]:
-    state = {"told": "", "counts": "keeps names to itself", "missing": "did not answer", "refused": "tells nothing"}[node.state]
+    state = {"told": "", "counts": "withholds its names", "missing": "did not answer", "refused": "tells nothing"}[node.state]
     words = (
         node.id,
         node.name,
@@ -281,14 +281,14 @@ def draw(
     if len(places) <= nodes_max:
         return draw_nodes(places, _title_of(nodes, network), notes), drawn
     if groups > 1:
-        drawn = f"{drawn} by {by}, for they are more than --max {nodes_max}"
+        drawn = f"{drawn} by {by}, because they are more than --max {nodes_max}"
         return draw_groups(
             places, _title_of(nodes, network), [f"Drawn by {by}: these are more nodes than --max {nodes_max}.", *notes]
         ), drawn
     in_order = sorted(places, key=lambda place: place.id)
     some = [in_order[number * len(in_order) // nodes_max] for number in range(nodes_max)]
-    drawn = f"{nodes_max:,} of {drawn}, evenly round the ring, for they are more than --max {nodes_max}"
-    return draw_nodes(some, _title_of(nodes, network), [f"Drawn are {drawn}.", *notes]), drawn
+    drawn = f"{nodes_max:,} of {drawn}, evenly round the ring, because they are more than --max {nodes_max}"
+    return draw_nodes(some, _title_of(nodes, network), [f"The picture shows {drawn}.", *notes]), drawn
 
 
 def _notes_of(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> list[str]:
@@ -300,7 +300,7 @@ def _notes_of(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> list[str
         )
     if len(found.reports) < found.asked:
         notes.append(
-            f"{len(found.reports):,} of {found.asked:,} nodes answered. Of the others, links are drawn that these tell of."
+            f"{len(found.reports):,} of {found.asked:,} nodes answered. Of the other nodes only links to these are drawn."
         )
     if not found.is_whole:
         notes.append("A part of the ring did not answer, so there may be nodes that were not found.")

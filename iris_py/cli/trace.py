@@ -139,16 +139,18 @@ def _print_route(output: Output, traced: Trace) -> None:
     if route is None:
         return
     if route.hops:
-        rows = [f"root     {_name(route.root)}  after {format_seconds(route.round_trip_s)}, there and back"]
+        rows = [f"root     {_name(route.root)}  after {format_seconds(route.round_trip_s)} (round trip)"]
     else:
         rows = [f"root     {_name(route.root)}  is this node itself"]
     for hop in route.hops:
-        held = "did not say how long it kept it" if hop.held_us is None else f"kept it for {format_seconds(hop.held_us / 1e6)}"
+        held = (
+            "did not report its delay" if hop.held_us is None else (f"held the query for {format_seconds(hop.held_us / 1e6)}")
+        )
         rows.append(f"  hop    {_name(hop.node)}  {held}")
     if route.hops:
         held_s = sum(hop.held_us or 0 for hop in route.hops) / 1e6
-        rows.append(f"  lines  {format_seconds(max(0.0, route.round_trip_s - held_s))} in all")
-    counted = "tells no counts" if route.members is None else f"{route.members} members, {route.watchers} watchers"
+        rows.append(f"  links  {format_seconds(max(0.0, route.round_trip_s - held_s))} in all")
+    counted = "reports no counts" if route.members is None else f"{route.members} members, {route.watchers} watchers"
     rows.append(f"  says   {counted}")
     output.line(RouteLine(route=route), "\n".join(rows))
 
@@ -225,7 +227,7 @@ def _describe_execution(executed: ExecutionLine) -> str:
     said = one_line(executed.error or f"a reply of {executed.reply_bytes} bytes")
     text = f"execute  {said} after {format_seconds(executed.seconds)}"
     if executed.run_s is None or executed.queue_s is None:
-        return f"{text}\n  member says nothing of it"
+        return f"{text}\n  member did not report the execution"
     times = f"{format_seconds(executed.queue_s)} for a handler, which ran for {format_seconds(executed.run_s)}"
     if executed.ended == 1:
         return f"{text}\n  member {executed.members[0][:8]}  it waited {times}"
@@ -244,18 +246,18 @@ def _describe_way(traced: Trace) -> str:
     ways = {
         "link": "over a link that was open",
         "dialled": f"over a link, dialled in {format_seconds(traced.dial_s)}",
-        "ring": "through the ring, for no link could be had",
+        "ring": "through the ring, because no link could be opened",
         "local": "it is this node itself",
     }
     answer = "no answer" if traced.answer_s is None else f"it answered after {format_seconds(traced.answer_s)}"
-    return f"{ways.get(traced.way, traced.way)}; {answer}, its handler untouched"
+    return f"{ways.get(traced.way, traced.way)}; {answer}, and its handler was not called"
 
 
 def _fault_of(traced: Trace) -> str:
     if traced.route is None:
-        return f"no root of {traced.cluster!r} answered: the ring is not whole, or its root has just died. Try again."
+        return f"no root of {traced.cluster!r} answered: the ring is not complete, or the root has just died. Try again."
     if traced.chosen is None:
-        return f"nobody serves {traced.cluster!r}, or nobody where the request may go."
+        return f"nobody serves {traced.cluster!r}, or no member is where the request may go."
     if traced.answer_s is None:
         return f"the member {traced.chosen.short} of {traced.cluster!r} did not answer."
     return ""

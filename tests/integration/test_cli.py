@@ -239,7 +239,7 @@ def test_a_secret_file_is_rotated_while_requests_are_served(shell: Shell) -> Non
     assert last != first
     Path(path).write_text("no secret\n")
     service.send_signal(signal.SIGHUP)
-    assert b"Z ERROR secrets_kept: the secrets stay as they are: " in service.stderr.readline()
+    assert b"Z ERROR secrets_kept: the secrets were not changed: " in service.stderr.readline()
     assert stop(service, signal.SIGTERM) == (0, b"", "")
 
 
@@ -694,7 +694,7 @@ def test_standard_input_is_read_up_to_the_limit(shell: Shell) -> None:
     done = subprocess.run(["sh", "-c", command], env=shell.environment, capture_output=True, timeout=WAIT_S, check=False)
     assert done.returncode == 2
     text = done.stderr.decode()
-    assert "standard input has more than 4096 bytes, the most that a message of this node may have. " in text
+    assert "standard input has more than 4096 bytes, the limit of a message of this node. " in text
     assert "Pipe it through `iris tunnel 'no one'`" in text
     for arguments in (["broadcast", "upper"], ["publish", "news"], ["survey", "upper"]):
         code, out, error = shell.run(*arguments, "-", stdin=b"x" * 4097)

@@ -266,7 +266,7 @@ def test_report_of_two_clouds_for_people(environment: dict[str, str], tmp_path: 
     done = warm.run(command, env=environment, timeout=WAIT_S, text=True)
     assert done.returncode == 0, done.stderr
     assert "The totals are equal." in done.stdout
-    assert "'token-counters' of 'eu' is refused, for it is not exported under that name" in done.stderr
+    assert "'token-counters' of 'eu' is refused, because it is not exported under that name" in done.stderr
     killed = [line.split(" of ")[1].split(" ")[0] for line in done.stderr.splitlines() if line.startswith("gateway")]
     assert sorted(killed) == ["'eu'", "'us'"]
 
@@ -312,4 +312,4 @@ def test_killed_driver_leaves_nothing_of_two_clouds(clouds: Clouds) -> None:
 
 def test_one_demo_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--federation", "--spark"]) == 2
-    assert "one demo or the other" in capsys.readouterr().err
+    assert "the two demos exclude each other" in capsys.readouterr().err

@@ -216,13 +216,13 @@ def test_workers_and_reloads_write_objects(shell: Shell, tmp_path: Path) -> None
     assert len(pids) == 1, "what is not the worker's own object says which worker"
 
     module.write_text("def quote(request:\n")
-    text = read_until(service, "goes on with what it was made of")
+    text = read_until(service, "keeps running its old code")
     (failed,) = [each for each in objects(text) if each["event"] == "import_failed"]
     assert (failed["error"], failed["level"]) == ("SyntaxError", "error")
     assert "shop.py" in failed["traceback"]
 
     module.write_text(WORKER.format(module="nowhere_to_be_found"))
-    text = read_until(service, "goes on with what it was made of")
+    text = read_until(service, "keeps running its old code")
     assert any("nowhere_to_be_found" in message for message in said(objects(text), "complaint"))
 
     shell.run("request", "quote", "die", "--timeout", "60")

@@ -196,7 +196,7 @@ async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Nod
     assert (await looking.run(monitor.monitor, as_json=False, **late))[0] == ExitCode.TIMEOUT
     assert "--timeout" in looking.errors
     assert (await looking.run(monitor.monitor, as_json=False, **{**late, "count": None}))[0] == ExitCode.OK
-    with pytest.raises(iris_py.ConfigurationError, match="Name one with --node"):
+    with pytest.raises(iris_py.ConfigurationError, match="Choose a node with --node"):
         await looking.run(monitor.monitor, as_json=False, **{**every, "since": "17"})
     last = first.recent_events()[-1].number
     (event,) = [

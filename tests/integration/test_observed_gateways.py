@@ -290,7 +290,7 @@ def test_status_shows_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFi
             gateways = await command.ask_gateways(pair.caller, Call(op=Op.STATUS))
             command._print(gateways)
         said = capsys.readouterr().out
-        assert "imports the cluster 'missing', which it does not export to us" in said
+        assert "imports the cluster 'missing', which it does not export to this cloud" in said
         assert "import of cluster 'databases': requests: 1 done" in said
         assert "money: 0.00" in said
         assert "export different things" not in said

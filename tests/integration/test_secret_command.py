@@ -144,7 +144,7 @@ def test_a_command_that_fails_starts_no_node_and_changes_no_keys(
                 await iris.connect(secret_command=command, discovery=False)
             caplog.clear()
             node.reload_keys()  # as a signal handler does
-            await loop.until(lambda: "the secrets stay as they are: secret_command: cat ended" in caplog.text)
+            await loop.until(lambda: "the secrets were not changed: secret_command: cat ended" in caplog.text)
             await asyncio.to_thread(path.write_text, OTHER.text)
             await node.reload_keys()
             assert of(node) == key_ids(OTHER)
@@ -228,7 +228,7 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     path.write_text("nothing")
     service.send_signal(signal.SIGHUP)
     told = service.stderr.readline()
-    assert b"Z ERROR secrets_kept: the secrets stay as they are: secret_command: the output of cat is not" in told
+    assert b"Z ERROR secrets_kept: the secrets were not changed: secret_command: the output of cat is not" in told
     assert stop(service)[0] == 0
 
 

@@ -109,7 +109,7 @@ def test_workers_go_on_while_changed_files_do_not_work(shell: Shell, project: Pa
     change(project, "no such method")
     assert "helper.py changed; the workers are replaced" in read_line(service.stderr)
     text = ""
-    while "goes on with what it was made of" not in text:
+    while "keeps running its old code" not in text:
         text += read_line(service.stderr)
     assert "SyntaxError" in text
     assert "ended with exit code 2" in text
@@ -127,7 +127,7 @@ def test_a_worker_with_a_port_of_its_own_hands_it_over(shell: Shell, project: Pa
     first = json.loads(read_line(service.stdout))
     change(project, "no such method")
     text = ""
-    while "goes on with what it was made of" not in text:
+    while "keeps running its old code" not in text:
         text += read_line(service.stderr)
     assert shell.run("request", "upper", "HeLLo")[1] == b"HELLO"
     change(project, "lower")
@@ -160,8 +160,8 @@ def test_one_address_tells_how_all_workers_are(shell: Shell, project: Path, gate
     assert 'iris_worker_ends_total{worker="1"} 0.0' in metrics
     assert 'iris_handled_total{cluster="upper",worker="1"} 1.0' in metrics
     os.kill(pid, signal.SIGSTOP)
-    assert ask(address, "/readyz")[1]["reasons"] == ["worker 1: it says nothing for 0.7 s"]
-    assert ask(address, "/healthz") == (503, {"status": "NOT_SERVING", "reasons": ["no event loop turns in the worker"]})
+    assert ask(address, "/readyz")[1]["reasons"] == ["worker 1: it has reported nothing for 0.7 s"]
+    assert ask(address, "/healthz") == (503, {"status": "NOT_SERVING", "reasons": ["no event loop runs in the worker"]})
     os.kill(pid, signal.SIGCONT)
     wait_for_health(address, "/readyz", (200, {"status": "SERVING"}))
     code, out, errors = stop(service, signal.SIGTERM)
@@ -224,7 +224,7 @@ def test_workers_are_started_again_when_they_end_and_when_files_change(shell: Sh
     change(project, "no such method")
     assert "helper.py changed" in read_line(service.stderr)
     text = ""
-    while "goes on with what it was made of" not in text:
+    while "keeps running its old code" not in text:
         text += read_line(service.stderr)
     assert text.count("changed files") == 1, "of the same files the other worker is not tried"
     assert shell.run("request", "upper", "die")[0] == 1

@@ -213,7 +213,7 @@ def test_a_change_starts_the_hooks_of_the_next_worker_before_those_of_the_old_on
     assert text == "opens"
     write(tmp_path, events, FAILING)
     text = ""
-    while "goes on with what it was made of" not in text:
+    while "keeps running its old code" not in text:
         text += read_line(service.stderr)
     assert "ConnectionRefusedError: no database" in text
     assert "the start-up hook shop.fails failed: ConnectionRefusedError: no database" in text

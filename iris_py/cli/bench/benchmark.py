@@ -197,11 +197,11 @@ def find_warnings(
     """
     found = [*_of_machine(plan, machine), *_of_load(plan, course, sides, maker)]
     if not counted and not course.errors():
-        found.append(f"no {unit} began after the warm-up and ended. Measure longer, with --seconds.")
+        found.append(f"no {unit} both began after the warm-up and ended in time. Measure longer, with --seconds.")
     if silent:
         found.append(
-            f"{silent} of those that were to receive it have not said how much came and what it cost: they were too busy, or "
-            "their setting `observe` is `none`."
+            f"{silent} of the receivers have not reported their counts and costs: they were too busy, or their setting "
+            "`observe` is `none`."
         )
     return found
 
@@ -210,37 +210,40 @@ def _of_machine(plan: Plan, machine: Machine) -> Iterator[str]:
     processes = plan.processes + (plan.receivers if plan.against is None else 0)
     if processes > machine.processors:
         yield (
-            f"{processes} processes share {machine.processors} processor{'s' * (machine.processors != 1)}: they wait for each "
-            "other, and so durations are longer than on a machine with more."
+            f"{processes} processes share {machine.processors} processor{'s' * (machine.processors != 1)}, so they wait for "
+            "each other, and durations are longer than with more processors."
         )
     if plan.against is not None:
         pass  # receivers may be on this machine, and cannot be told from other programs
     elif machine.others_cpu is not None and machine.others_cpu > OTHERS * machine.processors:
-        yield f"others used {machine.others_cpu:.1f} of {machine.processors} processors meanwhile. Measure on a quiet machine."
+        yield (
+            f"other programs used {machine.others_cpu:.1f} of {machine.processors} processors during the measurement. "
+            "Measure on a quiet machine."
+        )
     elif machine.others_cpu is None and machine.load_before > LOAD * machine.processors:
         yield f"the machine was busy before (a load of {machine.load_before:g}). Measure on a quiet machine."
     if machine.event_loop == "asyncio":
-        yield "uvloop is not installed, so all runs on asyncio's own event loop, which is slower."
+        yield "uvloop is not installed, so asyncio's own event loop was used, which is slower."
 
 
 def _of_load(plan: Plan, course: Course, sides: Sequence[Side], side: str) -> Iterator[str]:
     maker = next((each for each in sides if each.side == side), None)
     if maker is not None and maker.busiest_cpu > FULL:
         yield (
-            f"a {maker.side} process had no processor time left ({maker.busiest_cpu:.0%}), so what was measured may be the "
-            "load rather than who receives it. Use more --processes, on a machine with more processors."
+            f"a {maker.side} process had no processor time left ({maker.busiest_cpu:.0%}), so the result may be the limit of "
+            "the load, not of the receivers. Use more --processes, on a machine with more processors."
         )
     begun, unbegun = (course.count(side, name, with_rest=True) for name in ("begun", "unbegun"))
     if plan.rate is not None and unbegun > MISSING * (begun + unbegun):
         yield (
-            f"{unbegun:,} of {begun + unbegun:,} did not begin before the end, for {plan.concurrency:,} were under way all the "
-            f"time: a rate of {plan.rate:g} per second is too much. Durations do not count these."
+            f"{unbegun:,} of {begun + unbegun:,} did not begin before the end, because {plan.concurrency:,} were in progress "
+            f"all the time: a rate of {plan.rate:g} per second is too high. Durations do not include them."
         )
     elif plan.rate is not None and course.durations(side, "lateness").percentile_ns(99) > LATE_NS:
-        yield "the load began late now and then, and that is a part of the durations: see the lateness."
+        yield "some of the load began late, and durations include the delay: see the lateness."
     errors = sum(course.errors().values())
     if errors > MISSING * max(1, begun):
-        yield f"{errors:,} of {begun:,} failed, and durations do not count these."
+        yield f"{errors:,} of {begun:,} failed, and durations do not include them."
 
 
 _TARGET: Final = "bench.measured"
@@ -337,8 +340,8 @@ class Benchmark(ABC):
             complain(missing)
             return False
         tell(
-            f"this loads the network {plan.network!r} for {plan.warm_up_s + plan.seconds:g} s, and whoever else uses it waits: "
-            f"{self.announce()}. Ctrl-C ends it."
+            f"this loads the network {plan.network!r} for {plan.warm_up_s + plan.seconds:g} s, and its other users wait "
+            f"meanwhile: {self.announce()}. Ctrl-C ends it."
         )
         self.onlooker = Onlooker(node, self.target, is_topic=self.receiver == "subscriber")
         await self.onlooker.find()

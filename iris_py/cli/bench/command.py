@@ -97,7 +97,7 @@ class Tunnels(Benchmark):
 
     def describe(self, summary: TunnelsBenchSummary) -> Sequence[Fact]:
         """Return the summary as text."""
-        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         share = f" ({summary.waits / summary.blocks:.2g} a block)" if summary.blocks else ""
         return [
             Fact("rate", f"{describe_rate(summary.messages_per_s, 'block', summary.size)}{rhythm}"),
@@ -108,10 +108,7 @@ class Tunnels(Benchmark):
 
 
 #: The reason for the missing lag with `--against`.
-NO_LAG: Final = (
-    "the time that stands in a message is that of this machine's clock, and subscribers of others neither read it nor have the "
-    "same clock"
-)
+NO_LAG: Final = "messages carry the time of this machine's clock, which subscribers on other machines neither read nor share"
 
 
 class Topics(Benchmark):
@@ -174,7 +171,7 @@ class Topics(Benchmark):
 
     def describe(self, summary: TopicsBenchSummary) -> Sequence[Fact]:
         """Return the summary as text."""
-        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         facts = [Fact("published", f"{describe_rate(summary.published_per_s, 'message', summary.size)}{rhythm}")]
         if summary.delivered is not None:
             missing = "" if summary.missing is None else f", {summary.missing:,} missing"
@@ -219,7 +216,7 @@ class Requests(Benchmark):
 
     def describe(self, summary: RequestsBenchSummary) -> Sequence[Fact]:
         """Return the summary as text."""
-        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} that were wanted)"
+        rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         replies = "" if summary.reply_size is None else f", replies of {format_size(summary.reply_size)}"
         return [
             Fact("rate", f"{describe_rate(summary.messages_per_s, 'request', summary.size)}{rhythm}{replies}"),
@@ -240,7 +237,7 @@ class Joins(Benchmark):
     def announce(self) -> str:
         """Return the description of the load on a running network."""
         how = f"{self.plan.concurrency:,} at a time" if self.plan.rate is None else f"{self.plan.rate:g} a second"
-        return f"nodes that start, ask {self.target!r} and go, {how}"
+        return f"nodes that start, send a request to {self.target!r} and stop, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
         """Send one request."""
@@ -285,7 +282,9 @@ async def bench_requests(
         size=size, default=SIZE, path=input_path, advice="Give less, or send it in blocks: `iris bench tunnels`"
     ).read(settings, against)
     if reply is not None and against is not None:
-        raise ConfigurationError("--reply is for the members of a private network; with --against they reply what they like.")
+        raise ConfigurationError(
+            "--reply is only for the members of a private network; with --against the members choose their replies."
+        )
     answer = None if reply is None else bytes(_reply_size(reply))
     plan = make_plan(
         settings,
@@ -311,7 +310,9 @@ async def bench_topics(
 ) -> int:
     """Measure topics."""
     if policy is not None and against is not None:
-        raise ConfigurationError("--policy is for subscribers of a private network; with --against they have their own.")
+        raise ConfigurationError(
+            "--policy is only for the subscribers of a private network; with --against the subscribers have their own policies."
+        )
     plan = make_plan(
         settings,
         against=against,
@@ -375,5 +376,5 @@ async def bench_join(
 def _reply_size(text: str) -> int:
     size = parse_size(text, "--reply")
     if size > MESSAGE_BYTES_LIMIT:
-        raise ConfigurationError(f"--reply {text} is more than {MESSAGE_BYTES_LIMIT} bytes, the most that a message may have.")
+        raise ConfigurationError(f"--reply {text} is more than {MESSAGE_BYTES_LIMIT} bytes, the limit of a message.")
     return size

@@ -137,10 +137,12 @@ def parse_size(text: str, option: str) -> int:
     """
     found = _FORM.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise ConfigurationError(f"{option} {text!r} is no size. Write it as 100, 1k or 64KiB (of 1,024) or 64kB (of 1,000).")
+        raise ConfigurationError(
+            f"{option} {text!r} is not a size. Write it as 100, as 1k or 64KiB (units of 1,024), or as 64kB (units of 1,000)."
+        )
     size = Fraction(found[1]) * _UNITS[found[2]]
     if size.denominator != 1:
-        raise ConfigurationError(f"{option} {text!r} is no whole number of bytes. Give one, as {int(size)}.")
+        raise ConfigurationError(f"{option} {text!r} is not a whole number of bytes. Give a whole number, such as {int(size)}.")
     return int(size)
 
 
@@ -233,7 +235,8 @@ def make_plan(
     if against is not None:
         if receivers is not None:
             raise ConfigurationError(
-                f"{receivers_option} starts processes of a private network, and --against asks those that run. Leave one out."
+                f"{receivers_option} starts processes of a private network, but --against uses a running network. Leave "
+                "one out."
             )
         config = settings.load()
         network = config.network
@@ -287,7 +290,7 @@ class Payload:
             self._check(f"--size {text}", size, bytes_max)
             return (bytes(range(256)) * (size // 256 + 1))[:size]
         if self.size is not None:
-            raise ConfigurationError("--size and --input are both given, and each says what is sent. Leave one out.")
+            raise ConfigurationError("--size and --input are both given, but only one can set the payload. Leave one out.")
         try:
             with self.path.open("rb") as file:
                 content = file.read(bytes_max + 1)
@@ -301,8 +304,10 @@ class Payload:
             can_be_more = bytes_max < self.bytes_max
             more = f", or raise max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})" * can_be_more
             raise ConfigurationError(
-                f"{what} is more than {bytes_max} bytes ({format_size(bytes_max)}), the most that a message may have here. "
+                f"{what} is more than {bytes_max} bytes ({format_size(bytes_max)}), the limit of a message here. "
                 f"{self.advice}{more}."
             )
         if size < self.bytes_min:
-            raise ConfigurationError(f"{what} is less than the {self.bytes_min} bytes that the time in it takes. Give more.")
+            raise ConfigurationError(
+                f"{what} is less than {self.bytes_min} bytes, the size of the time in it. Give a larger size."
+            )

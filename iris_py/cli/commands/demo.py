@@ -47,7 +47,7 @@ def demo(
     With --federation, the cluster is in another cloud than the files; two gateways on each side connect the clouds.
     """
     if spark and federation:
-        raise typer.BadParameter("it is one demo or the other", param_hint="'--spark' / '--federation'")
+        raise typer.BadParameter("the two demos exclude each other", param_hint="'--spark' / '--federation'")
     if spark:
         from iris_py.cli.demo.spark import demo_spark
 
@@ -60,7 +60,7 @@ def demo(
             )
         )
     if timeout is not None:
-        raise typer.BadParameter("it is for --spark", param_hint="'--timeout'")
+        raise typer.BadParameter("it needs --spark", param_hint="'--timeout'")
     if federation:
         from iris_py.cli.demo.federation import demo_federation
 

@@ -59,7 +59,7 @@ def doctor(
     from iris_py.cli.doctor import command
 
     if (force or anonymous) and bundle is None:
-        raise typer.BadParameter("it is of no use without --bundle", param_hint="--force" if force else "--anonymous")
+        raise typer.BadParameter("it needs --bundle", param_hint="--force" if force else "--anonymous")
     wanted = None if bundle is None else command.Wanted(bundle, may_replace=force, is_anonymous=anonymous)
     return execute(
         lambda: command.doctor(

@@ -135,7 +135,7 @@ def keys_list(
     from iris_py.cli import keys as command
 
     if running and file is not None:
-        raise typer.BadParameter("a file does not run: leave one of both out", param_hint="'--running'")
+        raise typer.BadParameter("a file is not a running network: leave one of them out", param_hint="'--running'")
     if running:
         return execute(lambda: command.list_running(settings, as_json=json), verbosity=settings.verbose)
     return execute(lambda: command.list_generations(settings, file, as_json=json), verbosity=settings.verbose)
@@ -204,7 +204,9 @@ def _take_step(
     from iris_py.cli import keys as command
 
     if file is not None and key_file is not None:
-        raise typer.BadParameter("it is for the running network: leave it or FILE out", param_hint="'--administration-key'")
+        raise typer.BadParameter(
+            "it is only for the running network: leave it or FILE out", param_hint="'--administration-key'"
+        )
     if file is not None:
         return execute(lambda: command.take_step(step, file, abandon=abandon, as_json=as_json), verbosity=settings.verbose)
     if key_file is None:

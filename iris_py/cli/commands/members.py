@@ -34,7 +34,9 @@ def members(
     """
     if stats:
         if cluster is None:
-            raise typer.BadParameter("it is for the members of a cluster: name it", param_hint="'--stats'")
+            raise typer.BadParameter(
+                "it is only for the members of a cluster: give the name of the cluster", param_hint="'--stats'"
+            )
         from iris_py.cli import lists
 
         return execute(
@@ -46,7 +48,7 @@ def members(
             is_short=True,
         )
     if interval is not None:
-        raise typer.BadParameter("it is for --stats", param_hint="'--interval'")
+        raise typer.BadParameter("it needs --stats", param_hint="'--interval'")
     from iris_py.cli import request
 
     return execute(

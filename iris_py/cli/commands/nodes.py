@@ -55,7 +55,7 @@ def nodes(
             is_short=True,
         )
     if since is not None:
-        raise typer.BadParameter("it is for --gone", param_hint="'--since'")
+        raise typer.BadParameter("it needs --gone", param_hint="'--since'")
     from iris_py.cli import lists
 
     return execute(

@@ -94,7 +94,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
             run = _Run(node, gateways, crew, outcome, progress)
             await run.wait_for_lines()
             outcome.start_s = time.perf_counter() - started
-            progress.note(f"{GATEWAYS} gateways of each of the clouds {NEAR!r} and {FAR!r} have lines to each other")
+            progress.note(f"{GATEWAYS} gateways of each of the clouds {NEAR!r} and {FAR!r} are connected by cloud links")
             progress.note(f"{member_count} member processes serve {INSIDE!r} in {FAR!r}, which exports it as {OUTSIDE!r}")
             await run.try_the_other_name()
             kills = {
@@ -171,7 +171,7 @@ class _Run:
             await self._node.request(f"{INSIDE}@{FAR}", b"")
         except iris_py.NotExported:
             self._outcome.is_closed = True
-            self._progress.note(f"{INSIDE!r} of {FAR!r} is refused, for it is not exported under that name")
+            self._progress.note(f"{INSIDE!r} of {FAR!r} is refused, because it is not exported under that name")
 
     async def ask(self, path: Path, content: bytes) -> None:
         """Have a file counted in the other cloud."""

@@ -106,7 +106,7 @@ def print_report(outcome: FederationOutcome) -> None:
     for cloud, what, one in [*rows, *((FAR, "member", member) for member in outcome.members)]:
         table.add_row(cloud, what, one.id[:8], str(one.pid), one.state, f"{one.requests:,}")
     console.print(table)
-    console.print(f"Requests of a killed gateway of {NEAR!r} are those that had a reply when it was asked last.")
+    console.print(f"The requests of a killed gateway of {NEAR!r} are those with a reply at its last report.")
 
     latency = ", ".join(f"{name} {value:,.1f} ms" for name, value in percentiles_ms(outcome.latencies_s).items())
     console.print(f"Requests: {len(outcome.latencies_s):,}, {outcome.retries:,} retried, {len(outcome.failures):,} failed")

@@ -51,7 +51,7 @@ def take_inventory(directory: Path | None) -> Inventory:
     else:
         inventory = Inventory(directory)
         if not directory.is_dir():
-            raise ConfigurationError(f"--input: {directory} is no directory. Name one with text files.")
+            raise ConfigurationError(f"--input: {directory} is not a directory. Name one with text files.")
         candidates = _walk(directory)
     for path in candidates:
         reason = _reason_to_skip(path)

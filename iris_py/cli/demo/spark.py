@@ -163,7 +163,9 @@ def print_report(outcome: SparkOutcome) -> None:
             *(f"{len(seen.latencies_s)}", f"{latency['p50']:,.1f} ms" if latency else ""),
         )
     console.print(table)
-    console.print("Files of a member are those whose counts are in the result; executors were asked by name while the job ran.")
+    console.print(
+        "The files of a member are those whose counts are in the result. Executors were queried by name while the job ran."
+    )
     console.print(
         f"Time:     {outcome.job_s:.2f} s by Spark and the cluster, {outcome.plain_s:.2f} s by one process "
         f"({outcome.start_s:.2f} s to start Spark {outcome.version})"
@@ -352,7 +354,7 @@ class _Run:
         if event["is_job"]:
             if not seen.latencies_s:
                 self._progress.note(
-                    f"executor {executor} says while the job runs: {seen.cpu_s:.1f} s of processor time, "
+                    f"executor {executor} reports during the job: {seen.cpu_s:.1f} s of processor time, "
                     f"{seen.memory_bytes >> 20} MiB, {event['processes']} more processes"
                 )
             seen.latencies_s.append(event["took_s"])
@@ -363,7 +365,7 @@ class _Run:
             async with asyncio.timeout(RESULT_TIMEOUT_S):
                 message = await anext(aiter(self._results))
         except TimeoutError:
-            raise SparkFailed(f"Spark has published the result, and {RESULT_TOPIC!r} brought nothing.") from None
+            raise SparkFailed(f"Spark has published the result, but nothing arrived on {RESULT_TOPIC!r}.") from None
         self._outcome.totals, self._outcome.by_member = read_result(message.payload)
         self._see(set(self._left))
         for member, files in self._outcome.by_member.items():

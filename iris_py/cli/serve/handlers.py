@@ -106,7 +106,7 @@ def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - any obje
         found = getattr(found, name)
     if not _can_be_served(found):
         raise ConfigurationError(
-            f"{target.name} is {found!r}, which answers nothing. Name an async or plain function of a request, an "
+            f"{target.name} is {found!r}, which is not a handler. Name an async or plain function of a request, an "
             "iris_py.Handler, or an iris_py.service.Service."
         )
     return found

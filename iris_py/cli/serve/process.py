@@ -138,7 +138,7 @@ class WorkerProcess:
         self.send(signal.SIGTERM)
         await asyncio.wait((self.ended,), timeout=LEAVE_S)
         if not self.ended.done():
-            complain(f"process {self.pid} does not end by itself, and is killed")
+            complain(f"process {self.pid} does not end by itself and is killed")
             self.send(signal.SIGKILL)
             await asyncio.wait((self.ended,))
 
@@ -173,7 +173,7 @@ class WorkerProcess:
         except OSError:
             pass  # the process has ended
         except (ValueError, msgspec.MsgspecError) as exc:  # too long for a message, or malformed
-            complain(f"process {self.pid} is not listened to any more: {exc}")
+            complain(f"messages of process {self.pid} are not read any more: {exc}")
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
         """Write each line of the process's standard error as a JSON object."""

@@ -196,7 +196,7 @@ class Slot:
     def _goes_on(self) -> str:
         if self.current is None:
             return "the next change starts it again"
-        return f"process {self.current.pid} goes on with what it was made of, until the next change"
+        return f"process {self.current.pid} keeps running its old code until the next change"
 
 
 def _ending(code: int) -> str:

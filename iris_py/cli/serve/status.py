@@ -68,7 +68,7 @@ class WorkersStatus:
         """Return whether any worker is alive: ended workers are restarted, but all running ones may hang."""
         told = await self._ask_all(None)
         if told and not any(told.values()):
-            return Health(status="NOT_SERVING", reasons=(f"no event loop turns in {_workers(len(told))}",))
+            return Health(status="NOT_SERVING", reasons=(f"no event loop runs in {_workers(len(told))}",))
         return Health(status="SERVING")
 
     async def ready(self, cluster: str | None) -> Health:
@@ -141,14 +141,14 @@ async def _health_of(slot: Slot, cluster: str | None) -> Health:
     if process is None or not process.is_ready:
         return Health(status="NOT_SERVING", reasons=("it is starting",))
     told = await process.ask(cluster, TELL_S)
-    return Health(status="NOT_SERVING", reasons=(f"it says nothing for {TELL_S:g} s",)) if told is None else told.health
+    return Health(status="NOT_SERVING", reasons=(f"it has reported nothing for {TELL_S:g} s",)) if told is None else told.health
 
 
 def _none_of(found: Mapping[int, Health]) -> Health:
     """Return the health of workers of which none serves."""
     reasons = [f"worker {number}: {reason}" for number, health in sorted(found.items()) for reason in health.reasons]
     if len(reasons) > REASONS_MAX:
-        reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} reasons more"]
+        reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more reasons"]
     is_unknown = bool(found) and all(health.status == "SERVICE_UNKNOWN" for health in found.values())
     return Health(
         status="SERVICE_UNKNOWN" if is_unknown else "NOT_SERVING", reasons=tuple(reasons or ["no worker was started yet"])

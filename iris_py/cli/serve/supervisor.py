@@ -104,7 +104,7 @@ async def supervise(
     has_port = parse_address(config.listen)[1] != 0 and not config.is_port_shared
     if has_port and workers > 1:
         raise ConfigurationError(
-            f"{workers} workers cannot listen on one port. Give listen port 0, and every worker has a port of its own."
+            f"{workers} workers cannot listen on one port. With port 0 in listen, every worker has its own port."
         )
     service_manager()  # reported to by this process only: workers do not see the service manager
     status = WorkersStatus()

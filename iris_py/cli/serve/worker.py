@@ -171,7 +171,7 @@ def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  
         for name, value in given.items():
             if value is not None:
                 raise ConfigurationError(
-                    f"{target.name} is a service, and {name} is for a single handler. Say it in the service: "
+                    f"{target.name} is a service, but {name} is only for a single handler. Set it in the service: "
                     '@service.handler("NAME", concurrency=..., seal=...).'
                 )
         return found

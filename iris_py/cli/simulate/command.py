@@ -37,7 +37,7 @@ def make_plan(churn: float | None, partition: str | None, **options: Any) -> Pla
 
     if churn is not None:
         if options["session_s"] is not None:
-            raise ConfigurationError("--churn and --session-s say the same thing: use one of them")
+            raise ConfigurationError("--churn and --session-s set the same rate: use one of them")
         if not churn > 0:
             raise ConfigurationError(f"--churn {churn:g}: choose a rate above 0, such as 0.5 for half of the nodes per hour")
         options["session_s"] = 3600.0 / churn
@@ -65,7 +65,7 @@ def execute_simulation(
         plan = make()
         if suite is not None and plan != Plan():
             raise ConfigurationError(
-                f"--suite {suite} decides what is simulated: beside it say --workers, --json, --output and --plots only"
+                f"--suite {suite} determines the simulation: with it, use only --workers, --json, --output and --plots"
             )
         return simulate(
             None if suite is not None else plan, suite, as_json=as_json, output=output, plots=plots, workers=workers

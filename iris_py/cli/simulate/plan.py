@@ -91,14 +91,14 @@ class Plan:
             _within("--subscribers", self.subscribers, 0, NODES_MAX["groups"])
             _within("--requesters", self.requesters, 1, 256)
             if self.session_s is not None or self.partition is not None or self.loss or self.zones:
-                raise ConfigurationError("--layer groups knows only --kill: its ring is perfect; try --layer full")
+                raise ConfigurationError("--layer groups supports only --kill: its ring is perfect; try --layer full")
 
         if self.layer == "full":
             has_disaster = bool(self.kill) or self.partition is not None
             if self.session_s is not None or self.zones or (self.loss and not has_disaster):
                 raise ConfigurationError(
-                    "--layer full draws its faults from --seed: say --nodes, --minutes and --seed only,"
-                    " or --kill or --partition with --loss"
+                    "--layer full draws its faults from --seed: use only --nodes, --minutes and --seed, or --kill or "
+                    "--partition with --loss"
                 )
             if not has_disaster:
                 _within("--nodes", self.nodes, 2, SCHEDULE_NODES_MAX)
@@ -155,7 +155,7 @@ def parse_partition(text: str | None) -> Partition | None:
         partition = Partition(float(part), float(duration))
     except ValueError:
         raise ConfigurationError(
-            f"--partition {text}: say PART:SECONDS, such as 0.5:600 for two halves and ten minutes"
+            f"--partition {text}: write PART:SECONDS, such as 0.5:600 for two halves and ten minutes"
         ) from None
     _within("--partition PART", partition.part, 0.01, 0.5)
     _within("--partition SECONDS", partition.duration_s, 1.0, PARTITION_S_MAX)

@@ -118,7 +118,7 @@ def _cloud_line(node: str, alias: str, cloud: _Cloud) -> CloudLine:
                 failed[outcome] = failed.get(outcome, 0) + count
     trips = [each.round_trip_s for each in cloud.bundles if each.round_trip_s is not None]
     troubles = [f"{dial.address}: {dial.error}" for dial in cloud.dials if dial.error and not dial.is_up]
-    troubles += ["a line is silent"] * any(each.is_suspect for each in cloud.bundles)
+    troubles += ["a cloud link is silent"] * any(each.is_suspect for each in cloud.bundles)
     return CloudLine(
         cloud=alias,
         gateway=node,

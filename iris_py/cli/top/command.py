@@ -117,7 +117,7 @@ async def top(
         complain(f"{differ}. See `iris doctor`.")
     complain_of(found, shown=min(limit, len(lines)), total=len(lines))
     if found.reports and names and not lines:
-        complain(f"no node that answered serves or uses {cluster!r}. `iris clusters` shows what there is.")
+        complain(f"no node that answered serves or uses {cluster!r}. `iris clusters` lists the clusters.")
         return ExitCode.NO_MEMBERS
     return exit_code_of(found, network)
 
@@ -158,11 +158,11 @@ async def _show(
     kind = _load_app()
     if is_every:
         raise ConfigurationError(
-            "--all takes a minute in a large network, so the full screen does without: add --once, or take a larger sample "
-            "with --sample."
+            "--all takes a minute in a large network, so the full screen does not support it: add --once, or take a larger "
+            "sample with --sample."
         )
     if cluster is not None and node is not None:
-        raise ConfigurationError("--cluster and --node both say where the screen begins. Leave one out.")
+        raise ConfigurationError("--cluster and --node both choose the first table. Leave one out.")
     async with visit(settings) as own:
         if cluster is not None:
             start = Place("members", cluster, await _alias(own, cluster, timeout_s))
@@ -198,7 +198,7 @@ async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
     """Return the only node for a word on the command line."""
     found = await find_targets(node, target, timeout_s)
     if len(found) > 1:
-        raise ConfigurationError(f"--node {target!r} means {len(found)} nodes: give the id of one, or use --cluster.")
+        raise ConfigurationError(f"--node {target!r} matches {len(found)} nodes: give the id of one, or use --cluster.")
     return found[0]
 
 

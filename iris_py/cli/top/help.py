@@ -17,31 +17,33 @@ __all__ = ["HelpScreen"]
 
 HELP: Final = """\
 1 - 8, Tab       another table: clusters, nodes, topics, links, events,
-                 publishers (which node publishes what), tunnels
-                 (which node holds how many at which member), clouds
-                 (how each gateway reaches them, and what fails there)
+                 publishers (the nodes that publish each topic),
+                 tunnels (the nodes that hold them, by member), clouds
+                 (whether each gateway reaches them, and failures)
 arrows           move; Page Up, Page Down, Home and End as usual
-Enter            into the row: members of a cluster, then the
-                 numbers of a node; of others the node they are of
+Enter            open the row: a cluster shows its members, a member
+                 or node its statistics, other rows their node
 Esc              back; closes the filter
-/                only rows with a text, while you type; Enter keeps it
-s, S             sort by the next column, or the one before;
-                 or click on its head
-r                sort the other way round
-p                pause: nobody is asked
-+, -             read less often, more often
+/                show only rows with a text, while you type; Enter
+                 keeps the filter
+s, S             sort by the next or the previous column;
+                 or click on a column heading
+r                reverse the sort order
+p                pause: no node is queried
++, -             query less often, more often
 ?                this help
 q, Ctrl-C        quit
 
-In red: what callers meet, from the nodes that ask: no members,
+In red: failures of callers, as reported by their nodes: no members,
 unavailable (no gateway reaches the cloud), timed out, member lost,
-overloaded, handler raised. It stays for a minute.
-Rates are of the time between the last two answers of each node. Sums
-are exact if all nodes answered. Of more than 256 nodes a sample is
-asked: +- says how far off a sum may be in 19 of 20 cases.
-SILENT: the node does not answer. GONE: it is not in the ring any
-more; it is shown for a minute. REFUSES: it tells nothing of itself,
-or too many ask it."""
+overloaded, handler raised. Each is shown for a minute.
+Rates cover the time between the last two answers of each node. Sums
+are exact if all nodes answered. In a network of more than 256 nodes
+a sample is queried: +- is the margin of error of a sum in 19 of 20
+cases.
+SILENT: the node does not answer. GONE: the node has left the ring;
+it is shown for a minute. REFUSES: the node refuses queries, or gets
+too many."""
 
 
 class HelpScreen(ModalScreen[None]):

@@ -143,7 +143,7 @@ def _lines(parts: Sequence[str], width: int) -> list[str]:
 
 def _waiting(gathering: Gathering, network: str) -> str:
     if gathering.is_warming:
-        return "Rates need a second answer of each node ..."
+        return "Waiting for the second answers, which rates need ..."
     return f"Looking for nodes of the network {one_line(network)!r} ..."
 
 
@@ -151,4 +151,4 @@ def _gone(gathering: Gathering, now: float) -> str:
     if gathering.answered_at is None:
         return "No other node is found. Start one with `iris node`, or name one with --seed. Looking again."
     ago = format_seconds(round(now - gathering.answered_at))
-    return f"No node answers since {ago}: the network is gone, or this machine is cut off from it. Asking again."
+    return f"No node has answered for {ago}: the network is gone, or this machine is cut off from it. Trying again."

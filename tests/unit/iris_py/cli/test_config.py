@@ -118,7 +118,7 @@ def test_defaults_need_no_file(folder: Path, capsys: pytest.CaptureFixture[str])
     assert run(["config", "show"]) == 0
     assert "secret             the per-user secret  default\n" in capsys.readouterr().out
     assert run(["config", "check"]) == 0
-    assert capsys.readouterr().out == f"there is no {folder}/iris.toml: a node here has defaults\n"
+    assert capsys.readouterr().out == f"there is no {folder}/iris.toml: a node here uses the defaults\n"
 
 
 MISTAKES = f"""\

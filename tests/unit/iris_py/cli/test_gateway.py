@@ -52,10 +52,10 @@ def test_the_rules_in_effect_are_printed(file: Path, capsys: pytest.CaptureFixtu
         f"This cloud calls itself 'us'. Its public key, for neighbours: {OWN.public_text}",
         "eu: dials gw.eu.example.org:7450",
         f"key {EU.public_text}",
-        "What eu may use of ours",
+        "Exports to eu",
         "scorers-v2",
         "1,024 in flight",
-        "What we may use of eu",
+        "Imports from eu",
         "[bold].>@eu",
     ):
         assert words in captured.out
@@ -83,7 +83,7 @@ def test_rules_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_gateway_without_neighbours_or_rules(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(SETTINGS.split("[[export]]", maxsplit=1)[0])
     assert run(["gateway", str(file), "--check"]) == 0
-    assert "What eu may use of ours: nothing" in capsys.readouterr().out
+    assert "Exports to eu: nothing" in capsys.readouterr().out
     file.write_text(SETTINGS.split("[cloud.eu]", maxsplit=1)[0])
     assert run(["gateway", str(file), "--check"]) == 0
     assert "There is no neighbour: write a table [cloud.ALIAS] for each." in capsys.readouterr().out

@@ -200,7 +200,7 @@ def test_usual_lines_fit_80_columns(name: str, monkeypatch: pytest.MonkeyPatch, 
     assert shown[1].split()[0] == plain[0].split()[0]
     left_out = [column.title for column in columns if column.title not in shown[0]]
     remark = capsys.readouterr().err
-    named = f"iris: left out for want of room: {', '.join(left_out)}. A wider terminal shows them, and --json.\n"
+    named = f"iris: columns left out of a narrow terminal: {', '.join(left_out)}. A wider terminal or --json shows them.\n"
     assert remark == (named if left_out else "")
 
 

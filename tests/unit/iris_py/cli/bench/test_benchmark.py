@@ -89,14 +89,14 @@ def test_nothing_is_said_of_a_good_measurement() -> None:
     [
         ({"busiest_cpu": 0.96}, "no processor time left (96%)"),
         ({"receivers": 4}, "5 processes share 4 processors"),
-        ({"machine": machine_of(others_cpu=1.2)}, "others used 1.2 of 4 processors"),
+        ({"machine": machine_of(others_cpu=1.2)}, "other programs used 1.2 of 4 processors"),
         ({"machine": machine_of(load_before=3.0)}, "busy before (a load of 3)"),
         ({"machine": machine_of(event_loop="asyncio")}, "uvloop is not installed"),
         ({"course": course_of(begun=900, done=900, unbegun=100), "rate": 1000.0}, "100 of 1,000 did not begin"),
-        ({"course": course_of(begun=9, done=9, lateness_ns=3 * MS), "rate": 9.0}, "began late now and then"),
+        ({"course": course_of(begun=9, done=9, lateness_ns=3 * MS), "rate": 9.0}, "some of the load began late"),
         ({"course": course_of(begun=100, done=99, errors=1)}, "1 of 100 failed"),
-        ({"course": course_of()}, "no request began after the warm-up and ended"),
-        ({"silent": 2}, "2 of those that were to receive it"),
+        ({"course": course_of()}, "no request both began after the warm-up and ended"),
+        ({"silent": 2}, "2 of the receivers have not reported"),
     ],
 )
 def test_what_spoils_a_measurement_is_said(warned: dict[str, Any], words: str) -> None:

@@ -58,7 +58,7 @@ def test_payloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Payload(size=None, default="1k", path=tmp_path / "nothing").read(SETTINGS, None)
     with pytest.raises(ConfigurationError, match=r"--input .*document is more than 4 bytes"):
         Payload(size=None, default="1k", path=path, bytes_max=4).read(SETTINGS, None)
-    with pytest.raises(ConfigurationError, match="is less than the 8 bytes"):
+    with pytest.raises(ConfigurationError, match="is less than 8 bytes"):
         Payload(size="7", default="1k", bytes_min=8).read(SETTINGS, None)
     with pytest.raises(ConfigurationError, match=r"more than 67108864 bytes \(64 MiB\).*iris bench tunnels`\.$"):
         Payload(size="65m", default="1k", advice="Send blocks: `iris bench tunnels`").read(SETTINGS, None)
@@ -71,15 +71,15 @@ def test_payloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["requests", "--size", "1x"], "is no size"),
+        (["requests", "--size", "1x"], "is not a size"),
         (["requests", "--size", "17m", "--against", "a"], "more than 16777216 bytes (16 MiB)"),
         (["requests", "--reply", "65m"], "--reply 65m is more than"),
-        (["requests", "--reply", "1k", "--against", "a"], "--reply is for the members of a private network"),
+        (["requests", "--reply", "1k", "--against", "a"], "--reply is only for the members of a private network"),
         (["requests", "--members", "2", "--against", "a"], "--members starts processes of a private network"),
         (["requests", "--against", "a", "--listen", "127.0.0.1:4711"], "cannot all listen on 127.0.0.1:4711"),
-        (["topics", "--policy", "block", "--against", "a"], "--policy is for subscribers of a private network"),
+        (["topics", "--policy", "block", "--against", "a"], "--policy is only for the subscribers of a private network"),
         (["topics", "--subscribers", "2", "--against", "a"], "--subscribers starts processes"),
-        (["topics", "--size", "7"], "less than the 8 bytes"),
+        (["topics", "--size", "7"], "less than 8 bytes"),
         (["tunnels", "--size", "17m"], "more than 16777216 bytes"),
         (["join", "--seconds", "0"], "'--seconds'"),
         (["requests", "--rate", "0"], "'--rate'"),

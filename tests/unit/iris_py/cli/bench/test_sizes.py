@@ -30,13 +30,13 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "1x", "1kk", "0x10", "1,000", "1e3", "1" * 19, "٣", "nan"])
 def test_what_is_no_size_is_said_to_be_none(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"--size .* is no size. Write it as 100, 1k or 64KiB"):
+    with pytest.raises(ConfigurationError, match=r"--size .* is not a size. Write it as 100, as 1k or 64KiB"):
         parse_size(text, "--size")
 
 
-@pytest.mark.parametrize(("text", "advice"), [("1.5", "as 1."), ("0.0001k", "as 0."), ("1.0005kB", "as 1000.")])
+@pytest.mark.parametrize(("text", "advice"), [("1.5", "such as 1."), ("0.0001k", "such as 0."), ("1.0005kB", "such as 1000.")])
 def test_parts_of_bytes_are_none(text: str, advice: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"no whole number of bytes. Give one, {advice}"):
+    with pytest.raises(ConfigurationError, match=f"not a whole number of bytes. Give a whole number, {advice}"):
         parse_size(text, "--reply")
 
 

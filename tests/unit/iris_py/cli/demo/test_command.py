@@ -41,7 +41,7 @@ def test_default_is_the_standard_library() -> None:
 def test_nothing_to_count(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no text file"):
         take_inventory(tmp_path)
-    with pytest.raises(ConfigurationError, match="no directory"):
+    with pytest.raises(ConfigurationError, match="not a directory"):
         take_inventory(tmp_path / "none")
 
 

@@ -120,7 +120,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
     [
         (["--timeout", "0"], "'--timeout'"),
         (["--members", "0"], "'--members'"),
-        (["--input", "/nowhere"], "/nowhere is no directory"),
+        (["--input", "/nowhere"], "/nowhere is not a directory"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,7 +172,7 @@ def test_a_worker_stays_when_the_next_one_cannot_serve(play: Play, capsys: pytes
 
     play(scene)
     told = capsys.readouterr().err
-    assert "worker 1 of the changed files (process 2) ended with exit code 2; process 1 goes on" in told
+    assert "worker 1 of the changed files (process 2) ended with exit code 2; process 1 keeps running" in told
 
 
 def test_a_worker_that_does_not_come_to_serve_gives_way_to_the_next_change(play: Play) -> None:

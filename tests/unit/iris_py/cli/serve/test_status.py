@@ -64,7 +64,7 @@ def test_without_one_each_says_why() -> None:
         reasons=(
             "worker 1: it is leaving 'x'",
             "worker 2: it is starting",
-            "worker 3: it says nothing for 0.7 s",
+            "worker 3: it has reported nothing for 0.7 s",
             "worker 4: it has ended, and is started again",
             "worker 5: it is starting",
         ),
@@ -81,7 +81,7 @@ def test_a_cluster_of_nobody_is_unknown() -> None:
 
 def test_what_stands_still_is_to_be_started_again_and_what_starts_is_not() -> None:
     assert asyncio.run(status_of(worker(1, None), worker(2, None)).alive()) == Health(
-        status="NOT_SERVING", reasons=("no event loop turns in any of 2 workers",)
+        status="NOT_SERVING", reasons=("no event loop runs in any of 2 workers",)
     )
     assert asyncio.run(status_of(worker(1, None), worker(2, SERVING)).alive()) == SERVING
     assert asyncio.run(status_of(worker(1, None, is_ready=False)).alive()) == SERVING

@@ -221,7 +221,7 @@ def test_a_node_that_disappears_is_marked_and_the_lost_network_comes_back() -> N
         assert len(shown(app)) == 2
         network_.answers = found(missing=[1, 2])
         await app.read()
-        assert "No node answers since" in head(app)
+        assert "No node has answered for" in head(app)
         assert [str(app.table.get_row(key)[-1]).strip() for key in app.table.keys] == ["SILENT", "SILENT"]
         network_.answers = older(there, 9.0)
         await app.read()
