@@ -180,7 +180,7 @@ class CodedSubscription(Subscription[Payload]):
         try:
             return decode_message(self._codec, message), None
         except DecodeError as exc:
-            if self._own_thread._is_owned():
+            if self._is_own_thread():
                 self._note_undecodable(exc)
             else:
                 call_in_loop(self._loop, self._note_undecodable, exc)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.api.base import SENT_PER_TURN_MAX
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import HandlerHooks, hooks_of
 from iris_py.api.opening import Opening
+from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Subscription
 from iris_py.api.topic import RUN_COST, Publishing
@@ -74,7 +73,6 @@ class Crossing(Publishing):
 
     _group: Callable[[str], Group]
     _join: Callable[[Registration, HandlerHooks, ServerType], Coroutine[object, object, Membership]]
-    _joins: dict[bytes, deque[asyncio.Future[None]]]
 
     async def _publish_imported(
         self,
@@ -120,9 +118,9 @@ class Crossing(Publishing):
         while (count := self._send_imported(topic, payload, origin, stream, number, gap, cloud, sent)) is None:
             await self._wait_for_room()
             self._check_open()
-        self._unrested += RUN_COST
-        if self._unrested >= SENT_PER_TURN_MAX:
-            self._unrested = 0
+        self._runtime.unrested += RUN_COST
+        if self._runtime.unrested >= SENT_PER_TURN_MAX:
+            self._runtime.unrested = 0
             await asyncio.sleep(0)
         return count
 
@@ -261,7 +259,6 @@ class Crossing(Publishing):
             return
         registration.rank, registration.takes_overflow = rank, takes_overflow
         self._core.join(registration, self._loop.time())
-        told = self._loop.create_future()
-        self._joins.setdefault(registration.group.id, deque()).append(told)
+        told = self._runtime.joins.expect(registration.group.id)
         self._driver.wake()
         await asyncio.shield(told)

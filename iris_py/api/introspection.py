@@ -37,10 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iris_overlay.events import EchoReturned, RootLocated
-    from iris_py.config import Config
     from iris_py.node.questions import NodeAnswered, NodeAsked
     from iris_py.observe.statistics import Statistics
-    from iris_security import Entropy, Keyring
+    from iris_security import Entropy
 
 #: Asks for the root of a key; None without an answer.
 Locate: TypeAlias = "Callable[[bytes], Awaitable[RootLocated | None]]"
@@ -173,9 +172,7 @@ class _Asked:
 class Asking(NodeBase):
     """The part of a node that asks other nodes about themselves."""
 
-    _config: Config
     _desk: Desk
-    _keyring: Keyring
 
     def __init__(self) -> None:
         super().__init__()

@@ -168,11 +168,8 @@ def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
 class Rekeying(NodeBase):
     """The part of a node for the rotation of secrets."""
 
-    _config: Config
-    _keyring: Keyring
     _configured: Keyring  # the keys of the settings, before any step of the administrator
     _reload: Callable[[], Config]
-    _is_simulated: bool
     _is_remembered: bool
     _listened: str
 
@@ -333,7 +330,7 @@ class Rekeying(NodeBase):
         """Begin with the generations of the last node with these settings."""
         self._signed = self._find_signed(self._configured)
         if self._signed is not None:
-            self._keyring = self._configured.with_generations(self._signed.secrets)
+            self._runtime.keyring = self._configured.with_generations(self._signed.secrets)
 
     def _remember(self) -> bool:
         """Leave a file for the user's other nodes on this machine; returns whether they find it."""
@@ -383,7 +380,7 @@ class Rekeying(NodeBase):
             raise
         finally:
             self._driver.wake()
-        self._keyring = keyring
+        self._runtime.keyring = keyring
         if keyring.primary.key_id != before.primary.key_id:
             self._remember()
 

@@ -7,7 +7,7 @@ There are two checks, because Python 3.11 to 3.13 make a system call to find the
 
 * :meth:`LoopBound._check_loop` lets a call pass in the thread of the running loop: a thread runs one loop at a time. Otherwise
   it finds the running loop. Every public method begins with it.
-* The paths that run a million times a second ask ``self._own_thread._is_owned()`` alone. They compare loops only for the first
+* The paths that run a million times a second ask ``self._is_own_thread()`` alone. They compare loops only for the first
   message of a batch: within one thread, adding to a batch is safe from every loop.
 """
 
@@ -17,9 +17,13 @@ import asyncio
 import sys
 import threading
 from asyncio import _get_running_loop
-from typing import ClassVar, Final, NoReturn, Protocol, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol, cast
 
 from iris_py.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class ThreadLock(Protocol):
@@ -36,6 +40,7 @@ class _Marks(threading.local):
         lock = threading.RLock()
         lock.acquire()
         self.lock = cast("ThreadLock", lock)
+        self.is_own_thread: Callable[[], bool] = attrgetter("_is_owned")(lock)  # threading.Condition relies on it, too
 
 
 _marks = _Marks()
@@ -46,6 +51,7 @@ class LoopBound:
 
     Attributes:
         _what: The noun for the object in errors.
+        _is_own_thread: Tells whether the caller is in the thread of the loop.
     """
 
     _what: ClassVar[str]
@@ -53,6 +59,7 @@ class LoopBound:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._own_thread = _marks.lock
+        self._is_own_thread = _marks.is_own_thread
 
     def _check_loop(self) -> None:
         """Refuse a call from another thread, or from another event loop of the same thread.
@@ -62,14 +69,14 @@ class LoopBound:
         Raises:
             ConfigurationError: The call comes from elsewhere.
         """
-        if self._own_thread._is_owned() and self._loop.is_running():
+        if self._is_own_thread() and self._loop.is_running():
             return
         running = _get_running_loop()
-        if running is not self._loop and (running is not None or not self._own_thread._is_owned()):
+        if running is not self._loop and (running is not None or not self._is_own_thread()):
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        if self._own_thread._is_owned():
+        if self._is_own_thread():
             raise ConfigurationError(
                 f"this {self._what} belongs to another event loop than the running one. Call iris_py.connect() within the "
                 "event loop that uses the node."

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, overload
 
 from iris_overlay.config import OverlayConfig
@@ -28,6 +27,7 @@ from iris_py.api.keys import Rekeying, open_keyring
 from iris_py.api.membership import Membership
 from iris_py.api.opening import Opening
 from iris_py.api.request import Requesting, check_timeout
+from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seal import Sealed
 from iris_py.api.seeds import Seeds
 from iris_py.api.server import Server, ServerType
@@ -82,7 +82,7 @@ from iris_py.wire.headers import NO_HEADERS
 from iris_security import IDENTITY_SEED_BYTES, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Unpack
 
     from iris_overlay.environment import Rng
@@ -114,22 +114,20 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     """
 
     def __init__(self, config: Config, keyring: Keyring, network: Network | None) -> None:
-        super().__init__()
-        self._config = config
-        self._keyring = self._configured = keyring
-        self._reload = lambda: config
-        self._is_simulated = network is not None  # so that a run does not depend on the machine
-        self._is_remembered = config.discovery and network is None  # the files belong to this machine and the real network
-        self._tracing = find_tracing(config.tracing, lambda reason: self._core.count_drop(reason), config.name)
-        self._driver = Driver(network or SocketNetwork(), self)
+        runtime = self._runtime = Runtime(config, keyring, is_simulated=network is not None)
+        runtime.tracing = find_tracing(config.tracing, lambda reason: runtime.core.count_drop(reason), config.name)
+        self._driver = runtime.driver = Driver(network or SocketNetwork(), self)
         if config.busy_poll and network is None and busy_poll.is_useful():  # virtual time does not pass while polling
-            self._busy_poll = busy_poll.BusyPoll(self._loop, busy_poll.BUSY_POLL_S)
-            self._next_poll = busy_poll.BusyPoll(self._loop, busy_poll.NEXT_POLL_S)
+            runtime.busy_poll = busy_poll.BusyPoll(runtime.loop, busy_poll.BUSY_POLL_S)
+            runtime.next_poll = busy_poll.BusyPoll(runtime.loop, busy_poll.NEXT_POLL_S)
+        super().__init__()
+        self._configured = keyring
+        self._reload = lambda: config
+        self._is_remembered = config.discovery and network is None  # the files belong to this machine and the real network
         self._memberships: dict[Registration, Membership] = {}
         self._settled: asyncio.Future[None] = self._loop.create_future()
         self._departed: asyncio.Future[None] = self._loop.create_future()
         self._others_ended: asyncio.Future[None] = self._loop.create_future()  # all calls but waiting ones
-        self._joins: dict[bytes, deque[asyncio.Future[None]]] = {}  # by group, in the order of the overlay's reports
         self._seeds = Seeds(config.seeds)
         self._reactions = self._make_reactions()
 
@@ -209,7 +207,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._check_loop()
         return health_of(
             self._memberships.values(),
-            self._joins.keys(),
+            self._runtime.joins,
             self._seeds,
             cluster,
             is_closing=self._closing is not None or self._driver.is_closed,
@@ -412,19 +410,21 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             ConfigurationError: ``timeout`` is no time.
         """
         check_time("timeout", timeout)
-        if self._closing is None or not self._closing.done():
+        closing = self._runtime.closing
+        if closing is None or not closing.done():
             self._check_loop()
-        if self._closing is None:
-            self._runs = {}
-            self._closing = self._loop.create_task(self._close(timeout))
-        await wait_until_ended(self._closing, self._others_ended)
+        if closing is None:
+            self._runtime.runs = {}
+            closing = self._runtime.closing = self._loop.create_task(self._close(timeout))
+        await wait_until_ended(closing, self._others_ended)
 
     _end = close
 
     # -- opening and closing
 
     async def _open(self, rng: Rng, entropy: Callable[[int], bytes]) -> None:
-        config, self._entropy = self._config, entropy
+        config = self._config
+        self._entropy = self._runtime.entropy = entropy
         allowed = process.raise_limit()
         self._restore_generations()
         identity = Identity(entropy(IDENTITY_SEED_BYTES))
@@ -433,7 +433,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._listened = place.address
         info = NodeInfo(NodeId(identity.node_id), place.told, config.zone)
         max_message_bytes = config.max_message_bytes
-        self._core = NodeCore(
+        self._core = self._runtime.core = NodeCore(
             info,
             identity,
             self._keyring,
@@ -445,9 +445,9 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             name=config.name,
         )
         if self._tracing is None and max_message_bytes >= BODY_BYTES:
-            self._runs = self._core.pubsub.publisher.runs
+            self._runtime.runs = self._core.pubsub.publisher.runs
         self._core.overlay.settle_vantage(place.networks, place.families)
-        self._core.journal.started_at = self._started_at
+        self._core.journal.started_at = self._runtime.started_at
         self._core.journal.on_event = log_event
         self._core.peers.handshakes_max = process.handshakes_max(allowed)
         self._core.peers.links_max = process.links_max(allowed)
@@ -496,7 +496,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             callbacks = [each for each in self._subscriptions.values() if each._consumer is not None]
             endings += [(each._begin_closing(timeout), each._settled) for each in callbacks]
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
-            _resolve([self._others_ended])
+            resolve([self._others_ended])
             await asyncio.gather(*(ended for ended, _settled in endings))
             self._close_subscriptions()
             await self._far_publishing.close(max(0.0, ends_at - self._loop.time()))
@@ -528,15 +528,16 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
         self._close_questions()
         self.handle_outcomes(self._core.outcomes_received())
         self.handle_events([*self._core.surveyor.events_received(), *self._core.tunnels.events_received()])
-        self._runs = {}
+        self._runtime.runs = {}
         self._threads.shutdown()
-        self._closing = self._loop.create_task(self._driver.close(0.0))
+        self._runtime.closing = closing = self._loop.create_task(self._driver.close(0.0))
         self._close_subscriptions()
         for membership in self._memberships.values():
             membership._server.abort()
-            membership._leaving = self._closing
-        for futures in (*self._joins.values(), *self._leaves.values(), [self._settled, self._departed]):
-            _resolve(futures)
+            membership._leaving = closing
+        self._runtime.joins.end()
+        self._runtime.leaves.end()
+        resolve([self._settled, self._departed])
         self._handle_room()
 
     # -- parts of the patterns
@@ -550,19 +551,19 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             hooks,
             wait_for_room=self._wait_for_room,
             tracing=self._tracing,
-            next_poll=self._next_poll,
+            next_poll=self._runtime.next_poll,
         )
         membership = self._memberships[registration] = Membership(registration, server, self._leave)
         registration.server = server
         try:
             is_told_later = self._core.join(registration, self._loop.time())
-            group_id = registration.group.id
+            group_id, joins = registration.group.id, self._runtime.joins
             if is_told_later:
-                self._joins.setdefault(group_id, deque()).append(self._loop.create_future())
+                joins.expect(group_id)
                 self._driver.wake()
-            joins = self._joins.get(group_id)
-            if joins:  # shielded: a second registration may wait for the same
-                await asyncio.shield(joins[-1])
+            told = joins.last(group_id)
+            if told is not None:  # shielded: a second registration may wait for the same
+                await asyncio.shield(told)
         except ConfigurationError:
             del self._memberships[registration]
             raise
@@ -602,7 +603,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             settling.cancel()
             self._core.service.abandon(registration, self._loop.time())
             server.abort_others()
-        _resolve([membership._settled])
+        resolve([membership._settled])
         if server.is_waiting:
             await server.finish(max(LAST_WORDS_S, ends_at - self._loop.time()))
         await server.close()
@@ -611,8 +612,7 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
     async def _left(self, registration: Registration) -> None:
         """Tell all nodes of the end of a registration, if the last of the cluster on this node."""
         if self._core.leave(registration, self._loop.time()):
-            left = self._loop.create_future()
-            self._leaves.setdefault(registration.group.id, deque()).append(left)
+            left = self._runtime.leaves.expect(registration.group.id)
             self._driver.wake()
             await left
 
@@ -680,10 +680,10 @@ class Node(Requesting, Broadcasting, Crossing, Surveying, Tunneling, Rekeying, O
             SubscriptionTold: lambda event: self._handle_told(event.queue),
             RoomMade: lambda _event: self._handle_room(),
             ViewKnown: lambda _event: self._handle_room(),
-            GroupJoined: lambda event: _resolve_first(self._joins, event.group),
-            GroupLeft: lambda event: _resolve_first(self._leaves, event.group),
-            Settled: lambda _event: _resolve([self._settled]),
-            Departed: lambda _event: _resolve([self._departed]),
+            GroupJoined: lambda event: self._runtime.joins.receive(event.group),
+            GroupLeft: lambda event: self._runtime.leaves.receive(event.group),
+            Settled: lambda _event: resolve([self._settled]),
+            Departed: lambda _event: resolve([self._departed]),
             DialAnswered: self._handle_dialled,
             DialBroken: self._handle_dialled,
             DialRefused: self._handle_dialled,
@@ -754,14 +754,6 @@ async def start_node(
     return node
 
 
-def _resolve_first(waiting: dict[bytes, deque[asyncio.Future[None]]], group: bytes) -> None:
-    futures = waiting.get(group)
-    if futures:
-        _resolve([futures.popleft()])
-    if not futures:
-        waiting.pop(group, None)
-
-
 def _log_stranger(event: StrangerRefused) -> None:
     """Log a connection from outside of this network. A connection that only ended is a detail: load balancers probe ports this
     way.
@@ -775,9 +767,3 @@ def _log_stranger(event: StrangerRefused) -> None:
         address=event.host,
         reason=event.reason,
     )
-
-
-def _resolve(futures: Sequence[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)

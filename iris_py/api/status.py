@@ -18,7 +18,7 @@ from iris_py.node.snapshot import statistics_of
 from iris_py.observe.statistics import ProcessStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Container, Iterator
 
     from iris_py.api.membership import Membership
     from iris_py.api.seeds import Seeds
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def health_of(
     memberships: Collection[Membership],
-    untold: Collection[bytes],
+    untold: Container[bytes],
     seeds: Seeds,
     cluster: str | None,
     *,
@@ -82,7 +82,7 @@ def health_of(
     return Health(status="NOT_SERVING", reasons=tuple(reasons)) if reasons else Health(status="SERVING")
 
 
-def _reasons(memberships: Collection[Membership], untold: Collection[bytes]) -> Iterator[str]:
+def _reasons(memberships: Collection[Membership], untold: Container[bytes]) -> Iterator[str]:
     names = dict.fromkeys(each.cluster for each in memberships)
     leaving = {each.cluster for each in memberships if each.is_leaving}
     joining = {each.cluster for each in memberships if each._registration.group.id in untold}
@@ -102,7 +102,6 @@ class Observing(Publishing):
     """The part of a node for statistics and events."""
 
     _desk: Desk
-    _is_simulated: bool
 
     def statistics(self) -> Statistics:
         """Return the statistics of the node since its start: counters, gauges and histograms.
@@ -116,7 +115,7 @@ class Observing(Publishing):
         questions = self._desk.statistics()
         retransmissions = self._driver.retransmissions()
         return statistics_of(
-            self._core, self._subscriptions, process, questions, self._started_at, now, retransmissions=retransmissions
+            self._core, self._subscriptions, process, questions, self._runtime.started_at, now, retransmissions=retransmissions
         )
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:

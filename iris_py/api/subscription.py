@@ -151,7 +151,7 @@ class Subscription(LoopBound, Closable, Generic[Payload]):
                 return
 
     async def __anext__(self) -> Message[Payload]:
-        if not self._own_thread._is_owned():
+        if not self._is_own_thread():
             self._check_loop()
         while True:
             for message in self._taken:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import deque
 from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from iris_py.api.arguments import check_count, check_flag, check_name
-from iris_py.api.base import SENT_PER_TURN_MAX, NodeBase
+from iris_py.api.base import NodeBase
 from iris_py.api.cloud.publications import FarPublishing
 from iris_py.api.cloud.topics import FarTopics, split_pattern
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.opening import Opening
+from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.subscription import Subscription
 from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
@@ -121,16 +121,16 @@ class Publishing(NodeBase):
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
         if headers is None and type(payload) is bytes:
             try:  # faster than get(), because the topic is missing only the first time
-                run = self._runs[topic]
+                run = self._runtime.runs[topic]
             except (KeyError, TypeError):
                 pass
             else:
                 room = run.room - RUN_MESSAGE_COST - len(payload)
-                if room >= 0 and self._own_thread._is_owned():
+                if room >= 0 and self._is_own_thread():
                     run.room = room  # as `Publisher.add`, without the calls
                     run.payloads.append(payload)
                     return run.count
-        if self._closing is not None or not self._own_thread._is_owned():
+        if self._runtime.closing is not None or not self._is_own_thread():
             self._check_open()
         if type(topic) is not str:
             check_name("topic", topic)
@@ -144,8 +144,8 @@ class Publishing(NodeBase):
         count = self._core.pubsub.publisher.add(topic, payload)
         if count is None:
             count = await self._send_to_all(self._core.publish, topic, payload, NO_HEADERS)
-            if topic in self._runs:
-                self._unrested += RUN_COST
+            if topic in self._runtime.runs:
+                self._runtime.unrested += RUN_COST
         return count
 
     @overload
@@ -225,7 +225,7 @@ class Publishing(NodeBase):
         count = begin = used = 0
         ends = list(accumulate(map(RUN_MESSAGE_COST.__add__, map(len, payloads))))
         while begin < len(payloads):
-            run = self._runs.get(topic)
+            run = self._runtime.runs.get(topic)
             end = begin if run is None else bisect_right(ends, used + run.room, begin)
             if run is None or end == begin:
                 count, end = await self.publish(topic, payloads[begin]), begin + 1
@@ -273,7 +273,7 @@ class Publishing(NodeBase):
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
-        if self._closing is not None or not self._own_thread._is_owned():
+        if self._runtime.closing is not None or not self._is_own_thread():
             self._check_open()
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, topic=topic)
@@ -434,9 +434,9 @@ class Publishing(NodeBase):
                 raise
         else:
             # This never waits: tens of thousands in a row would hold up the loop until others believe the node to be dead.
-            self._unrested += 1
-            if self._unrested >= SENT_PER_TURN_MAX:
-                self._unrested = 0
+            self._runtime.unrested += 1
+            if self._runtime.unrested >= SENT_PER_TURN_MAX:
+                self._runtime.unrested = 0
                 await asyncio.sleep(0)
 
     async def _unsubscribe(self, subscription: Subscription[Any]) -> None:
@@ -445,9 +445,7 @@ class Publishing(NodeBase):
             return
         waiting = []
         for group_id in self._core.unsubscribe(queue, self._loop.time()):
-            left = self._loop.create_future()
-            self._leaves.setdefault(group_id, deque()).append(left)
-            waiting.append(left)
+            waiting.append(self._runtime.leaves.expect(group_id))
         self._driver.wake()
         for left in waiting:
             await left

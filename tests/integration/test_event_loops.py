@@ -329,7 +329,7 @@ async def begin(objects: Objects) -> None:
     assert (await anext(objects.subscription)).payload == b"a"
     await objects.tunnel.send(b"own")
     await objects.node.publish("far", b"own")
-    assert objects.node._runs["far"].room > 0, "what is published now goes along with it"
+    assert objects.node._runtime.runs["far"].room > 0, "what is published now goes along with it"
     assert objects.tunnel._core.is_ready
 
 

@@ -208,7 +208,7 @@ def test_events_are_asked_for_after_the_number_that_is_known_of_each_node() -> N
             report = reports_of(await asker.ask_nodes("events", since={first.id: last - 1}))[first.id]
             assert report.events == first.recent_events()[-1:]
             (event,) = report.events
-            assert 0.0 <= report.unix_s_of(event) - (first._started_at + event.at_s) <= 0.1
+            assert 0.0 <= report.unix_s_of(event) - (first._runtime.started_at + event.at_s) <= 0.1
             later = await asker.ask_nodes("events", since=last)
             assert reports_of(later)[first.id].events == ()
 

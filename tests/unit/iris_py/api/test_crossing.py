@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.api.base import SENT_PER_TURN_MAX
+from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
