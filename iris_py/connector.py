@@ -16,7 +16,7 @@ this repository; programs use :mod:`iris_py`. Names are imported at their first 
 * Typed payloads: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, whose errors name the cluster
   or topic; the arguments shared by overloads, as :class:`RequestOptions`; the types :data:`BytesLike`, :class:`CallerCodec` and
   :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
-* :class:`Unpicklable`, the base of objects of a single process.
+* :class:`Unpicklable`, the base of objects of a single process; and :data:`runtime_of`, the runtime of a node with its settings.
 * :class:`EventLogger`, for log lines about events, limited in number.
 * :class:`Fingerprinter`, to compare contents; :func:`install_command` and :func:`requirements`, the advice for missing
   packages.
@@ -33,6 +33,7 @@ if typing.TYPE_CHECKING:
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
     from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.runtime import runtime_of
     from iris_py.api.seal import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
     from iris_py.api.unpicklable import Unpicklable
@@ -113,6 +114,7 @@ __all__ = [
     "providers",
     "read_secret_file",
     "requirements",
+    "runtime_of",
     "seal_parts",
 ]
 
@@ -171,6 +173,7 @@ _MODULES = {
     "providers": "api.bulk",
     "read_secret_file": "files.secrets",
     "requirements": "extras",
+    "runtime_of": "api.runtime",
     "seal_parts": "api.seal",
 }
 

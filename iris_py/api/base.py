@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-from weakref import WeakSet
-
-from iris_py.api.opening import Closable
 
 if TYPE_CHECKING:
+    import asyncio
+
     from iris_py.api.runtime import Runtime
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
     from iris_security import Entropy, Keyring
 
-#: The nodes of this process that may be open.
-nodes: WeakSet[NodeBase] = WeakSet()
 
-
-class NodeBase(Closable):
+class NodeBase:
     """The private names of the attributes of a :class:`~iris_py.api.runtime.Runtime`."""
 
     _runtime: Runtime
@@ -28,7 +23,7 @@ class NodeBase(Closable):
 
     def __init__(self) -> None:
         runtime = self._runtime
-        nodes.add(self)
+        self._driver = runtime.driver
         self._loop = runtime.loop
         self._config = runtime.config
         self._is_simulated = runtime.is_simulated
@@ -54,9 +49,3 @@ class NodeBase(Closable):
     @property
     def _keyring(self) -> Keyring:
         return self._runtime.keyring
-
-
-async def close_nodes() -> None:
-    """Close the open nodes of the running loop."""
-    loop = asyncio.get_running_loop()
-    await asyncio.gather(*(node._end() for node in list(nodes) if node._loop is loop))

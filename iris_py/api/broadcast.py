@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from iris_py.api.base import NodeBase
 from iris_py.api.codec import as_codec, encode
 from iris_py.api.draining import Call, running_call
 from iris_py.api.ordered_calls import OrderedCalls
@@ -24,87 +23,51 @@ from iris_py.wire.headers import cloud_of, encode_headers, origin_of, visible_he
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sized
     from contextvars import Context
-    from typing import Unpack
 
     from iris_py.api.cloud.publications import FarPublishing
-    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.codec import AnyCodec
     from iris_py.api.failures import FailureLog
     from iris_py.api.hooks import HandlerHook
-    from iris_py.api.options import PublishOptions
+    from iris_py.api.runtime import Runtime
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
     from iris_py.patterns.request.registration import BroadcastReceived
-    from iris_py.payloads import BytesLike, Payload, TypeForm
     from iris_py.tracing import Handling, Tracing
     from iris_py.wire.headers import HeaderValue
 
 
-class Broadcasting(NodeBase):
-    """The part of a node that sends broadcasts."""
+class Broadcasts:
+    """The broadcasts that a node sends.
 
-    _far_publishing: FarPublishing
+    Args:
+        runtime: The node.
+        publications: Sends the broadcasts to clusters of other clouds.
+    """
 
-    @overload
-    async def broadcast(
-        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
-    ) -> int: ...
-    @overload
-    async def broadcast(
+    def __init__(self, runtime: Runtime, publications: FarPublishing) -> None:
+        self._runtime = runtime
+        self._core = runtime.core
+        self._publications = publications
+
+    async def send(
         self,
         cluster: str,
-        payload: Payload,
-        *,
-        codec: Codec[Payload, Any],
-        **options: Unpack[PublishOptions],
-    ) -> int: ...
-    @overload
-    async def broadcast(
-        self,
-        cluster: str,
-        payload: object,
-        *,
-        codec: CodecFormat | TypeForm[Any],
-        **options: Unpack[PublishOptions],
-    ) -> int: ...
-    async def broadcast(
-        self,
-        cluster: str,
-        payload: Any,
-        *,
-        headers: Mapping[str, HeaderValue] | None = None,
-        codec: AnyCodec | None = None,
+        payload: Any,  # noqa: ANN401 - bytes, or any type of the codec
+        headers: Mapping[str, HeaderValue] | None,
+        codec: AnyCodec | None,
     ) -> int:
-        """Send a message to every member of a cluster; waits while a link to a member has no room.
-
-        Args:
-            cluster: The name.
-            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
-            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            codec: The codec of the members, with the request type for the payload; None for bytes.
-
-        Returns:
-            The number of members it was sent to.
-
-        Raises:
-            MessageTooLarge: The payload is too large.
-            EncodeError: The codec cannot encode the payload. Nothing was sent.
-            CloudUnavailable: No gateway reaches the cloud of the name. Nothing was sent.
-            NotExported: The other cloud does not export broadcasts to this cluster. Nothing was sent.
-            MemberLost: A gateway was lost before reporting the number; some members may have got the message.
-            Overloaded: A limit of the other cloud is reached, which ends after ``retry_after_s``. Nothing was sent.
-            ConfigurationError: The name or a header is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
+        """Send a broadcast, as :meth:`iris_py.Node.broadcast` describes."""
+        runtime = self._runtime
+        runtime.check_open()
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, cluster=cluster)
         content, sent = packets.as_bytes(payload), encode_headers(headers)
-        if (type(cluster) is not str or cluster not in self._own_names) and self._is_far(cluster):
-            return await self._far_publishing.broadcast(cluster, content, sent)
-        if self._tracing is None:
-            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
-        with self._tracing.send("broadcast", cluster, sent, len(content)) as sent:
-            return await self._send_to_all(self._core.broadcast, cluster, content, sent)
+        if (type(cluster) is not str or cluster not in runtime.own_names) and runtime.is_far(cluster):
+            return await self._publications.broadcast(cluster, content, sent)
+        if runtime.tracing is None:
+            return await runtime.send_to_all(self._core.broadcast, cluster, content, sent)
+        with runtime.tracing.send("broadcast", cluster, sent, len(content)) as sent:
+            return await runtime.send_to_all(self._core.broadcast, cluster, content, sent)
 
 
 logger = EventLogger("iris_py")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from iris_py.api.parts import parts_of
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
@@ -188,4 +189,4 @@ def providers(node: Node, cluster: str) -> Members:
     if not alias:
         return node.members(cluster)
     node._check_open()
-    return node._members(gateway_cluster(alias))
+    return parts_of(node).memberships.view(gateway_cluster(alias))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py.api.base import NodeBase
 from iris_py.api.failures import FailureLog
-from iris_py.api.hooks import HandlerHooks, hooks_of
+from iris_py.api.hooks import hooks_of
 from iris_py.api.opening import Opening
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Subscription
-from iris_py.api.topic import RUN_COST, Publishing
+from iris_py.api.topic import RUN_COST
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from iris_py.api.handler import Handler, RequestFunction
-    from iris_py.api.membership import Membership
+    from iris_py.api.membership import Membership, Memberships
+    from iris_py.api.topic import Topics
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.queue import SubscriptionQueue
-    from iris_py.peers.group import Group
     from iris_py.wire.headers import HeaderValue
 
 Sink: TypeAlias = "Callable[[list[Message], bytes], object]"
@@ -64,15 +65,15 @@ class Export(Subscription):
                 self._failures.log(exc, self._loop.time())
 
 
-class Crossing(Publishing):
+class Crossing(NodeBase):
     """The part of a node for gateways. None of it is for programs.
 
     Publications from another cloud have a message type of their own, which gateways never export: no message travels on to a
     third cloud, or back (docs/design.md 15.35). Subscribers get them with ``message.cloud``.
     """
 
-    _group: Callable[[str], Group]
-    _join: Callable[[Registration, HandlerHooks, ServerType], Coroutine[object, object, Membership]]
+    _memberships: Memberships
+    _topics: Topics
 
     async def _publish_imported(
         self,
@@ -192,8 +193,8 @@ class Crossing(Publishing):
         self._check_open()
         with refusals:
             queue = ExportQueue(parse_pattern(pattern), pattern, prefix, blocks=blocks)
-        export = Export(queue, sink, self._unsubscribe, self._handle_drained)
-        await self._begin_subscription(export)
+        export = Export(queue, sink, self._topics.end_subscription, self._topics.handle_drained)
+        await self._topics.begin_subscription(export)
         return export
 
     # -- stand-ins
@@ -238,13 +239,13 @@ class Crossing(Publishing):
             raise ConfigurationError(f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has at most that many stand-ins.")
         hooks = hooks_of(handler, self._threads)
         concurrency = hooks.default_concurrency if concurrency is None else concurrency
-        group = self._group(cluster)
+        group = self._memberships.group(cluster)
         registration = Registration(
             group, concurrency, queue_messages, queue_bytes, rank=rank, takes_overflow=takes_overflow, remembers=remembers
         )
         registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
         registration.window_bytes = tunnel_window_bytes
-        return Opening(self._join(registration, hooks, server_type))
+        return Opening(self._memberships.register(registration, hooks, server_type))
 
     async def _change_rank(self, membership: Membership, rank: int, *, takes_overflow: bool) -> None:
         """Change the rank of a stand-in, the cluster's only one on this node, without missing requests.

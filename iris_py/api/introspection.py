@@ -1,4 +1,4 @@
-"""The part of a node that asks other nodes about themselves, and the ring about its keys (docs/observe.md).
+"""Questions of a node to other nodes about themselves, and to the ring about its keys (docs/observe.md).
 
 It finds the nodes of a network by asking for roots of keys: all nodes by a walk round the ring, or a random sample.
 
@@ -22,7 +22,6 @@ from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.reachability import ECHO_BYTES_MIN
 from iris_overlay.ring.config import PastryConfig
 from iris_py.api.arguments import check_count, check_flag, check_name
-from iris_py.api.base import NodeBase
 from iris_py.api.request import check_timeout
 from iris_py.build import build
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iris_overlay.events import EchoReturned, RootLocated
+    from iris_py.api.runtime import Runtime
     from iris_py.node.questions import NodeAnswered, NodeAsked
     from iris_py.observe.statistics import Statistics
     from iris_security import Entropy
@@ -169,16 +169,37 @@ class _Asked:
     answer: asyncio.Future[Any]
 
 
-class Asking(NodeBase):
-    """The part of a node that asks other nodes about themselves."""
+class Introspection:
+    """The questions of a node to other nodes about themselves, and its answers to such questions.
 
-    _desk: Desk
+    Args:
+        runtime: The node.
+        take_statistics: Returns the statistics of the node.
+        read_unix_s: Returns the time of day.
+        clock: Returns the time in seconds, more finely than the clock of the loop.
 
-    def __init__(self) -> None:
-        super().__init__()
+    Attributes:
+        desk: Answers the questions of other nodes.
+        clock: As passed.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        take_statistics: Callable[[], Statistics],
+        read_unix_s: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        core = runtime.core
+        self.desk = Desk(runtime.config.observe, take_statistics, core.journal, self._hide, build(), LINK_VERSIONS, core.name)
+        self.clock = clock
+        self._runtime = runtime
+        self._core, self._driver, self._loop = core, runtime.driver, runtime.loop
+        self._read_unix_s = read_unix_s
         self._asked: dict[int, _Asked] = {}
         self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the echoing node and number
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
+        core.overlay.use_clock(clock)
 
     async def ask_nodes(
         self,
@@ -190,34 +211,8 @@ class Asking(NodeBase):
         since: int | Mapping[str, int] = 0,
         timeout: float = ASK_TIMEOUT_S,
     ) -> NodeReports:
-        """Ask the other nodes of the network about themselves. Their programs notice nothing.
-
-        In a network of up to 256 nodes, all are asked. In a larger network a uniform sample is asked: sums are then estimates
-        with an error.
-
-        Args:
-            parts: The parts to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``subscriptions``,
-                ``tunnels``, ``links``, ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``,
-                which are the fields of :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``),
-                ``events``, and ``departures``: the nodes that have left or died. Without parts, an answer has only the version,
-                clock and sizes of a node.
-            nodes: The nodes to ask, for example those of an earlier answer. None for all, or a sample.
-            cluster: The only cluster in ``clusters``; empty for all.
-            every: Whether to ask every node of a large network, too.
-            sample: The number of nodes in a sample.
-            since: For ``events``, the number of the last known event: of every node, or of each by its id. 0, the default, asks
-                for all kept events.
-            timeout: Seconds for the whole query, including the search for nodes. A query of all of 100,000 nodes takes a minute
-                or more.
-
-        Returns:
-            The answers, and the nodes without an answer.
-
-        Raises:
-            ConfigurationError: A part is unknown, or another argument is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
+        """Ask the other nodes of the network about themselves, as :meth:`iris_py.Node.ask_nodes` describes."""
+        self._runtime.check_open()
         check_timeout(timeout)
         unknown = [part for part in parts if part not in PARTS]
         if unknown:
@@ -229,7 +224,7 @@ class Asking(NodeBase):
         _check_since(since)
         until = self._loop.time() + timeout
         if cluster:
-            self._check_own_name(cluster)
+            self._runtime.check_own_name(cluster)
         told_name = self._told_name(cluster) if cluster else ""
 
         def question(info: NodeInfo) -> Question:
@@ -248,145 +243,27 @@ class Asking(NodeBase):
             found_max = FOUND_MAX if every else 4 * WALKED_MAX
             chosen, is_whole = await walk(locate, self._core.info, overlay.leaves(), overlay.size_estimate(), found_max)
         else:
-            drawn = await draw(locate, self._core.info, sample, self._entropy)
+            drawn = await draw(locate, self._core.info, sample, self._runtime.entropy)
             chosen, size = drawn or ([], Size(overlay.size_estimate() - 1.0))
             is_sample = True
         return await self._ask_all(chosen, question, until, is_whole=is_whole, is_sample=is_sample, size=size)
 
-    async def find_route(self, cluster: str, *, timeout: float = ASK_TIMEOUT_S) -> Route | None:
-        """Ask the ring for the root of a cluster, which keeps its directory, and for the path to the root.
+    async def find_route(self, cluster: str, timeout: float) -> Route | None:
+        """Ask the ring for the root of a cluster, as :meth:`iris_py.Node.find_route` describes."""
+        self._runtime.check_open()
+        check_timeout(timeout)
+        self._runtime.check_own_name(cluster)
+        with refusals:
+            key = self._runtime.keyring.cluster(cluster).group_id
+        return await self.find_route_of_key(key, self._loop.time() + timeout)
+
+    async def find_route_of_key(self, key: bytes, until: float) -> Route | None:
+        """Ask the ring for the root of a key, and for the path to the root.
 
         Args:
-            cluster: The name. The node does not begin to watch it.
-            timeout: Seconds to wait.
-
-        Returns:
-            The path; None if no answer came in time.
-
-        Raises:
-            ConfigurationError: The name or the timeout is wrong.
-            NodeClosed: The node was closed.
+            key: The key.
+            until: When to give up, by the clock of the loop.
         """
-        self._check_open()
-        check_timeout(timeout)
-        self._check_own_name(cluster)
-        with refusals:
-            key = self._keyring.cluster(cluster).group_id
-        return await self._find_route(key, self._loop.time() + timeout)
-
-    # -- the other side
-
-    def _open_desk(
-        self, take_statistics: Callable[[], Statistics], read_unix_s: Callable[[], float], clock: Callable[[], float]
-    ) -> None:
-        """Answer questions of other nodes from now on, also as a root."""
-        self._read_unix_s = read_unix_s
-        self._desk = Desk(
-            self._config.observe, take_statistics, self._core.journal, self._hide, build(), LINK_VERSIONS, self._core.name
-        )
-        self._clock = clock
-        self._core.overlay.use_clock(clock)
-
-    def _told_name(self, cluster: str) -> str:
-        """Return the name of a cluster for answers, or its group id if the name is secret."""
-        group = self._core.groups.find(cluster)
-        if group is not None:
-            return f"#{group.id.hex()}" if group.is_own else cluster
-        with refusals:
-            keys = self._keyring.cluster(cluster)
-        return f"#{keys.group_id.hex()}" if self._keyring.is_own(cluster, keys) else cluster
-
-    def _hide(self, cluster: str) -> str:
-        """Return the name of a cluster used here for answers, unless askers may not know the name."""
-        group = self._core.groups.find(cluster)
-        if group is not None and group.is_own:
-            return f"#{group.id.hex()}"
-        return cluster
-
-    def _handle_asked(self, event: NodeAsked) -> None:
-        answer = self._desk.answer(event.question, self._loop.time(), self._read_unix_s())
-        if answer is not None:
-            self._core.questions.answer(event.asker, event.number, answer, self._loop.time())
-            self._driver.wake()
-
-    def _handle_answered(self, event: NodeAnswered) -> None:
-        asked = self._asked.get(event.number)
-        if asked is not None and asked.source == event.source and not asked.answer.done():
-            asked.answer.set_result(event.answer)
-
-    def _handle_located(self, event: RootLocated) -> None:
-        asked = self._asked.get(event.number)
-        if asked is not None and asked.source is None and not asked.answer.done():
-            asked.answer.set_result(event)
-
-    def _handle_echo(self, event: EchoReturned) -> None:
-        echoed = self._echoes.get((event.peer, event.number))
-        if echoed is not None and not echoed.done():
-            echoed.set_result(None)
-
-    def _close_questions(self) -> None:
-        for echoed in self._echoes.values():
-            if not echoed.done():
-                echoed.set_exception(NodeClosed())
-        for asked in self._asked.values():
-            if not asked.answer.done():
-                asked.answer.set_exception(NodeClosed())
-
-    # -- single questions
-
-    async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
-        """Ask a question, twice if necessary; returns the answer and the round trip in seconds, or None."""
-        for _try in range(TRIES):
-            async with self._places:
-                wait_s = min(ANSWER_S, until - self._loop.time())
-                if wait_s <= 0.0:
-                    return None
-                number = int.from_bytes(self._entropy(8), "big") >> 1
-                asked = self._asked[number] = _Asked(source, self._loop.create_future())
-                try:
-                    self._check_open()
-                    started = self._clock()  # the loop's clock has milliseconds, and stands still during a turn
-                    ask(number)
-                    self._driver.wake()
-                    async with asyncio.timeout(wait_s):
-                        return await asked.answer, self._clock() - started
-                except TimeoutError:
-                    continue
-                finally:
-                    del self._asked[number]
-        return None
-
-    async def _locate(self, key: bytes, until: float) -> tuple[RootLocated, float] | None:
-        return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
-
-    async def _echo(self, node: NodeName, timeout: float) -> float | None:
-        """Send a node a datagram for it to echo; return the round trip in seconds, or None if no echo came in time.
-
-        Raises:
-            ConfigurationError: The node has no numeric address for datagrams.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        meant = _info_of(node)
-        info = next((info for info in self._core.overlay.peers() if info.id == meant.id), meant)
-        started = self._clock()
-        number = self._core.overlay.echo(info, ECHO_BYTES_MIN, self._loop.time())
-        if number is None:
-            raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so no datagrams can be sent to it.")
-        echoed = self._echoes[info.id, number] = self._loop.create_future()
-        try:
-            self._core.handle_timeout(self._loop.time())  # sends the overlay's datagrams
-            self._driver.wake()
-            async with asyncio.timeout(timeout):
-                await echoed
-        except TimeoutError:
-            return None
-        else:
-            return self._clock() - started
-        finally:
-            del self._echoes[info.id, number]
-
-    async def _find_route(self, key: bytes, until: float) -> Route | None:
         found = await self._locate(key, until)
         if found is None:
             return None
@@ -403,6 +280,114 @@ class Asking(NodeBase):
             members=located.member_count,
             watchers=located.watcher_count,
         )
+
+    async def echo(self, node: NodeName, timeout: float) -> float | None:
+        """Send a node a datagram for it to echo; return the round trip in seconds, or None if no echo came in time.
+
+        Raises:
+            ConfigurationError: The node has no numeric address for datagrams.
+            NodeClosed: The node was closed.
+        """
+        self._runtime.check_open()
+        meant = _info_of(node)
+        info = next((info for info in self._core.overlay.peers() if info.id == meant.id), meant)
+        started = self.clock()
+        number = self._core.overlay.echo(info, ECHO_BYTES_MIN, self._loop.time())
+        if number is None:
+            raise ConfigurationError(f"the node {node.id[:8]} has no numeric address, so no datagrams can be sent to it.")
+        echoed = self._echoes[info.id, number] = self._loop.create_future()
+        try:
+            self._core.handle_timeout(self._loop.time())  # sends the overlay's datagrams
+            self._driver.wake()
+            async with asyncio.timeout(timeout):
+                await echoed
+        except TimeoutError:
+            return None
+        else:
+            return self.clock() - started
+        finally:
+            del self._echoes[info.id, number]
+
+    def close(self) -> None:
+        """Fail all questions in flight: the node ends."""
+        for echoed in self._echoes.values():
+            if not echoed.done():
+                echoed.set_exception(NodeClosed())
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(NodeClosed())
+
+    # -- answers
+
+    def _told_name(self, cluster: str) -> str:
+        """Return the name of a cluster for answers, or its group id if the name is secret."""
+        group = self._core.groups.find(cluster)
+        if group is not None:
+            return f"#{group.id.hex()}" if group.is_own else cluster
+        with refusals:
+            keys = self._runtime.keyring.cluster(cluster)
+        return f"#{keys.group_id.hex()}" if self._runtime.keyring.is_own(cluster, keys) else cluster
+
+    def _hide(self, cluster: str) -> str:
+        """Return the name of a cluster used here for answers, unless askers may not know the name."""
+        group = self._core.groups.find(cluster)
+        if group is not None and group.is_own:
+            return f"#{group.id.hex()}"
+        return cluster
+
+    # -- events of the core
+
+    def handle_asked(self, event: NodeAsked) -> None:
+        """Answer the question of another node."""
+        answer = self.desk.answer(event.question, self._loop.time(), self._read_unix_s())
+        if answer is not None:
+            self._core.questions.answer(event.asker, event.number, answer, self._loop.time())
+            self._driver.wake()
+
+    def handle_answered(self, event: NodeAnswered) -> None:
+        """Take the answer of another node."""
+        asked = self._asked.get(event.number)
+        if asked is not None and asked.source == event.source and not asked.answer.done():
+            asked.answer.set_result(event.answer)
+
+    def handle_located(self, event: RootLocated) -> None:
+        """Take the answer of a root."""
+        asked = self._asked.get(event.number)
+        if asked is not None and asked.source is None and not asked.answer.done():
+            asked.answer.set_result(event)
+
+    def handle_echo(self, event: EchoReturned) -> None:
+        """Take the echo of a datagram."""
+        echoed = self._echoes.get((event.peer, event.number))
+        if echoed is not None and not echoed.done():
+            echoed.set_result(None)
+
+    # -- single questions
+
+    async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
+        """Ask a question, twice if necessary; returns the answer and the round trip in seconds, or None."""
+        for _try in range(TRIES):
+            async with self._places:
+                wait_s = min(ANSWER_S, until - self._loop.time())
+                if wait_s <= 0.0:
+                    return None
+                number = int.from_bytes(self._runtime.entropy(8), "big") >> 1
+                asked = self._asked[number] = _Asked(source, self._loop.create_future())
+                try:
+                    self._runtime.check_open()
+                    started = self.clock()  # the loop's clock has milliseconds, and stands still during a turn
+                    ask(number)
+                    self._driver.wake()
+                    async with asyncio.timeout(wait_s):
+                        return await asked.answer, self.clock() - started
+                except TimeoutError:
+                    continue
+                finally:
+                    del self._asked[number]
+        return None
+
+    async def _locate(self, key: bytes, until: float) -> tuple[RootLocated, float] | None:
+        return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
 
     async def _ask(self, info: NodeInfo, question: Question, until: float) -> NodeReport | str:
         """Ask one node, page by page; without a report return the reason: ``missing`` or ``refused``."""

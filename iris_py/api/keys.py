@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from iris_overlay.ids import NodeId
 from iris_py.api.arguments import check_flag, check_time
-from iris_py.api.base import NodeBase
 from iris_py.api.threads import DaemonThreads
 from iris_py.config import make_keyring
-from iris_py.defaults import ROTATION_ANSWER_S, ROTATION_TIMEOUT_S
 from iris_py.errors import ConfigurationError, NodeClosed, RotationIncomplete
 from iris_py.files.generations import GenerationsFile, fingerprint
 from iris_py.files.remembered import RememberedPeers
@@ -26,6 +24,7 @@ from iris_security.keyring import GENERATIONS_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping
 
+    from iris_py.api.runtime import Runtime
     from iris_py.config import Config
     from iris_py.peers.rotation import GenerationsSigned, RotationMissed
     from iris_security import Entropy, Keyring, SignedGenerations
@@ -165,60 +164,41 @@ def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
     return secrets[-1:] if len(secrets) > 1 and number % len(_REMAINDERS) == _REMAINDERS["add"] else ()
 
 
-class Rekeying(NodeBase):
-    """The part of a node for the rotation of secrets."""
+class Keys:
+    """The secrets of a node, their rotation, and the file that finds nodes with the same secrets on this machine.
 
-    _configured: Keyring  # the keys of the settings, before any step of the administrator
-    _reload: Callable[[], Config]
-    _is_remembered: bool
-    _listened: str
+    Args:
+        runtime: The node; its core may be made later.
+        reload: Reads the settings again.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._remembered: RememberedPeers | None = None
-        self._signed: SignedGenerations | None = None
+    Attributes:
+        signed: The generations signed by the administrator, if any.
+    """
+
+    def __init__(self, runtime: Runtime, reload: Callable[[], Config]) -> None:
+        self.signed: SignedGenerations | None = None
+        self._remembered: RememberedPeers | None = None  # the files of the user's nodes on this machine
+        self._runtime = runtime
+        self._reload = reload
+        self._configured = runtime.keyring  # the keys of the settings, before any step of the administrator
         self._missed: set[str] = set()
         self._rotation_changed = asyncio.Event()
         self._reloading: asyncio.Task[None] | None = None  # the last reload by a command
 
     def rekey(self, keyring: Keyring) -> None:
-        """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
+        """Use other secrets, as :meth:`iris_py.Node.rekey` describes."""
+        self.use(keyring)
+        self._configured, self.signed = keyring, None
 
-        Nodes with a common generation lose no messages: running requests are answered, and links, tunnels and subscriptions
-        stay. Links to nodes that have shown none of the accepted generations are closed.
-
-        Args:
-            keyring: The new keys, for the same network.
-
-        Raises:
-            ConfigurationError: The keyring is for another network, or more groups are in use than the overlay takes. The node
-                keeps its present secrets.
-            NodeClosed: The node was closed.
-        """
-        self._use(keyring)
-        self._configured, self._signed = keyring, None
-
-    def reload_keys(self) -> Reloading:
-        """Read the secrets again from the source that :func:`iris_py.connect` used, and use them as :meth:`rekey` does.
-
-        A secret command runs in a thread; several calls run one after the other. If the source still has the same network
-        secret, the administrator's rotation of it stays in effect.
-
-        Returns:
-            ``await`` it for the end of a command and its errors, which are logged otherwise.
-
-        Raises:
-            ConfigurationError: A setting is wrong now, there is no secret, the network has another name, or as for
-                :meth:`rekey`. The node keeps its present secrets.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
+    def reload(self) -> Reloading:
+        """Read the secrets again, as :meth:`iris_py.Node.reload_keys` describes."""
+        self._runtime.check_open()
         config = self._reload()
         if config.secret_command is not None:
-            self._reloading = self._loop.create_task(self._reload_by_command(config, self._reloading))
+            self._reloading = self._runtime.loop.create_task(self._reload_by_command(config, self._reloading))
             return Reloading(self._reloading)
         self._use_configured(make_keyring(config))
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
         done.set_result(None)
         return Reloading(done)
 
@@ -228,7 +208,7 @@ class Rekeying(NodeBase):
                 await asyncio.wait([before])
             configured = await open_keyring(config)
         except asyncio.CancelledError:
-            self._check_open()  # tells waiting callers that the node was closed
+            self._runtime.check_open()  # tells waiting callers that the node was closed
             raise
         self._use_configured(configured)
 
@@ -236,118 +216,137 @@ class Rekeying(NodeBase):
         """Use the keys of the settings, with the administrator's rotation applied.
 
         Raises:
-            ConfigurationError: As for :meth:`rekey`.
+            ConfigurationError: As for :meth:`iris_py.Node.rekey`.
             NodeClosed: The node was closed.
         """
-        signed = self._signed if fingerprint(configured) == fingerprint(self._configured) else self._find_signed(configured)
-        self._use(configured if signed is None else configured.with_generations(signed.secrets))
-        self._configured, self._signed = configured, signed
+        signed = self.signed if fingerprint(configured) == fingerprint(self._configured) else self._find_signed(configured)
+        self.use(configured if signed is None else configured.with_generations(signed.secrets))
+        self._configured, self.signed = configured, signed
 
-    async def rotation(self, *, timeout: float = ROTATION_ANSWER_S) -> RotationStatus:
-        """Return the progress of the rotation of the network's secret at this node and its neighbours.
-
-        Args:
-            timeout: Seconds to wait for the neighbours' answers.
-
-        Raises:
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
-        ranks = self._core.peers.rotation.ranks
+    async def rotation(self, timeout: float) -> RotationStatus:
+        """Return the progress of the rotation, as :meth:`iris_py.Node.rotation` describes."""
+        self._runtime.check_open()
+        ranks = self._runtime.core.peers.rotation.ranks
         await self._wait_until(lambda: bool(ranks()) and None not in ranks().values(), timeout)
         return self._rotation_status()
 
     def _rotation_status(self) -> RotationStatus:
         neighbours = {}
-        for link, rank in self._core.peers.rotation.ranks().items():
-            peer = self._core.peers.peer_of(link)
+        for link, rank in self._runtime.core.peers.rotation.ranks().items():
+            peer = self._runtime.core.peers.peer_of(link)
             if peer is not None:
                 neighbours[peer.id.hex()] = None if rank is None else rank.number
-        generations = tuple(keys.key_id.hex() for keys in self._keyring.generations)
-        return RotationStatus(number=self._core.peers.rotation.rank.number, generations=generations, neighbours=neighbours)
+        generations = tuple(keys.key_id.hex() for keys in self._runtime.keyring.generations)
+        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=neighbours)
 
-    async def rotate_secret(
-        self,
-        step: RotationStep,
-        key: AdministrationKey | str,
-        *,
-        timeout: float = ROTATION_TIMEOUT_S,
-        force: bool = False,
-        abandon: bool = False,
+    async def rotate(
+        self, step: RotationStep, key: AdministrationKey | str, timeout: float, *, force: bool, abandon: bool
     ) -> RotationStatus:
-        """Take a step in the rotation of the network's secret, which every node then takes by itself.
-
-        ``"add"`` makes a new generation, which is accepted; ``"rotate"`` makes the newest one encrypt; ``"retire"`` keeps the
-        primary one only, and is refused while an added generation does not encrypt yet. A step spreads from node to node; this
-        node waits for its neighbours. Absent nodes catch up as long as one of their generations is accepted.
-
-        Args:
-            step: The step.
-            key: The administrator key, or its text from ``iris keys administrator``.
-            timeout: Seconds to wait for the neighbours: before the step for their answers, and again after it.
-            force: Whether to continue although neighbours have not taken the step before; they may lose the network.
-            abandon: Whether ``"retire"`` may discard an added generation that does not encrypt yet; the old one stays.
-
-        Returns:
-            The progress of the rotation.
-
-        Raises:
-            ConfigurationError: The key is not the administrator's, or the step is not possible now.
-            RotationIncomplete: Before the step: the node has no neighbours, or some have not taken the step before, and nothing
-                was changed. After the step: some neighbours have not taken it in time.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
+        """Take a step in the rotation, as :meth:`iris_py.Node.rotate_secret` describes."""
+        self._runtime.check_open()
         check_step(step)
         check_time("timeout", timeout)
         check_flag("force", force)
         check_flag("abandon", abandon)
         signing = _as_key(key)
-        if signing.administrator != self._keyring.administrator:
-            has = "another administrator" if self._keyring.administrator is not None else "no administrator"
+        if signing.administrator != self._runtime.keyring.administrator:
+            has = "another administrator" if self._runtime.keyring.administrator is not None else "no administrator"
             raise ConfigurationError(
                 f"this node has {has}: other nodes would not accept a signature of this key. Set administrator to the "
                 "public half of the key."
             )
         await self._wait_for_neighbours(timeout, may_lag=force or step == "add", is_begun=False)
-        rotation = self._core.peers.rotation
-        number, before, name = rotation.rank.number, self._keyring.secrets, self._keyring.network
+        rotation = self._runtime.core.peers.rotation
+        number, before, name = rotation.rank.number, self._runtime.keyring.secrets, self._runtime.keyring.network
         added = added_by(number, before)
-        secrets = next_generations(step, before, self._entropy, what=f"the network {name!r}", added=added, abandon=abandon)
+        secrets = next_generations(step, before, self._runtime.entropy, what=f"the network {name!r}", added=added, abandon=abandon)
         signed = signing.sign(name, next_number(number, step), secrets)
         rotation.take(signed)
         self._use_generations(signed)
         await self._wait_for_neighbours(timeout, may_lag=False, is_begun=True)
         return self._rotation_status()
 
+    def close(self) -> None:
+        """Cancel a running reload: the node ends."""
+        if self._reloading is not None:
+            self._reloading.cancel()
+
     # -- for the other parts of the node
 
     def _find_signed(self, configured: Keyring) -> SignedGenerations | None:
         """Return the last generations signed by the administrator and stored by nodes with these settings."""
-        return None if self._is_simulated else GenerationsFile(self._config.state_directory, configured).load()
+        return None if self._runtime.is_simulated else GenerationsFile(self._runtime.config.state_directory, configured).load()
 
-    def _restore_generations(self) -> None:
+    def restore(self) -> None:
         """Begin with the generations of the last node with these settings."""
-        self._signed = self._find_signed(self._configured)
-        if self._signed is not None:
-            self._runtime.keyring = self._configured.with_generations(self._signed.secrets)
+        self.signed = self._find_signed(self._configured)
+        if self.signed is not None:
+            self._runtime.keyring = self._configured.with_generations(self.signed.secrets)
 
-    def _remember(self) -> bool:
+    def remember(self) -> bool:
         """Leave a file for the user's other nodes on this machine; returns whether they find it."""
-        directory = self._config.state_directory
-        if not self._is_remembered or directory is None:
+        directory = self._runtime.config.state_directory
+        if directory is None or not self.is_remembered:
             return False
         if self._remembered is not None:
-            self._remembered.remove(self._core.info.id.hex())
-        tag, needed = self._keyring.primary.key_id.hex(), self._config.is_zero_configuration
+            self._remembered.remove(self._runtime.core.info.id.hex())
+        tag, needed = self._runtime.keyring.primary.key_id.hex(), self._runtime.config.is_zero_configuration
         self._remembered = RememberedPeers(directory, tag, is_needed=needed)
-        return self._remembered.add(self._core.info.id.hex(), [self._listened])  # dialled from this machine
+        return self._remembered.add(self._runtime.core.info.id.hex(), [self._runtime.listened])  # dialled from this machine
 
-    def _handle_signed(self, event: GenerationsSigned) -> None:
-        if event.signed is not self._signed and self._closing is None:
+    @property
+    def is_remembered(self) -> bool:
+        """Whether the node has to do with the files of this machine, which belong to the real network."""
+        return self._runtime.config.discovery and not self._runtime.is_simulated
+
+    def remembered_addresses(self) -> list[str]:
+        """Return the addresses of the user's nodes on this machine."""
+        return [] if self._remembered is None else self._remembered.addresses()
+
+    def forget(self, address: str) -> None:
+        """Forget the node that was remembered at an address: the address refuses connections."""
+        if self._remembered is not None:
+            self._remembered.forget(address)
+
+    def close_remembered(self) -> None:
+        """Remove the file of this node: the node has ended."""
+        if self._remembered is not None:
+            self._remembered.remove(self._runtime.core.info.id.hex())
+
+    def use(self, keyring: Keyring) -> None:
+        """Use other secrets, or keep the present ones on an error.
+
+        Raises:
+            ConfigurationError: As for :meth:`iris_py.Node.rekey`.
+            NodeClosed: The node was closed.
+        """
+        self._runtime.check_open()
+        if keyring.network != self._runtime.keyring.network:
+            raise ConfigurationError(
+                f"the keyring is for the network {keyring.network!r}, but this node is in {self._runtime.keyring.network!r}, and a "
+                "node cannot change its network. Make the keyring for the network of the node."
+            )
+        before = self._runtime.keyring
+        try:
+            self._runtime.core.rekey(keyring, self._runtime.loop.time())
+        except Exception:  # also from a program's function for cluster secrets
+            self._runtime.core.rekey(before, self._runtime.loop.time())  # restores everything
+            raise
+        finally:
+            self._runtime.wake()
+        self._runtime.keyring = keyring
+        if keyring.primary.key_id != before.primary.key_id:
+            self.remember()
+
+    # -- events of the core
+
+    def handle_signed(self, event: GenerationsSigned) -> None:
+        """Use the generations that another node has passed on."""
+        if event.signed is not self.signed and self._runtime.closing is None:
             self._use_generations(event.signed)
 
-    def _handle_missed(self, event: RotationMissed) -> None:
+    def handle_missed(self, event: RotationMissed) -> None:
+        """Log once for each reason that this node misses a rotation."""
         if event.reason not in self._missed:
             self._missed.add(event.reason)
             logger.warning(
@@ -358,35 +357,15 @@ class Rekeying(NodeBase):
                 reason=event.reason,
             )
 
+    def handle_heard(self) -> None:
+        """Note that a neighbour has told its step of a rotation."""
+        self._rotation_changed.set()
+
     # --
-
-    def _use(self, keyring: Keyring) -> None:
-        """Use other secrets, or keep the present ones on an error.
-
-        Raises:
-            ConfigurationError: As for :meth:`rekey`.
-        """
-        self._check_open()
-        if keyring.network != self._keyring.network:
-            raise ConfigurationError(
-                f"the keyring is for the network {keyring.network!r}, but this node is in {self._keyring.network!r}, and a "
-                "node cannot change its network. Make the keyring for the network of the node."
-            )
-        before = self._keyring
-        try:
-            self._core.rekey(keyring, self._loop.time())
-        except Exception:  # also from a program's function for cluster secrets
-            self._core.rekey(before, self._loop.time())  # restores everything
-            raise
-        finally:
-            self._driver.wake()
-        self._runtime.keyring = keyring
-        if keyring.primary.key_id != before.primary.key_id:
-            self._remember()
 
     def _use_generations(self, signed: SignedGenerations) -> None:
         try:
-            self._use(self._keyring.with_generations(signed.secrets))
+            self.use(self._runtime.keyring.with_generations(signed.secrets))
         except Exception as exc:
             logger.error(
                 "rotation_failed",
@@ -397,9 +376,9 @@ class Rekeying(NodeBase):
                 reason=str(exc),
             )
             return
-        self._signed = signed
+        self.signed = signed
         self._rotation_changed.set()
-        generations = self._keyring.generations
+        generations = self._runtime.keyring.generations
         logger.info(
             "rotation_step",
             "step %d of the rotation of the network's secret: %s encrypts, %d others are accepted",
@@ -408,8 +387,8 @@ class Rekeying(NodeBase):
             len(generations) - 1,
             step=signed.number,
         )
-        if not self._is_simulated:
-            GenerationsFile(self._config.state_directory, self._configured).save(signed)
+        if not self._runtime.is_simulated:
+            GenerationsFile(self._runtime.config.state_directory, self._configured).save(signed)
 
     async def _wait_for_neighbours(self, timeout: float, *, may_lag: bool, is_begun: bool) -> None:
         """Wait until all linked nodes have the step in effect here.
@@ -423,13 +402,13 @@ class Rekeying(NodeBase):
             RotationIncomplete: There are no linked nodes, or some are behind.
             NodeClosed: The node was closed.
         """
-        rotation = self._core.peers.rotation
+        rotation = self._runtime.core.peers.rotation
         if await self._wait_until(lambda: set(rotation.ranks().values()) == {rotation.rank}, timeout):
             return
         status = self._rotation_status()
         missing = tuple(node for node, number in status.neighbours.items() if number is None or number < status.number)
         if not status.neighbours or (missing and not (may_lag and len(missing) < len(status.neighbours))):
-            names = {node: self._core.peers.known_nodes.find(NodeId(bytes.fromhex(node))).name for node in missing}
+            names = {node: self._runtime.core.peers.known_nodes.find(NodeId(bytes.fromhex(node))).name for node in missing}
             raise RotationIncomplete(status.number, missing, is_begun=is_begun, node_names=names)
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout: float) -> bool:
@@ -443,9 +422,9 @@ class Rekeying(NodeBase):
                 while not is_so():
                     self._rotation_changed.clear()
                     await self._rotation_changed.wait()
-                    self._check_open()
+                    self._runtime.check_open()
         except TimeoutError:
-            self._check_open()
+            self._runtime.check_open()
             return is_so()
         return True
 

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from iris_py.api.base import close_nodes
 from iris_py.api.loops import IN_TRIO, is_in_asyncio, is_in_trio
-from iris_py.api.unclosed import ignore_abandoned_tasks
+from iris_py.api.unclosed import close_nodes, ignore_abandoned_tasks
 from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.service_manager import service_manager

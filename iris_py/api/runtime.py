@@ -101,6 +101,7 @@ class Runtime(LoopBound):
         driver: Runs the core on the network.
         loop: The event loop of the node.
         is_own_thread: Tells whether the caller is in the thread of the node.
+        listened: The listening address; known when the node opens.
         entropy: Randomness for keys.
         keyring: The secrets in use; a rotation replaces it.
         tracing: The spans of the node; None without tracing.
@@ -122,6 +123,7 @@ class Runtime(LoopBound):
     core: NodeCore
     driver: Driver
     entropy: Entropy
+    listened: str
 
     def __init__(self, config: Config, keyring: Keyring, *, is_simulated: bool) -> None:
         super().__init__()

@@ -79,6 +79,9 @@ class Server:
 
     Attributes:
         drained: Done once the closed registration has answered all requests.
+        leaving: The end of the registration, done once the handler has ended; None while the registration serves.
+        settled: Done once only calls that wait for an end remain.
+        occasion: The reason for leaving, for the log; empty if the program left.
     """
 
     def __init__(
@@ -117,6 +120,9 @@ class Server:
         self._waiting: dict[Call, None] = {}  # calls that themselves wait for an end
         self._ended = asyncio.Event()  # set at the end of any execution
         self.drained: asyncio.Future[None] = self._loop.create_future()
+        self.leaving: asyncio.Future[None] | None = None
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+        self.occasion = ""
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Run the handler for each execution."""

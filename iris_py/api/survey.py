@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.info import Member, describe
 from iris_py.api.loops import LoopBound
+from iris_py.api.seal import SealedCall, as_seal
 from iris_py.api.unpicklable import Unpicklable
-from iris_py.errors import DecodeError, SealError
+from iris_py.errors import ConfigurationError, DecodeError, SealError
 from iris_py.observe.node_name import short_name
 from iris_py.patterns.messages import show
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.payloads import Payload
 from iris_py.wire import packets
+from iris_py.wire.headers import encode_headers
+from iris_security.sealed import REQUEST_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
 
-    from iris_py.api.seal import SealedCall
+    from iris_py.api.codec import AnyCodec
+    from iris_py.api.runtime import Runtime
+    from iris_py.api.seal import Seal, SealLike
     from iris_py.errors import IrisError
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.tracing import Call
+    from iris_py.wire.headers import Headers, HeaderValue
 
 #: Bytes of replies that one survey holds until they are taken: four of the largest, or a small one from each member of the
 #: largest directory (100,000). Further replies are dropped and counted. Too small: a survey of a large cluster loses replies;
@@ -341,3 +350,104 @@ class SurveyReplies(Generic[Payload]):
 
     def __del__(self) -> None:
         self._survey._leave()
+
+
+#: Begins a survey of a cluster of another cloud: survey, cluster, question, timeout, number of replies and headers.
+BeginFar: TypeAlias = "Callable[[Survey[Any], str, bytes, float, int | None, Headers], asyncio.Task[None]]"
+
+
+class Surveys:
+    """The surveys of one node.
+
+    Args:
+        runtime: The node.
+        begin_far: Begins a survey of a cluster of another cloud; cancelling the task ends the survey.
+    """
+
+    def __init__(self, runtime: Runtime, begin_far: BeginFar) -> None:
+        self._runtime = runtime
+        self._core = runtime.core
+        self._begin_far = begin_far
+
+    def survey(
+        self,
+        cluster: str,
+        payload: Any,  # noqa: ANN401 - bytes, or any type of the codec
+        timeout: float,
+        stop_after: int | None,
+        headers: Mapping[str, HeaderValue] | None,
+        seal: SealLike | None,
+        codec: AnyCodec | None,
+    ) -> Survey[Any]:
+        """Make a survey, as :meth:`iris_py.Node.survey` describes."""
+        self._runtime.check_open()
+        is_far = self._runtime.is_far(cluster)
+        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
+        if stop_after is not None and (not isinstance(stop_after, int) or stop_after < 1):
+            raise ConfigurationError(f"stop_after={stop_after!r} must be at least 1, or None for all replies.")
+        read: Callable[[bytes, str], Any] | None = None
+        if codec is not None:
+            coded = as_codec(codec)
+            payload = encode(coded.encode_request, payload, cluster=cluster)
+
+            def read(reply: bytes, member: str) -> Any:  # noqa: ANN401 - any type
+                return decode(coded.decode_reply, reply, cluster=cluster, member=member)
+
+        question = packets.as_bytes(payload)
+        sealing = None if seal is None else as_seal(seal)
+        room = self._core.max_message_bytes - (0 if sealing is None else REQUEST_OVERHEAD_BYTES)
+        packets.check_size(question, room)
+        return self.begin(cluster, question, timeout, stop_after, encode_headers(headers), sealing, read, is_far=is_far)
+
+    def begin(
+        self,
+        cluster: str,
+        question: bytes,
+        timeout: float,
+        stop_after: int | None,
+        given: Headers,
+        sealing: Seal | None = None,
+        read: Callable[[bytes, str], Any] | None = None,
+        *,
+        is_far: bool = False,
+    ) -> Survey[Any]:
+        """Make a survey of any cluster, including clusters of gateways.
+
+        Args:
+            cluster: The name.
+            question: The payload.
+            timeout: Seconds to wait for answers.
+            stop_after: The number of replies that ends the survey; None for all.
+            given: The headers.
+            sealing: The seal of the payload, if any.
+            read: Decodes the reply of a member id; None for bytes.
+            is_far: Whether the cluster is one of another cloud.
+        """
+
+        def send(survey: Survey[Any]) -> Callable[[], object]:
+            self._runtime.check_open()
+            asked = question
+            if sealing is not None:
+                survey._sealed = SealedCall(sealing, cluster, question, None, self._runtime.entropy)
+                asked = survey._sealed.payload
+            call = None if self._runtime.tracing is None else self._runtime.tracing.call("survey", cluster, given)
+            sent = given if call is None else call.headers
+            if is_far:
+                survey._call = call
+                return self._begin_far(survey, cluster, asked, timeout, stop_after, sent).cancel
+            try:
+                survey_id = self._core.survey(cluster, asked, timeout, stop_after, survey, self._runtime.loop.time(), sent)
+            except ConfigurationError as exc:
+                if call is not None:
+                    call.end(exc)
+                raise
+            survey._call = call
+            self._runtime.wake()
+            return partial(self._cancel, survey_id)
+
+        return Survey(send, self._core.count_drop, read)
+
+    def _cancel(self, survey_id: int) -> None:
+        self._core.surveyor.cancel(survey_id)
+        self._runtime.wake()

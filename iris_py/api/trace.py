@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.introspection import Asking
 from iris_py.api.request import check_timeout
-from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.observe.reports import Candidate, Trace
 from iris_py.peers.balancer import is_less_loaded
 from iris_py.peers.member import Placement
 from iris_py.settings.values import check_zone
 
 if TYPE_CHECKING:
+    from iris_py.api.introspection import Introspection
+    from iris_py.api.runtime import Runtime
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
@@ -26,46 +26,37 @@ LOOK_S: Final = 0.05
 LINK_S: Final = 3.0
 
 
-class Explaining(Asking):
-    """The part of a node that traces the path of a request."""
+class Explanation:
+    """Traces the paths of requests of one node.
 
-    async def trace(
-        self, cluster: str, *, prefer: str | None = None, require: str | None = None, timeout: float = ASK_TIMEOUT_S
-    ) -> Trace:
-        """Trace the path of a request to a cluster, without sending one: the handlers notice nothing.
+    Args:
+        runtime: The node.
+        introspection: Asks the ring and the members.
+    """
 
-        The trace asks the ring for the root of the cluster, chooses a member as a request would now, opens a link to the member
-        if necessary, and pings it.
+    def __init__(self, runtime: Runtime, introspection: Introspection) -> None:
+        self._runtime = runtime
+        self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
+        self._introspection = introspection
 
-        Args:
-            cluster: The name.
-            prefer: As for :meth:`request`.
-            require: As for :meth:`request`.
-            timeout: Seconds for each step.
-
-        Returns:
-            The steps; failed ones are None or empty.
-
-        Raises:
-            ConfigurationError: An argument is wrong.
-            NodeClosed: The node was closed.
-        """
-        self._check_open()
+    async def trace(self, cluster: str, prefer: str | None, require: str | None, timeout: float) -> Trace:
+        """Trace the path of a request, as :meth:`iris_py.Node.trace` describes."""
+        self._runtime.check_open()
         check_timeout(timeout)
         placement = None
         if prefer is not None or require is not None:
             placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
-        route = await self.find_route(cluster, timeout=timeout)
+        route = await self._introspection.find_route(cluster, timeout)
         group = await self._find_view(cluster, timeout)
         candidates, member = explain(group, placement)
         if member is None:
             return Trace(cluster=cluster, route=route, candidates=candidates)
-        peer, started = member.peer, self._clock()
+        peer, started = member.peer, self._introspection.clock()
         way, dial_s = "local" if peer.is_local else "link", None
         if not peer.is_local and not _is_linked(peer):
             is_open = await self._open_link(peer, min(timeout, LINK_S))
-            way, dial_s = ("dialled", self._clock() - started) if is_open else ("ring", None)
-        found = await self.ask_nodes(nodes=[peer.described], timeout=timeout)
+            way, dial_s = ("dialled", self._introspection.clock() - started) if is_open else ("ring", None)
+        found = await self._introspection.ask_nodes(nodes=[peer.described], timeout=timeout)
         return Trace(
             cluster=cluster,
             route=route,
@@ -83,8 +74,8 @@ class Explaining(Asking):
             async with asyncio.timeout(timeout):
                 while group.members is None:
                     self._driver.wake()
-                    await self._wait_for_room()
-                    self._check_open()
+                    await self._runtime.wait_for_room()
+                    self._runtime.check_open()
                     group = self._core.group(cluster, self._loop.time())
         except TimeoutError:
             pass
@@ -97,7 +88,7 @@ class Explaining(Asking):
         self._driver.wake()
         while not _is_linked(peer) and self._loop.time() < ends_at:
             await asyncio.sleep(LOOK_S)
-            self._check_open()
+            self._runtime.check_open()
         return _is_linked(peer)
 
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
 
@@ -29,6 +30,15 @@ logger = EventLogger("iris_py")
 #: cleanup is cut off; too large: a task that does not end delays the process.
 CANCEL_TIMEOUT_S: Final = 1.0
 
+#: The nodes of this process that may be open.
+nodes: WeakSet[Node] = WeakSet()
+
+
+async def close_nodes() -> None:
+    """Close the open nodes of the running loop."""
+    loop = asyncio.get_running_loop()
+    await asyncio.gather(*(node.close() for node in list(nodes) if runtime_of(node).loop is loop))
+
 
 class Guard:
     """Closes a node at the end of its event loop, unless the program did.
@@ -39,11 +49,12 @@ class Guard:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._runtime = runtime_of(node)
         self._is_closing = False
         self._waiting = self._wait()
-        node._companions.append(self._end)  # so it lives as long as the node
+        self._runtime.companions.append(self._end)  # so it lives as long as the node
         _guards.add(self)
-        _guard_close(node._loop)
+        _guard_close(self._runtime.loop)
 
     async def begin(self) -> None:
         """Begin to wait for the end of the loop."""
@@ -52,14 +63,14 @@ class Guard:
     @property
     def abandoned_loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop of an open node, if it neither runs nor is closed."""
-        loop = self._node._loop
-        return None if self._node._closing is not None or loop.is_running() or loop.is_closed() else loop
+        loop = self._runtime.loop
+        return None if self._runtime.closing is not None or loop.is_running() or loop.is_closed() else loop
 
     async def _wait(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            if self._node._closing is None:
+            if self._runtime.closing is None:
                 await self._close()
 
     async def _close(self) -> None:

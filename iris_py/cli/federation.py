@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from iris_py.api.parts import parts_of
 from iris_py.cli.network import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line, Lines, Output
@@ -138,7 +139,8 @@ async def survey_gateways(
 ) -> tuple[list[dict[str, Any]], int]:
     """Send a call to all gateways; return their answers, and the number of gateways without a valid answer."""
     try:
-        answers = await node._survey(gateway_cluster(), encode_call(call), timeout_s, None, NO_HEADERS)
+        asked = encode_call(call)
+        answers = await parts_of(node).surveys.begin(gateway_cluster(), asked, timeout_s, None, NO_HEADERS)
     except NoMembers:
         return [], 0
     found, malformed = [], 0

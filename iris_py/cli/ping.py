@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 import iris_py
+from iris_py.api.parts import parts_of
 from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
@@ -134,13 +135,13 @@ async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, f
     """Ping on the ways unused while a link is open, one at a time, because concurrent pings delay each other."""
     took: dict[str, float | None] = {"ring": None}
     # The root of its id is the node itself: query and answer pass through the ring.
-    route = await node._find_route(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)
+    route = await parts_of(node).introspection.find_route_of_key(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)
     if route is not None and route.root.id == asked.id:
         took["ring"] = route.round_trip_s
         asked = route.root  # with the address, which an id on the command line lacks
     if asked.address:
         with suppress(ConfigurationError):  # a node with only host names is sent no datagrams
-            took["udp"] = await node._echo(asked, timeout_s)
+            took["udp"] = await parts_of(node).introspection.echo(asked, timeout_s)
     return took
 
 

@@ -17,6 +17,7 @@ from iris_py.api.draining import running_call, wait_until_ended
 from iris_py.api.handler import Handler
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable, Opening
+from iris_py.api.parts import parts_of
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.audit import Once
 from iris_py.federation.calls import Op, decode_call, encode_outcome
@@ -346,7 +347,7 @@ class Gateway(LoopBound, Closable):
 
     async def _join(self, alias: str) -> None:
         handler = GatewayHandler(self, alias)
-        self._memberships[alias] = await self.node._enlist(
+        self._memberships[alias] = await parts_of(self.node).memberships.enlist(
             gateway_cluster(alias),
             handler,
             concurrency=CONCURRENCY,
@@ -369,7 +370,7 @@ class Gateway(LoopBound, Closable):
             else:
                 # Leave in the background: running work may still finish, and the cloud may be reachable again before the end.
                 membership = self._memberships.pop(alias)
-                membership._occasion = f"the cloud {alias!r} cannot be reached"
+                membership._server.occasion = f"the cloud {alias!r} cannot be reached"
                 leaving = self._loop.create_task(membership.leave(timeout=DRAIN_TIMEOUT_S))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.logs import EventLogger
@@ -170,7 +171,7 @@ class NodeReader:
         Returns:
             None if there are none yet: the event loop of the node has not turned since the start.
         """
-        loop = self._node._loop
+        loop = runtime_of(self._node).loop
         try:
             is_inside = asyncio.get_running_loop() is loop
         except RuntimeError:

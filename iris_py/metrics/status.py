@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.api.opening import Closable, Opening
+from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
@@ -236,7 +237,7 @@ class StatusServer(Closable):
             reasons: Returns further reasons for not being ready, besides those of the node.
             notes: Returns faults that do not make the process unready.
         """
-        node._check_loop()
+        runtime_of(node).check_loop()
         self._node, self._reasons, self._notes = node, reasons, notes
         for collector in (NodeCollector(node), *collectors):
             self.registry.register(collector)
@@ -278,14 +279,14 @@ class StatusServer(Closable):
     def _check_loop(self) -> None:
         """Refuse a call from outside of the node's event loop."""
         if self._node is not None:
-            self._node._check_loop()
+            runtime_of(self._node).check_loop()
 
     async def _metrics(self) -> bytes:
         return await self._endpoint.metrics()
 
     async def _alive(self) -> Health:
         # The loop runs, since it runs this code.
-        is_over = self._node is not None and self._node._driver.is_closed
+        is_over = self._node is not None and runtime_of(self._node).driver.is_closed
         return Health(status="NOT_SERVING", reasons=("the node has ended",)) if is_over else Health(status="SERVING")
 
     async def _ready(self, cluster: str | None) -> Health:
@@ -310,14 +311,14 @@ def serve_status(
         ConfigurationError: The address cannot be used, or a package is missing, which the error names.
         NodeClosed: The node was closed.
     """
-    node._check_open()
+    runtime_of(node).check_open()
     return Opening(_serve(node, listen, registry))
 
 
 async def _serve(node: Node, listen: str, registry: CollectorRegistry | None) -> StatusServer:
-    node._check_open()  # again: an Opening may be awaited long after it was made
+    runtime_of(node).check_open()  # again: an Opening may be awaited long after it was made
     server = StatusServer(registry)
     await server.listen(listen)
     server.show(node)
-    node._companions.append(server.close)
+    runtime_of(node).companions.append(server.close)
     return server

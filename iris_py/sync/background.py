@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from iris_py.api.hooks import contain
 from iris_py.api.run import loop_factory
+from iris_py.api.runtime import runtime_of
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
 
@@ -230,8 +231,9 @@ class Background:
     async def close(self, node: Node, timeout: float) -> None:
         """Close a node."""
         await node.close(timeout=timeout)
-        if node._closing is not None:  # called within a handler of the node, which has yet to end
-            node._closing.add_done_callback(lambda _done: self._nodes.pop(node, None))
+        closing = runtime_of(node).closing
+        if closing is not None:  # called within a handler of the node, which has yet to end
+            closing.add_done_callback(lambda _done: self._nodes.pop(node, None))
 
     # -- the end
 
@@ -317,7 +319,7 @@ class Background:
         closings = [self.loop.create_task(self.close(node, EXIT_DRAIN_S)) for node in self._nodes.values()]
         await _bounded(under_way + closings, EXIT_CLOSE_S)
         for node in self._nodes.values():
-            node._driver.abort()
+            runtime_of(node).driver.abort()
         rest = [task for task in asyncio.all_tasks() if task is not own]
         for task in rest:
             task.cancel()

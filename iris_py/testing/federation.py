@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway.gateway import start_gateway as start_real_gateway
@@ -180,7 +181,7 @@ class VirtualFederation:
         """Return the running nodes of a cloud, without those of gateways, the oldest first."""
         found = self._cloud(cloud)
         own = {post.node.id for post in found.posts}
-        return tuple(node for node in found.simulation.nodes if node.id not in own and node._closing is None)
+        return tuple(node for node in found.simulation.nodes if node.id not in own and runtime_of(node).closing is None)
 
     def gateways(self, cloud: str) -> tuple[Gateway, ...]:
         """Return the running gateways of a cloud, in the order of their addresses."""

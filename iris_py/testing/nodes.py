@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iris_overlay.ring.config import PastryConfig
 from iris_py.api.node import Node, start_node
+from iris_py.api.parts import parts_of
 from iris_py.config import Config
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.testing.network import MemoryNetwork, Trace
@@ -171,7 +172,7 @@ class NodeSimulation:
         self.network.kill(host)
         for other in [other for other in self.nodes if self.host_of(other) == host]:
             self.nodes.remove(other)
-            other._abort()
+            parts_of(other).abort()
 
     async def close(self) -> None:
         """Close all remaining nodes at once: one after the other, each death would be detected and repaired by the rest."""

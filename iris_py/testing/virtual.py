@@ -22,6 +22,7 @@ import inspect
 from typing import TYPE_CHECKING, Self
 
 from iris_py.api.opening import Opening
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.testing.clock import LIMIT_S, VirtualLoop, run
 from iris_py.testing.nodes import UNTIL_LIMIT_S, NodeSimulation
@@ -69,7 +70,7 @@ class VirtualNetwork:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The running nodes, the oldest first."""
-        return tuple(node for node in self._simulation.nodes if node._closing is None)
+        return tuple(node for node in self._simulation.nodes if runtime_of(node).closing is None)
 
     def connect(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import iris_py
 from iris_py import IrisError
-from iris_py.connector import Asked, Asker
+from iris_py.connector import Asked, Asker, runtime_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -62,7 +62,7 @@ class WorkerNode:
     @property
     def seeds(self) -> tuple[str, ...]:
         """The ``host:port`` of the seeds, from any source of settings."""
-        return self.node._config.seeds
+        return runtime_of(self.node).config.seeds
 
     @property
     def is_alive(self) -> bool:

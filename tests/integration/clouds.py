@@ -213,7 +213,7 @@ async def until_lines(node: iris_py.Node, alias: str, count: int) -> None:
     A line is usable when the other side has said what it exports, which has to be something, and the gateways that have such
     lines are members of the cluster that leads there.
     """
-    ways = node._members(gateway_cluster(alias))
+    ways = node._parts.memberships.view(gateway_cluster(alias))
     async with asyncio.timeout(PATIENCE_S):
         while True:
             clouds = [status["clouds"][alias] for status in await statuses(node)]

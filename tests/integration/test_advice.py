@@ -84,7 +84,7 @@ def test_a_request_whose_member_is_lost() -> None:
                     await member.join(f"held {number}", hold)
                     asking = asyncio.create_task(failure(node.request(f"held {number}", b"", timeout=PATIENCE_S, **options)))
                     await asyncio.wait_for(held.wait(), PATIENCE_S)
-                    member._abort()  # as the end of its process would
+                    member._parts.abort()  # as the end of its process would
                     error = await asking
                 assert type(error) is errors.MemberLost
                 assert advises(error) is not bool({"idempotent", "retry"} & options.keys())

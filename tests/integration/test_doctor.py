@@ -302,7 +302,7 @@ def test_another_network_on_this_segment() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             looking = asyncio.ensure_future(look("other-network"))
-            await until(lambda: len(iris_py.api.base.nodes) > 0)
+            await until(lambda: len(iris_py.api.unclosed.nodes) > 0)
             while not looking.done():  # each says once that it is here
                 await nodes.start(secret=new_secret())
             assert "127.0.0.1" in faults(await looking)["other-network"]
@@ -356,11 +356,11 @@ def test_versions_of_links_that_have_nothing_in_common() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             node, other = await nodes.start(), await nodes.start()
-            node._desk._version, node._desk._link_versions = "7.1.0", (2, 3)
+            node._parts.introspection.desk._version, node._parts.introspection.desk._link_versions = "7.1.0", (2, 3)
             found = await look("versions")
             assert "versions 1 to 1 (1), 2 to 3 (1)" in faults(found)["versions"]
             assert "7.1.0" in faults(found)["versions"]
-            other._desk._link_versions = (1, 2)  # as one that everybody can talk to
+            other._parts.introspection.desk._link_versions = (1, 2)  # as one that everybody can talk to
             assert "versions" not in faults(await look("versions"))
 
     asyncio.run(main())
@@ -370,8 +370,8 @@ def test_another_version_that_speaks_the_same_is_no_fault() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             node, other = await nodes.start(), await nodes.start()
-            node._desk._version, node._desk._link_versions = "7.1.0", (1, 3)
-            other._desk._version, other._desk._link_versions = "an unknown build", (0, 0)
+            node._parts.introspection.desk._version, node._parts.introspection.desk._link_versions = "7.1.0", (1, 3)
+            other._parts.introspection.desk._version, other._parts.introspection.desk._link_versions = "an unknown build", (0, 0)
             found = await look("versions")
             assert "versions" not in faults(found)
             assert "an unknown build" in warnings(found)["versions"]

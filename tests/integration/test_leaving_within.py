@@ -265,8 +265,8 @@ def test_a_task_that_outlives_its_handler_waits_for_the_whole_end(loops: Loops) 
     async def main(world: World) -> None:
         async def end() -> None:
             await world.end()
-            assert world.node._closing is not None
-            world.ended.append("whole" if world.node._closing.done() else "part")
+            assert world.node._runtime.closing is not None
+            world.ended.append("whole" if world.node._runtime.closing.done() else "part")
 
         ending: list[asyncio.Task[None]] = []
 

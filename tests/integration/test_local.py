@@ -576,7 +576,7 @@ def test_wrong_arguments_are_told_before_anything_happens(loops: Loops) -> None:
             with pytest.raises(iris.ConfigurationError):
                 node.join("echo", "no handler")  # type: ignore[call-overload]
             assert node.statistics().requests == 0
-            assert not node._memberships
+            assert not node._parts.memberships.servers
 
     loops.run(main())
 

@@ -89,7 +89,7 @@ def key_ids(*secrets: Secret) -> list[bytes]:
 
 
 def of(node: iris.Node) -> list[bytes]:
-    return [keys.key_id for keys in node._keyring.generations]
+    return [keys.key_id for keys in node._runtime.keyring.generations]
 
 
 def test_the_event_loop_works_while_the_command_runs(loops: Loops, path: Path) -> None:

@@ -177,7 +177,7 @@ async def main():
     async with iris.connect() as node:
         await node.join("echo", echo)
         assert (b"traceparent" in await node.request("echo", b"")) is {with_provider}
-        assert (node._tracing is not None) is {with_provider}
+        assert (node._runtime.tracing is not None) is {with_provider}
     assert any(name.startswith("opentelemetry") for name in sys.modules) is {with_provider}
 
 async def echo(request):
@@ -194,7 +194,7 @@ def test_the_environment_can_say_so(loop: Any, monkeypatch: pytest.MonkeyPatch, 
 
     async def main() -> None:
         async with iris.connect() as node:
-            assert (node._tracing is not None) == is_traced
+            assert (node._runtime.tracing is not None) == is_traced
 
     loop.run(main())
 
@@ -209,7 +209,7 @@ def test_a_wish_that_cannot_be_fulfilled_says_what_to_install(loop: Any, monkeyp
         with pytest.raises(iris.ConfigurationError, match=r"Run: pip install '?opentelemetry-api"):
             iris_py.tracing.context_of(iris.Message(b"", "", 1))
         async with iris.connect() as node:
-            assert node._tracing is None
+            assert node._runtime.tracing is None
 
     import iris_py.tracing
 

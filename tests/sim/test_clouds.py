@@ -98,8 +98,8 @@ class Gateway(iris.Handler):
 async def open_gateway(node: Node, far: FarCloud, **how: Any) -> tuple[Gateway, Membership]:
     """Let a node be a gateway to the cloud that we call eu."""
     gateway = Gateway(far, node)
-    await node._enlist(gateway_cluster(), gateway, remembers=False)
-    return gateway, await node._enlist(gateway_cluster("eu"), gateway, remembers=False, **how)
+    await node._parts.memberships.enlist(gateway_cluster(), gateway, remembers=False)
+    return gateway, await node._parts.memberships.enlist(gateway_cluster("eu"), gateway, remembers=False, **how)
 
 
 class Clouds:
@@ -409,7 +409,7 @@ def test_a_gateway_that_answers_nonsense_or_fails_is_one_error() -> None:
                     raise reply
                 return reply
 
-            await node._enlist(gateway_cluster("eu"), answer)
+            await node._parts.memberships.enlist(gateway_cluster("eu"), answer)
             for answered, kind in ((b"\xff", "MalformedReply"), (b"", "MalformedReply"), (LookupError("x"), "LookupError")):
                 reply = answered
                 with pytest.raises(iris.RemoteError) as caught:
@@ -518,7 +518,7 @@ def test_the_clouds_that_gateways_know() -> None:
                 return encode_outcome(msgspec.msgpack.encode(facts))
 
             assert await clouds.caller.clouds() == (eu,)
-            await odd._enlist(gateway_cluster(), answer)
+            await odd._parts.memberships.enlist(gateway_cluster(), answer)
             assert await clouds.caller.clouds() == (asia, eu)
             with pytest.raises(iris.ConfigurationError):
                 await clouds.caller.clouds(timeout=0)

@@ -66,19 +66,19 @@ async def find_everybody(simulation: NodeSimulation, nodes: list[Node]) -> None:
 async def send_datagrams(nodes: list[Node]) -> None:
     """A datagram counts when the node that it was sent to has sent it back: that one, and no other."""
     one, two, three = nodes[:3]
-    assert 0 < (await one._echo(iris.NodeName(two.id, two.address), 1.0) or 0) < 1.0
-    waiting = asyncio.create_task(one._echo(iris.NodeName(two.id, two.address), 1.0))
+    assert 0 < (await one._parts.introspection.echo(iris.NodeName(two.id, two.address), 1.0) or 0) < 1.0
+    waiting = asyncio.create_task(one._parts.introspection.echo(iris.NodeName(two.id, two.address), 1.0))
     await asyncio.sleep(0)
-    ((peer, number),) = one._echoes
+    ((peer, number),) = one._parts.introspection._echoes
     assert peer.hex() == two.id
     one.handle_events([EchoReturned(NodeId(bytes.fromhex(three.id)), number), EchoReturned(peer, number + 1)])
     await asyncio.sleep(0)
-    assert (peer, number) in one._echoes, "what answers another question, or comes from another node, is none"
+    assert (peer, number) in one._parts.introspection._echoes, "what answers another question, or comes from another node, is none"
     assert await waiting is not None
-    assert one._echoes == {}
+    assert one._parts.introspection._echoes == {}
     with pytest.raises(iris.ConfigurationError, match="no numeric address"):
-        await one._echo(iris.NodeName("f" * 32), 1.0)
-    assert await one._echo(iris.NodeName("f" * 32, two.address), 1.0) is None, "who has the address is not who is meant"
+        await one._parts.introspection.echo(iris.NodeName("f" * 32), 1.0)
+    assert await one._parts.introspection.echo(iris.NodeName("f" * 32, two.address), 1.0) is None, "who has the address is not who is meant"
 
 
 async def follow_routes(nodes: list[Node]) -> None:
@@ -105,7 +105,7 @@ async def hear_a_liar(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> Non
         if finding is not lying or path is None:
             honest(finding, message, path, now)
             return
-        invented = [NodeInfo(NodeId(asker._entropy(16)), ("10.9.9.9:1",)) for _ in range(16)]
+        invented = [NodeInfo(NodeId(asker._runtime.entropy(16)), ("10.9.9.9:1",)) for _ in range(16)]
         finding._outbox.answer(path, RootFound(nodes[11]._core.info, message.key, message.number, path, (), invented))
 
     monkeypatch.setattr(Finding, "answer", answer_as_liar)
@@ -265,7 +265,7 @@ def test_an_answer_that_is_none_counts_as_missing(lie: bytes, monkeypatch: pytes
     async def scenario() -> None:
         async with NodeSimulation(seed=7) as simulation:
             asker, liar = await simulation.start_nodes(2)
-            monkeypatch.setattr(liar._desk, "answer", lambda *_args: lie)
+            monkeypatch.setattr(liar._parts.introspection.desk, "answer", lambda *_args: lie)
             found = await asker.ask_nodes("counts", "clusters", timeout=3.0)
             assert [node.id for node in found.missing] == [liar.id]
 
@@ -277,7 +277,7 @@ def test_pages_without_end_are_not_read_to_the_end(monkeypatch: pytest.MonkeyPat
         async with NodeSimulation(seed=7) as simulation:
             asker, liar = await simulation.start_nodes(2)
             endless = encode_answer(Answer(next_part="clusters", next_key="a"))
-            monkeypatch.setattr(liar._desk, "answer", lambda *_args: endless)
+            monkeypatch.setattr(liar._parts.introspection.desk, "answer", lambda *_args: endless)
             (report,) = (await asker.ask_nodes("clusters", timeout=3.0)).reports
             assert report.left_out
 

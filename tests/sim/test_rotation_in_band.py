@@ -39,7 +39,7 @@ def number(node: iris.Node) -> int:
 
 
 def secrets(node: iris.Node) -> tuple[Secret, ...]:
-    return node._keyring.secrets
+    return node._runtime.keyring.secrets
 
 
 async def everywhere(simulation: NodeSimulation, nodes: Iterable[iris.Node], step: int) -> None:
@@ -79,7 +79,7 @@ def test_a_step_reaches_every_node_and_no_request_fails(seed: int) -> None:
             await asyncio.gather(*tasks)
             assert len(secrets(nodes[0])) == 1
             assert secrets(nodes[0]) != (OLD,)
-            assert (await nodes[0].rotation()).generations == (nodes[5]._keyring.primary.key_id.hex(),)
+            assert (await nodes[0].rotation()).generations == (nodes[5]._runtime.keyring.primary.key_id.hex(),)
 
     run(scenario(), limit_s=300)
 
@@ -167,7 +167,7 @@ def test_what_the_administrator_signed_once_undoes_no_exchange_in_files() -> Non
                 fresh[0]._core._outbound.touch(link, fresh[0]._loop.time())
             fresh[0]._driver.wake()
             await fresh[1].rotate_secret("add", KEY)
-            assert fresh[0]._keyring.primary.key_id == fresh[1]._keyring.primary.key_id == other.primary.key_id
+            assert fresh[0]._runtime.keyring.primary.key_id == fresh[1]._runtime.keyring.primary.key_id == other.primary.key_id
 
     run(scenario(), limit_s=60)
 
@@ -249,10 +249,10 @@ def test_a_generation_that_does_not_seal_yet_is_only_discarded_on_demand() -> No
             await nodes[0].rotate_secret("add", KEY)
             late = await simulation.start_node(keyring=KEYRING)
             await everywhere(simulation, [*nodes, late], 1)
-            before = late._keyring.secrets
+            before = late._runtime.keyring.secrets
             with pytest.raises(iris.ConfigurationError, match=r"To retire now would discard it.*iris keys retire --abandon"):
                 await late.rotate_secret("retire", KEY)
-            assert (number(late), late._keyring.secrets) == (1, before)
+            assert (number(late), late._runtime.keyring.secrets) == (1, before)
             for step in STEPS[:2]:
                 with pytest.raises(iris.ConfigurationError, match="there is nothing to abandon"):
                     await late.rotate_secret(step, KEY, abandon=True)

@@ -262,8 +262,8 @@ def test_who_goes_during_the_survey_is_not_waited_for(end: str) -> None:
             await second.close(timeout=0.0)
             simulation.nodes.remove(second)
         else:
-            (membership,) = second._memberships.values()
-            await membership.leave(timeout=0.0)
+            (registration,) = second._parts.memberships.servers
+            await second._parts.memberships.begin_leaving(registration, 0.0)
         answers = await asking
         assert now() - started <= (LOST_WITHIN_S if end == "stalled" else 0.3)
         assert [reply.member.id for reply in answers] == [first.id]

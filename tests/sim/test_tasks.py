@@ -31,7 +31,7 @@ class Work(iris.Handler):
 
 def kept_by(node: Node) -> set[asyncio.Task[None]]:
     """Return the tasks that a node holds: of its driver and its handlers."""
-    served = [task for membership in node._memberships.values() for task in membership._server._tasks.values()]
+    served = [task for server in node._parts.memberships.servers.values() for task in server._tasks.values()]
     return {*node._driver._tasks, *served}
 
 

@@ -817,7 +817,7 @@ def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
 
     async def scenario(simulation: NodeSimulation) -> None:
         caller, member, server = await pair(simulation, echo)
-        handle = caller._reactions[TunnelOpened]
+        handle = caller._parts.reactions[TunnelOpened]
 
         async def open_tunnel() -> iris.Tunnel:
             return await caller.tunnel("files")
@@ -828,7 +828,7 @@ def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
             handle(event)
             opening.cancel()
 
-        caller._reactions[TunnelOpened] = open_and_give_up
+        caller._parts.reactions[TunnelOpened] = open_and_give_up
         with pytest.raises(asyncio.CancelledError):
             await opening
         await simulation.until(lambda: server.ends)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from iris_overlay.events import DialChecked, EchoReturned, RootLocated
 from iris_overlay.ids import clockwise
 from iris_overlay.peers.reachability import ECHO_BYTES_MAX, ECHO_BYTES_MIN
+from iris_py.api.keys import Keys
 from iris_py.api.node import Node
+from iris_py.api.parts import Parts, parts_of, seeded_rng
 from iris_py.cli.doctor.answered import find_gaps
 from iris_py.cli.doctor.host import PeersRead
 from iris_py.cli.doctor.surroundings import Dialled, Echoes, Peer, Ring, RingNode, Seed, SeedOutcome
@@ -55,6 +56,74 @@ ROOT_S: Final = 1.0
 RING_AGAIN_S: Final = 2.0
 
 
+class ProberKeys(Keys):
+    """Secrets that leave no trace on this machine."""
+
+    def remember(self) -> bool:
+        """Read the peers remembered on this machine, without being remembered."""
+        directory = self._runtime.config.state_directory
+        if self.is_remembered and directory is not None:
+            self._remembered = PeersRead(directory, self._runtime.keyring.primary.key_id.hex())
+        return False
+
+    def handle_signed(self, event: GenerationsSigned) -> None:
+        """Use the secret's generations signed by the administrator, without storing them."""
+        if self._runtime.closing is None:
+            self.use(self._runtime.keyring.with_generations(event.signed.secrets))
+
+
+class ProberParts(Parts):
+    """The parts of the doctor's node, which record the results of dials and probes.
+
+    Attributes:
+        failed: By seed: the error of the last dial without a connection.
+        taken: By seed: the reason why an accepted connection failed.
+        echoed: The numbers of the echoes that came back.
+        dial_outcomes: The outcomes of the nodes that were asked to dial this one.
+        located: The roots found, by the number of the query.
+        happened: Set by each of these.
+    """
+
+    keys_type = ProberKeys
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - as for Parts
+        super().__init__(*arguments)
+        self.failed: dict[str, OSError | IrisError] = {}
+        self.taken: dict[str, str] = {}
+        self.echoed: set[int] = set()
+        self.dial_outcomes: dict[NodeId, DialChecked] = {}
+        self.located: dict[int, RootLocated] = {}
+        self.happened = asyncio.Event()
+
+    async def check_seeds(self) -> None:
+        """Accept seeds of other networks, because the doctor reports them."""
+
+    def handle_events(self, events: list[NodeEvent]) -> None:
+        """Record the results of probes, and handle all other events."""
+        for event in events:
+            if isinstance(event, EchoReturned):
+                self.echoed.add(event.number)
+            elif isinstance(event, DialChecked):
+                self.dial_outcomes[event.peer] = event
+            elif isinstance(event, RootLocated):
+                self.located[event.number] = event
+            elif isinstance(event, DialAnswered):
+                self.failed.pop(event.address, None)
+                self.taken.pop(event.address, None)
+            elif isinstance(event, DialBroken | DialRefused) and event.address in self.seeds:
+                self.failed.pop(event.address, None)
+                self.taken[event.address] = event.reason
+        super().handle_events(events)
+        self.happened.set()
+
+    def handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
+        """Record the error of a seed, and handle it."""
+        if address in self.seeds:
+            self.failed[address] = error
+        super().handle_dial_failed(address, error)
+        self.happened.set()
+
+
 class Prober(Node):
     """A node that remembers the results of dials, and leaves no trace.
 
@@ -63,31 +132,28 @@ class Prober(Node):
         keyring: The keys.
     """
 
+    _parts_type = ProberParts
+
     def __init__(self, config: Config, keyring: Keyring) -> None:
         super().__init__(config, keyring, None)
-        self._failed: dict[str, OSError | IrisError] = {}  # by seed
-        self._taken: dict[str, str] = {}  # by seed: the reason why an accepted connection failed
-        self._echoed: set[int] = set()
-        self._dial_outcomes: dict[NodeId, DialChecked] = {}
-        self._located: dict[int, RootLocated] = {}  # by the number of the query
-        self._happened = asyncio.Event()
+        self._seen = cast("ProberParts", self._parts)
 
     # -- properties
 
     def seed(self, address: str) -> Seed:
         """Return the state of a seed."""
-        strangers = self._seeds.strangers
-        if address not in self._seeds.unreached:
+        strangers = self._seen.seeds.strangers
+        if address not in self._seen.seeds.unreached:
             return Seed(address, SeedOutcome.REACHED)
         if address in strangers:
             return Seed(address, SeedOutcome.FOREIGN, strangers[address])
-        error = self._failed.get(address)
+        error = self._seen.failed.get(address)
         if error is not None:
             outcome = _outcome_of(error)
             is_plain = outcome in (SeedOutcome.REFUSED, SeedOutcome.SILENT)
             return Seed(address, outcome, "" if is_plain else getattr(error, "strerror", None) or str(error))
-        if address in self._taken:
-            return Seed(address, SeedOutcome.UNANSWERED, self._taken[address])
+        if address in self._seen.taken:
+            return Seed(address, SeedOutcome.UNANSWERED, self._seen.taken[address])
         return Seed(address, SeedOutcome.UNREADY)
 
     def peers(self) -> tuple[Peer, ...]:
@@ -110,7 +176,7 @@ class Prober(Node):
 
         def is_seen() -> bool:
             waiting = (SeedOutcome.UNREADY, SeedOutcome.UNANSWERED)
-            return not any(self.seed(address).outcome in waiting for address in self._seeds.unreached)
+            return not any(self.seed(address).outcome in waiting for address in self._seen.seeds.unreached)
 
         await self._wait_until_seen(is_seen, SEEDS_S)
         await self._wait_until_seen(lambda: bool(self._linked() or self.strangers()), BEACONS_S if self.has_multicast else 0.0)
@@ -125,7 +191,7 @@ class Prober(Node):
         unaddressed: set[NodeId] = set()
         for _try in range(ECHO_TRIES):
             for (peer, size), numbers in waiting.items():
-                if numbers & self._echoed or peer in unaddressed:
+                if numbers & self._seen.echoed or peer in unaddressed:
                     continue
                 number = self._core.overlay.echo(next(info for info in asked if info.id == peer), size, self._loop.time())
                 if number is None:
@@ -134,11 +200,11 @@ class Prober(Node):
                     numbers.add(number)
             self._push()
             if await self._wait_until_seen(
-                lambda: all(numbers & self._echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed), ECHO_S
+                lambda: all(numbers & self._seen.echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed), ECHO_S
             ):
                 break
         small, large = (
-            tuple(peer.hex() for (peer, size), numbers in waiting.items() if size == wanted and numbers & self._echoed)
+            tuple(peer.hex() for (peer, size), numbers in waiting.items() if size == wanted and numbers & self._seen.echoed)
             for wanted in (ECHO_BYTES_MIN, ECHO_BYTES_MAX)
         )
         return Echoes(len(asked) - len(unaddressed), small, large)
@@ -151,8 +217,8 @@ class Prober(Node):
         for peer in asked:
             self._core.overlay.check_dial(peer, self._loop.time())
         self._push()
-        await self._wait_until_seen(lambda: all(peer in self._dial_outcomes for peer in asked), DIALLED_S)
-        checked = [self._dial_outcomes[peer] for peer in asked if peer in self._dial_outcomes]
+        await self._wait_until_seen(lambda: all(peer in self._seen.dial_outcomes for peer in asked), DIALLED_S)
+        checked = [self._seen.dial_outcomes[peer] for peer in asked if peer in self._seen.dial_outcomes]
         outcomes = tuple(outcome for check in checked for outcome in check.outcomes)
         return Dialled(len(asked), outcomes, mute=sum(not check.outcomes for check in checked))
 
@@ -194,12 +260,12 @@ class Prober(Node):
         while self._loop.time() < until:
             now = self._loop.time()
             for number, key in numbers.items():
-                if number not in self._located:
+                if number not in self._seen.located:
                     self._core.overlay.find_root(key, number, now)
             self._push()
-            if await self._wait_until_seen(lambda: numbers.keys() <= self._located.keys(), min(ROOT_S, until - now)):
+            if await self._wait_until_seen(lambda: numbers.keys() <= self._seen.located.keys(), min(ROOT_S, until - now)):
                 break
-        return {key: self._located[number] for number, key in numbers.items() if number in self._located}
+        return {key: self._seen.located[number] for number, key in numbers.items() if number in self._seen.located}
 
     # --
 
@@ -220,54 +286,13 @@ class Prober(Node):
             left_s = until - self._loop.time()
             if left_s <= 0.0:
                 return False
-            self._happened.clear()
+            self._seen.happened.clear()
             try:
                 async with asyncio.timeout(min(left_s, LOOK_S)):
-                    await self._happened.wait()
+                    await self._seen.happened.wait()
             except TimeoutError:
                 pass  # not every change is an event
         return True
-
-    # -- overrides of the node
-
-    def _remember(self) -> bool:
-        """Read the peers remembered on this machine, without being remembered."""
-        directory = self._config.state_directory
-        if self._is_remembered and directory is not None:
-            self._remembered = PeersRead(directory, self._keyring.primary.key_id.hex())
-        return False
-
-    def _handle_signed(self, event: GenerationsSigned) -> None:
-        """Use the secret's generations signed by the administrator, without storing them."""
-        if self._closing is None:
-            self._use(self._keyring.with_generations(event.signed.secrets))
-
-    async def _check_seeds(self) -> None:
-        """Accept seeds of other networks, because the doctor reports them."""
-
-    def handle_events(self, events: list[NodeEvent]) -> None:
-        """Record the results of probes, and handle all other events."""
-        for event in events:
-            if isinstance(event, EchoReturned):
-                self._echoed.add(event.number)
-            elif isinstance(event, DialChecked):
-                self._dial_outcomes[event.peer] = event
-            elif isinstance(event, RootLocated):
-                self._located[event.number] = event
-            elif isinstance(event, DialAnswered):
-                self._failed.pop(event.address, None)
-                self._taken.pop(event.address, None)
-            elif isinstance(event, DialBroken | DialRefused) and event.address in self._seeds:
-                self._failed.pop(event.address, None)
-                self._taken[event.address] = event.reason
-        super().handle_events(events)
-        self._happened.set()
-
-    def _handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
-        if address in self._seeds:
-            self._failed[address] = error
-        super()._handle_dial_failed(address, error)
-        self._happened.set()
 
 
 def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
@@ -301,7 +326,7 @@ async def start_prober(config: Config, keyring: Keyring, port_seed: str = "") ->
         config = replace(config, seeds=(*config.seeds, port_seed))
     prober = Prober(config, keyring)
     try:
-        await prober._open(random.Random(os.urandom(16)), os.urandom)  # noqa: S311 - choices, not secrets
+        await parts_of(prober).open(seeded_rng(os.urandom), os.urandom)
     except BaseException:
         await prober.close()
         raise

@@ -1,0 +1,511 @@
+"""The methods of a node for messages, with their documentation. The parts of the node do the work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+from iris_py.api.codec import as_codec, encode
+from iris_py.defaults import (
+    HANDLER_QUEUE_BYTES,
+    HANDLER_QUEUE_MESSAGES,
+    SUBSCRIPTION_QUEUE_BYTES,
+    SUBSCRIPTION_QUEUE_MESSAGES,
+    SURVEY_TIMEOUT_S,
+    TUNNEL_WINDOW_BYTES,
+    TUNNELS,
+)
+from iris_py.wire.packets import RUN_MESSAGE_COST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from iris_py.api.broadcast import Broadcasts
+    from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
+    from iris_py.api.handler import Handler, RequestFunction
+    from iris_py.api.info import Members
+    from iris_py.api.membership import Membership, Memberships
+    from iris_py.api.opening import Opening
+    from iris_py.api.options import JoinOptions, PublishOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.runtime import Runtime
+    from iris_py.api.seal import Sealed, SealLike
+    from iris_py.api.subscription import Callback, Subscription
+    from iris_py.api.survey import Survey, Surveys
+    from iris_py.api.topic import Topics
+    from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
+    from iris_py.wire.headers import HeaderValue
+
+
+class Communication:
+    """The methods of a node for messages: sending, subscribing and serving."""
+
+    _runtime: Runtime
+    _is_own_thread: Callable[[], bool]
+    _broadcasts: Broadcasts
+    _memberships: Memberships
+    _surveys: Surveys
+    _topics: Topics
+
+    @overload
+    async def broadcast(
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    async def broadcast(
+        self,
+        cluster: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def broadcast(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    async def broadcast(
+        self,
+        cluster: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        """Send a message to every member of a cluster; waits while a link to a member has no room.
+
+        Args:
+            cluster: The name.
+            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+            codec: The codec of the members, with the request type for the payload; None for bytes.
+
+        Returns:
+            The number of members it was sent to.
+
+        Raises:
+            MessageTooLarge: The payload is too large.
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            CloudUnavailable: No gateway reaches the cloud of the name. Nothing was sent.
+            NotExported: The other cloud does not export broadcasts to this cluster. Nothing was sent.
+            MemberLost: A gateway was lost before reporting the number; some members may have got the message.
+            Overloaded: A limit of the other cloud is reached, which ends after ``retry_after_s``. Nothing was sent.
+            ConfigurationError: The name or a header is wrong.
+            NodeClosed: The node was closed.
+        """
+        return await self._broadcasts.send(cluster, payload, headers, codec)
+
+    @overload
+    async def publish(
+        self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    async def publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
+
+        Messages of a node to a topic arrive in order. Right after the first use of a topic the node needs a moment to learn its
+        subscribers. A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that
+        cloud has subscribers.
+
+        Args:
+            topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
+            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+                A message with headers is not batched, which costs a few microseconds.
+            codec: The type of the payload: a :class:`Codec`, a type, ``"json"`` or ``"msgpack"``; None for bytes. Subscribers
+                pass the same codec.
+
+        Returns:
+            The number of nodes it was sent to, including this node if subscribed; 1 for a topic of another cloud.
+
+        Raises:
+            MessageTooLarge: The payload is too large.
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            CloudUnavailable: No gateway reaches the other cloud. Nothing was sent.
+            NotExported: The other cloud does not accept publications to this topic. Nothing was sent. A later change is noticed
+                by the next call.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        if codec is not None:
+            payload = encode(as_codec(codec).encode_request, payload, topic=topic)
+        if headers is None and type(payload) is bytes:
+            try:  # faster than get(), because the topic is missing only the first time
+                run = self._runtime.runs[topic]
+            except (KeyError, TypeError):
+                pass
+            else:
+                room = run.room - RUN_MESSAGE_COST - len(payload)
+                if room >= 0 and self._is_own_thread():
+                    run.room = room  # as `Publisher.add`, without the calls
+                    run.payloads.append(payload)
+                    return run.count
+        return await self._topics.publish(topic, payload, headers)
+
+    @overload
+    async def publish_many(
+        self, topic: str, payloads: Iterable[BytesLike], *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int: ...
+    @overload
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Payload],
+        *,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[object],
+        *,
+        codec: CodecFormat | TypeForm[Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    async def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[Any],
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        """Send messages to every subscriber of a topic, in order: like :meth:`publish` for each, and several times as fast.
+
+        An error ends the call: messages before it are sent, messages after it are not. If iterating over ``payloads`` raises,
+        up to 1,024 messages before the error may be lost, because they are taken 1,024 at a time.
+
+        Args:
+            topic: The name.
+            payloads: The messages: bytes, or with ``codec`` values.
+            headers: The headers of each message.
+            codec: As for :meth:`publish`.
+
+        Returns:
+            The number of nodes the last message was sent to; 0 for no messages.
+
+        Raises:
+            MessageTooLarge: A payload is too large.
+            EncodeError: The codec cannot encode a payload, which was not sent.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        return await self._topics.publish_many(topic, payloads, headers, codec)
+
+    @overload
+    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: Payload,
+        *,
+        codec: Codec[Payload, Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    @overload
+    def try_publish(
+        self,
+        topic: str,
+        payload: object,
+        *,
+        codec: CodecFormat | TypeForm[Any],
+        **options: Unpack[PublishOptions],
+    ) -> int: ...
+    def try_publish(
+        self,
+        topic: str,
+        payload: Any,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        codec: AnyCodec | None = None,
+    ) -> int:
+        """Send a message to every subscriber of a topic at once, or not at all: like :meth:`publish`, but never waits.
+
+        Raises:
+            Overloaded: :meth:`publish` would have waited: a link has no room, or the subscribers are not known yet.
+            MessageTooLarge: The payload is too large.
+            EncodeError: The codec cannot encode the payload.
+            ConfigurationError: The topic or a header is not valid.
+            NodeClosed: The node was closed.
+        """
+        return self._topics.try_publish(topic, payload, headers, codec)
+
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback | None = None,
+        *,
+        inline: bool = False,
+        codec: None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Payload] | None = None,
+        *,
+        inline: bool = False,
+        codec: Codec[Payload, Any],
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Payload]]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Any] | None = None,
+        *,
+        inline: bool = False,
+        codec: CodecFormat,
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Any]]: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Payload] | None = None,
+        *,
+        inline: bool = False,
+        codec: TypeForm[Payload],
+        **options: Unpack[SubscribeOptions],
+    ) -> Opening[Subscription[Payload]]: ...
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callback[Any] | None = None,
+        *,
+        policy: OverflowPolicy = "drop_oldest",
+        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
+        inline: bool = False,
+        codec: AnyCodec | None = None,
+    ) -> Opening[Subscription[Any]]:
+        """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
+
+        Args:
+            pattern: A topic, or a pattern: ``*`` stands for any single token, ``>`` at the end for one or more further tokens.
+                With the alias of another cloud, as in ``clicks.>@eu``, it stands for topics of that cloud.
+            callback: Called with each message, one at a time, instead of an iteration over the subscription. Exceptions are
+                logged. A plain function runs in a thread.
+            policy: The overflow policy, for a full queue. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
+                the publishers wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
+            queue_messages: The number of messages that the queue holds.
+            queue_bytes: The bytes of payload and headers that the queue holds. With ``block`` publishers are told to wait at
+                either limit; messages already on the way come on top, at most 64 MiB.
+            inline: Run a plain callback in the event loop itself: fastest, but only for functions that return at once.
+            codec: The type of the messages, as for :meth:`publish`. A message that does not fit is skipped: it is counted in
+                :attr:`Subscription.dropped` as ``undecodable`` and logged, and :attr:`Subscription.undecodable` has the latest
+                error.
+
+        Raises:
+            CloudUnavailable: No gateway reaches the other cloud.
+            NotExported: The other cloud does not export these topics to this cloud. Also raised later, while messages are
+                taken.
+            ConfigurationError: An argument is wrong, or the other cloud does not allow its publishers to be blocked.
+            NodeClosed: The node was closed.
+        """
+        return self._topics.subscribe(
+            pattern,
+            callback,
+            policy=policy,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            inline=inline,
+            codec=codec,
+        )
+
+    @overload
+    def survey(self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[SurveyOptions]) -> Survey: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: Question,
+        *,
+        codec: CallerCodec[Question, Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> Survey[Answer]: ...
+    @overload
+    def survey(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[SurveyOptions]) -> Survey[Any]: ...
+    @overload
+    def survey(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[SurveyOptions],
+    ) -> Survey[Answer]: ...
+    def survey(
+        self,
+        cluster: str,
+        payload: Any,
+        *,
+        timeout: float = SURVEY_TIMEOUT_S,
+        stop_after: int | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Survey[Any]:
+        """Send a request to every member of a cluster; the result has the answers that come in time (scatter-gather).
+
+        ``await`` it for all :class:`Answers`, or take replies as they come with ``async for reply in node.survey(...)``. The
+        survey ends when every member has answered or is lost, after ``stop_after`` replies, or at its timeout. Members answer
+        with :meth:`Handler.on_survey`, by default the same as :meth:`Handler.on_request`.
+
+        Args:
+            cluster: The name; ``name@cloud`` for a cluster of another cloud. Its members appear under pseudonyms, constant over
+                their lifetimes, and without address.
+            payload: At most ``max_message_bytes``, 16 MiB by default.
+            timeout: Seconds to wait for answers.
+            stop_after: The number of replies that ends the survey; None for all.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+            seal: As for :meth:`request`. A member with an undecryptable reply counts as failed.
+            codec: As for :meth:`request`. A member with an undecodable reply counts as failed.
+
+        Raises:
+            NoMembers: The cluster has no members.
+            CloudUnavailable: No gateway reaches the other cloud.
+            NotExported: The other cloud does not export surveys of the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
+            Overloaded: A limit of the other cloud is reached.
+            MemberLost: A gateway on the path to another cloud was lost before it named the members.
+            RequestTimeout: The members could not be found in time. Missing answers raise no error.
+            MessageTooLarge: The payload is too large.
+            EncodeError: The codec cannot encode the payload.
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        return self._surveys.survey(cluster, payload, timeout, stop_after, headers, seal, codec)
+
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction | Sealed,
+        *,
+        codec: None = None,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed,
+        *,
+        codec: Codec[Question, Answer],
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Payload, Payload] | RequestFunction[Payload, Payload] | Sealed,
+        *,
+        codec: TypeForm[Payload],
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
+        weight: float = 1.0,
+        inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        codec: AnyCodec | None = None,
+    ) -> Opening[Membership]:
+        """Join a cluster. Use with ``await`` or ``async with``; when it returns, callers and other members know.
+
+        Args:
+            cluster: The name, 1 to 255 bytes of UTF-8.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
+                method runs in a thread and cannot be cancelled: the request counts as running until the function returns. The
+                end of the program does not wait for threads. Or a handler in :class:`Sealed`, for requests sealed by their
+                callers.
+            concurrency: The number of concurrent requests; by default 128, or 32 if a plain function or method answers
+                requests.
+            queue_messages: The number of waiting requests. The member rejects further requests as full, and their callers try
+                other members.
+            queue_bytes: The bytes of waiting payload, with the same effect.
+            weight: The share of the load relative to other members, 0.01 to 100: members of weight 2 and 1 get two thirds and
+                one third. The same for all handlers of a node in a cluster.
+            inline: Run plain functions and methods in the event loop itself: fastest, but only for functions that return at
+                once.
+            tunnels: The number of concurrent tunnels. The member rejects further ones as full.
+            tunnel_window_bytes: The window of each tunnel, the bytes in transit from the caller: 4 KiB to 1 GiB.
+            codec: The types of requests, surveys, broadcasts and replies: a :class:`Codec`, one type for all, ``"json"`` or
+                ``"msgpack"``; None for bytes. A request that does not fit is refused with an error, a broadcast is dropped and
+                logged; the handler gets neither. Messages in tunnels stay bytes.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        return self._memberships.join(
+            cluster,
+            handler,
+            inline=inline,
+            codec=codec,
+            concurrency=concurrency,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            weight=weight,
+            tunnels=tunnels,
+            tunnel_window_bytes=tunnel_window_bytes,
+        )
+
+    def members(self, cluster: str) -> Members:
+        """Return the live view of a cluster's members; ``await`` it until the first view has arrived.
+
+        Raises:
+            ConfigurationError: The name is wrong, or belongs to another cloud.
+            NodeClosed: The node was closed.
+        """
+        return self._memberships.members(cluster)
