@@ -58,9 +58,9 @@ class Export(Subscription):
             self._drained(self._runs)
 
     def _handle_ready(self) -> None:
-        for messages, stream in self._runs.take_runs():
+        for messages, sequence in self._runs.take_runs():
             try:
-                self._sink(messages, stream)
+                self._sink(messages, sequence)
             except Exception as exc:  # other subscriptions continue
                 self._failures.log(exc, self._loop.time())
 
@@ -81,7 +81,7 @@ class Crossing(NodeBase):
         payload: bytes,
         *,
         origin: bytes,
-        stream: bytes,
+        sequence: bytes,
         number: int,
         gap: int,
         cloud: str,
@@ -89,15 +89,15 @@ class Crossing(NodeBase):
     ) -> int:
         """Send a message from another cloud to every subscriber of a topic in this one; waits for room as :meth:`publish` does.
 
-        Pass the messages of one origin and stream in order, one after the other. Messages to one topic with consecutive numbers
-        are sent in batches.
+        Pass the messages of one origin and sequence in order, one after the other. Messages to one topic with consecutive
+        numbers are sent in batches.
 
         Args:
             topic: The topic here.
             payload: The message.
             origin: The pseudonym of its publisher: 16 bytes.
-            stream: The pseudonym of the publisher's group: 4 bytes.
-            number: Its number within origin and stream, below 2^64.
+            sequence: The pseudonym of the publisher's group: 4 bytes.
+            number: Its number within origin and sequence, below 2^64.
             gap: The number of messages lost before, as far as known here.
             cloud: The alias of the other cloud here.
             headers: The publisher's headers.
@@ -112,11 +112,11 @@ class Crossing(NodeBase):
         """
         self._check_open()
         if headers is None:
-            count = self._core.pubsub.publisher.add_imported(topic, payload, origin, stream, number, gap, cloud)
+            count = self._core.pubsub.publisher.add_imported(topic, payload, origin, sequence, number, gap, cloud)
             if count is not None:
                 return count
         sent = encode_headers(headers)
-        while (count := self._send_imported(topic, payload, origin, stream, number, gap, cloud, sent)) is None:
+        while (count := self._send_imported(topic, payload, origin, sequence, number, gap, cloud, sent)) is None:
             await self._wait_for_room()
             self._check_open()
         self._runtime.unrested += RUN_COST
@@ -131,7 +131,7 @@ class Crossing(NodeBase):
         payload: bytes,
         *,
         origin: bytes,
-        stream: bytes,
+        sequence: bytes,
         number: int,
         gap: int,
         cloud: str,
@@ -143,21 +143,21 @@ class Crossing(NodeBase):
         """
         self._check_open()
         if headers is None:
-            count = self._core.pubsub.publisher.add_imported(topic, payload, origin, stream, number, gap, cloud)
+            count = self._core.pubsub.publisher.add_imported(topic, payload, origin, sequence, number, gap, cloud)
             if count is not None:
                 return count
-        return self._send_imported(topic, payload, origin, stream, number, gap, cloud, encode_headers(headers))
+        return self._send_imported(topic, payload, origin, sequence, number, gap, cloud, encode_headers(headers))
 
-    def _miss_imported(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Count messages of a stream dropped by a gateway, their gaps included; the next message reports the gap."""
-        self._core.pubsub.publisher.miss_imported(origin, stream, count)
+    def _miss_imported(self, origin: bytes, sequence: bytes, count: int) -> None:
+        """Count messages of a sequence dropped by a gateway, their gaps included; the next message reports the gap."""
+        self._core.pubsub.publisher.miss_imported(origin, sequence, count)
 
     def _send_imported(
         self,
         topic: str,
         payload: bytes,
         origin: bytes,
-        stream: bytes,
+        sequence: bytes,
         number: int,
         gap: int,
         cloud: str,
@@ -165,7 +165,7 @@ class Crossing(NodeBase):
     ) -> int | None:
         with refusals:
             count = self._core.pubsub.publisher.publish_imported(
-                topic, payload, origin, stream, number, gap, cloud, self._loop.time(), headers
+                topic, payload, origin, sequence, number, gap, cloud, self._loop.time(), headers
             )
         self._driver.wake()
         return count

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from iris_py.api.arguments import check_chunks, check_file
-from iris_py.api.stream import MessageStream, view_of
+from iris_py.api.duplex import Duplex, view_of
 from iris_py.patterns.tunnel.end import FROM_MEMBER, TunnelEnd
 from iris_py.wire.headers import cloud_of, visible_headers
 
@@ -26,7 +26,7 @@ _Result = TypeVar("_Result")
 FILE_BYTES = 256 * 1024
 
 
-class Tunnel(MessageStream[TunnelEnd]):
+class Tunnel(Duplex[TunnelEnd]):
     """A bidirectional connection for messages between a caller and one member, from :meth:`Node.tunnel` or in ``on_tunnel()``.
 
     A tunnel ends in one of two ways: :exc:`TunnelClosed` means full delivery, :exc:`TunnelBroken` possible loss of the last

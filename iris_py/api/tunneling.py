@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py.api.arguments import check_window
-from iris_py.api.cloud.duplex import FarStreams
+from iris_py.api.cloud.duplex import FarDuplexes
 from iris_py.api.opening import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers, HeaderValue
 
 
-class Tunneling(FarStreams):
+class Tunneling(FarDuplexes):
     """The part of a node that opens tunnels."""
 
     def tunnel(
@@ -86,7 +86,7 @@ class Tunneling(FarStreams):
             return await self._request_tunnel(cluster, timeout, window_bytes, headers, waits=waits)
         further: dict[str, HeaderValue] = {WAITS_HEADER: waits}
         try:
-            return await self._open_far_stream("tunnel", cluster, timeout, window_bytes, headers, further, waits=waits)
+            return await self._open_far_duplex("tunnel", cluster, timeout, window_bytes, headers, further, waits=waits)
         except IrisError as exc:
             count_in(self._core.requester.counts.far.of(cluster).unopened, type(exc).__name__)
             raise

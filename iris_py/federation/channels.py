@@ -1,7 +1,7 @@
-"""The channels of one connection between two gateways: message streams with credit, in fair turns (docs/design.md 15.41).
+"""The channels of one connection between two gateways: duplexes with credit, in fair turns (docs/design.md 15.41).
 
 A channel carries messages that do not fit a request: of a tunnel, subscription, publisher or survey. Each gateway holds one
-end, a :class:`~iris_py.patterns.tunnel.stream.StreamEnd`. Chunks need no encryption of their own, because the connection
+end, a :class:`~iris_py.patterns.tunnel.duplex.DuplexEnd`. Chunks need no encryption of their own, because the connection
 encrypts its records. TUNNEL frames carry the chunks behind the channel's number. A channel stays on one connection, to keep its
 order, and breaks with the connection.
 
@@ -12,7 +12,7 @@ connection, so an end may receive data before its acceptance; the end sends noth
 A channel carries at most one window in each round trip, so a long line needs a large window (15.42). The receiver sizes the
 window as TCP does (Fisk and Feng, Dynamic Right-Sizing in TCP, 2001): from the bytes consumed within a round trip, with some
 :data:`HEADROOM`, at most doubling at once. The window stays small for a reader slower than the line. The window stops growing
-for a stream that fills the line, where a larger window would only lengthen the queue.
+for a transfer that fills the line, where a larger window would only lengthen the queue.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
-from iris_py.patterns.tunnel.stream import (
+from iris_py.patterns.tunnel.duplex import (
     FRAME,
     PIECE_CHARGE,
     TURN_BYTES,
+    DuplexEnd,
     Failure,
-    StreamEnd,
     Way,
     bounded_window,
 )
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import Headers
 
-#: The initial window of a channel, if memory allows. Too small: short streams wait for credit; too large: few channels fit.
+#: The initial window of a channel, if memory allows. Too small: short transfers wait for credit; too large: few channels fit.
 FIRST_WINDOW_BYTES = 1024 * 1024
 #: The smallest initial window: with less memory a channel is refused. Too small: channels that can hardly move; too large:
 #: fewer channels fit.
@@ -44,7 +44,7 @@ FIRST_WINDOW_BYTES_MIN = 64 * 1024
 #: An initial window is at most this fraction of the remaining memory, so that the last channels find some, too.
 FIRST_WINDOW_SHARE = 8
 #: The window as a multiple of the bytes consumed within a round trip. Too small: a sender limited by credit, which comes in
-#: quarters of the window, never gets more; too large: other traffic waits as many round trips behind a stream that fills the
+#: quarters of the window, never gets more; too large: other traffic waits as many round trips behind a transfer that fills the
 #: line.
 HEADROOM = 1.75
 #: The smallest growth, as a fraction of the window. Too small: many credits for little growth.
@@ -59,7 +59,7 @@ GROWN_WINDOW_BYTES_MAX = 256 * 1024 * 1024
 CHANNEL_BYTES = 1024 * 1024 * 1024
 #: The default memory of the channels to one neighbour: a neighbour with many channels leaves room for others.
 NEIGHBOUR_CHANNEL_BYTES = 256 * 1024 * 1024
-#: Channels of one neighbour. Too small: streams are refused; too large: a neighbour can fill large tables.
+#: Channels of one neighbour. Too small: channels are refused; too large: a neighbour can fill large tables.
 CHANNELS_MAX = 4096
 
 
@@ -185,7 +185,7 @@ class RuleTurns(Way["ChannelEnd"]):
         self.allowance = 0
 
 
-class ChannelEnd(StreamEnd):
+class ChannelEnd(DuplexEnd):
     """One end of a channel.
 
     Args:

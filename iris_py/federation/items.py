@@ -7,7 +7,7 @@ same form, and receives SAID for some. GOING asks the receiver to move to anothe
 An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.2),
 handle a batch as a whole and rarely touch its single publications.
 
-The decoders check sizes before contents, and raise :exc:`ItemError` for any fault, which ends the stream.
+The decoders check sizes before contents, and raise :exc:`ItemError` for any fault, which ends the tunnel or channel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.wire.headers import HEADERS_BYTES_MAX
-from iris_py.wire.imported import NUMBER_MAX, ORIGIN_BYTES, STREAM_BYTES
+from iris_py.wire.imported import NUMBER_MAX, ORIGIN_BYTES, SEQUENCE_BYTES
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ PUBLICATIONS_MAX: Final = 1024
 ITEM_MESSAGE_BYTES: Final = 64 * 1024
 #: The largest outcome.
 OUTCOME_BYTES_MAX: Final = 16 * 1024
-#: flags, bytes of the topic, bytes of the headers, publications, origin, stream, number of the first publication, gap before it
-RECORD: Final = struct.Struct(f">BBHH{ORIGIN_BYTES}s{STREAM_BYTES}sQI")
+#: flags, bytes of the topic, bytes of the headers, publications, origin, sequence, number of the first publication, the gap
+#: before it
+RECORD: Final = struct.Struct(f">BBHH{ORIGIN_BYTES}s{SEQUENCE_BYTES}sQI")
 #: The length of a payload, behind the record.
 SIZE_BYTES: Final = 4
 #: The largest message: one publication of the largest size, and many small ones.
@@ -57,11 +58,11 @@ _FLAGS: Final = BROADCAST | ANSWERED | ASKED
 
 _REQUEST: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
-_SAID: Final = struct.Struct(f">{ORIGIN_BYTES}s{STREAM_BYTES}sQ")
+_SAID: Final = struct.Struct(f">{ORIGIN_BYTES}s{SEQUENCE_BYTES}sQ")
 
 
 class ItemError(Exception):
-    """The other end of a stream has sent an invalid message."""
+    """The other end of a tunnel or channel has sent an invalid message."""
 
 
 class Item(msgspec.Struct, gc=False):
@@ -70,9 +71,9 @@ class Item(msgspec.Struct, gc=False):
     Attributes:
         topic: The exported name of the topic, or of a broadcast's cluster.
         payloads: The payloads in order: at least one, and only one for a broadcast, question or answered publication.
-        number: The number of the first publication in its origin and stream; the others have the following numbers.
+        number: The number of the first publication in its origin and sequence; the others have the following numbers.
         origin: The publishing node: a pseudonym of 16 bytes; zeros between the node and its own gateway.
-        stream: The id of a number sequence of the origin, 4 bytes.
+        sequence: The id of a number sequence of the origin, 4 bytes.
         gap: The known number of publications lost right before the first. Within the batch, none was lost.
         headers: The encoded headers of every payload.
         flags: ``BROADCAST``, ``ANSWERED`` and ``ASKED``, for a SAY.
@@ -82,7 +83,7 @@ class Item(msgspec.Struct, gc=False):
     payloads: list[bytes]
     number: int
     origin: bytes = bytes(ORIGIN_BYTES)
-    stream: bytes = bytes(STREAM_BYTES)
+    sequence: bytes = bytes(SEQUENCE_BYTES)
     gap: int = 0
     headers: bytes = b""
     flags: int = 0
@@ -119,7 +120,7 @@ def encode_items(kind: int, items: Iterable[Item]) -> bytes:
         topic, payloads, headers = item.topic.encode(), item.payloads, item.headers
         count, gap = len(payloads), min(item.gap, GAP_MAX)
         parts += (
-            RECORD.pack(item.flags, len(topic), len(headers), count, item.origin, item.stream, item.number, gap),
+            RECORD.pack(item.flags, len(topic), len(headers), count, item.origin, item.sequence, item.number, gap),
             struct.pack(f">{count}I", *map(len, payloads)),
             topic,
             headers,
@@ -142,7 +143,7 @@ def decode_items(message: bytes) -> list[Item]:
         sizes_at = at + RECORD.size
         if sizes_at > end:
             raise ItemError("truncated publications")
-        flags, topic_bytes, headers_bytes, count, origin, stream, number, gap = RECORD.unpack_from(message, at)
+        flags, topic_bytes, headers_bytes, count, origin, sequence, number, gap = RECORD.unpack_from(message, at)
         room -= count
         topic_at = sizes_at + count * SIZE_BYTES
         headers_at = topic_at + topic_bytes
@@ -158,7 +159,7 @@ def decode_items(message: bytes) -> list[Item]:
             raise ItemError("a publication of a wrong size")
         topic = _decode_name(message[topic_at:headers_at])
         payloads = [message[start:stop] for start, stop in pairwise(stops)]
-        items.append(Item(topic, payloads, number, origin, stream, gap, message[headers_at:payloads_at], flags & _FLAGS))
+        items.append(Item(topic, payloads, number, origin, sequence, gap, message[headers_at:payloads_at], flags & _FLAGS))
     return items
 
 
@@ -263,20 +264,22 @@ def decode_lost(message: bytes) -> tuple[str, bytes]:
 # -- what became of it
 
 
-def encode_said(number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES), stream: bytes = bytes(STREAM_BYTES)) -> bytes:
+def encode_said(
+    number: int, outcome: bytes, origin: bytes = bytes(ORIGIN_BYTES), sequence: bytes = bytes(SEQUENCE_BYTES)
+) -> bytes:
     """Return a SAID message: the result of a SAY.
 
     Args:
-        number: The number of the publication within its origin and stream.
+        number: The number of the publication within its origin and sequence.
         outcome: The count of receivers, or an error, as an outcome of :mod:`iris_py.federation.calls`.
         origin: The origin of the publication; zeros for a node of the local cloud.
-        stream: The stream of the publication; zeros for a node of the local cloud.
+        sequence: The sequence of the publication; zeros for a node of the local cloud.
     """
-    return bytes((SAID,)) + _SAID.pack(origin, stream, number) + outcome
+    return bytes((SAID,)) + _SAID.pack(origin, sequence, number) + outcome
 
 
 def decode_said(message: bytes) -> tuple[bytes, bytes, int, bytes]:
-    """Read a SAID message: origin, stream, number and outcome.
+    """Read a SAID message: origin, sequence, number and outcome.
 
     Raises:
         ItemError: The message is malformed.

@@ -351,7 +351,7 @@ class ByteLimits:
             bucket.charge(size, now)
 
     def take(self, size: int, now: float, *, is_out: bool) -> float:
-        """Take bytes of a stream; return 0, or the wait in seconds."""
+        """Take bytes of a tunnel, survey or publication; return 0, or the wait in seconds."""
         bucket = self._out if is_out else self._in
         return 0.0 if bucket is None else bucket.take(size, now)
 
@@ -462,7 +462,7 @@ class RuleLimits:
             self._bytes.charge(reply_bytes, now, is_out=not self._is_import)
             self._line.charge(reply_bytes, now, is_out=not self._is_import)
 
-    def pass_stream(self, size: int, now: float, *, is_out: bool) -> float:
+    def pass_bytes(self, size: int, now: float, *, is_out: bool) -> float:
         """Count bytes of a publication, tunnel or survey, if the limits allow them.
 
         Args:
@@ -479,7 +479,7 @@ class RuleLimits:
             self._bytes.charge(-size, now, is_out=is_out)
         return wait_s
 
-    def begin_stream(self, now: float) -> float | None:
+    def begin_use(self, now: float) -> float | None:
         """Count a survey or broadcast against the requests per second; return None, or the wait in seconds."""
         wait_s = 0.0 if self._requests is None else self._requests.take(1, now)
         return wait_s or None

@@ -16,7 +16,7 @@ from iris_py.federation.calls import encode_outcome
 from iris_py.federation.channels import CHANNELS_MAX, FAR_SIDE, NEIGHBOUR_CHANNEL_BYTES, Channels, WindowBudget
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
 from iris_py.federation.frames import LineError, Open, Opened, Refused, Withdrawn
-from iris_py.patterns.tunnel.stream import Failure
+from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.packets import encode_time_left
 

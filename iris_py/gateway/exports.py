@@ -17,12 +17,12 @@ from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloade
 from iris_py.federation import frames, items
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
+from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
 from iris_py.gateway.imports import BLOCKING, PLAIN, ItemQueue, Memory
 from iris_py.gateway.privacy import passed_headers
-from iris_py.gateway.streams import READY, Refusal, wait_for_limits
 from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_pattern, parse_topic
 from iris_py.wire.headers import Headers
-from iris_py.wire.imported import STREAM_BYTES
+from iris_py.wire.imported import SEQUENCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris_py.federation.limits import RuleLimits
     from iris_py.federation.rules import ExportRule, RuleTable
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.streams import Channel, Streams
+    from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
 
@@ -55,7 +55,7 @@ PSEUDONYMS_MAX: Final = 8192
 
 
 class Pseudonyms:
-    """The pseudonyms, for a neighbour, of local nodes and of the streams of their publications.
+    """The pseudonyms, for a neighbour, of local nodes and of the sequences of their publications.
 
     Args:
         origin_of: Returns a node's pseudonym for a neighbour (hex): (alias, id).
@@ -71,12 +71,12 @@ class Pseudonyms:
         """Return a node's pseudonym for a neighbour."""
         return self._look_up((alias, node_id, ""))
 
-    def stream(self, alias: str, stream: bytes, rule: str) -> bytes:
+    def sequence(self, alias: str, sequence: bytes, rule: str) -> bytes:
         """Return the pseudonym of a group's publications under one rule.
 
-        Publications under another rule use another channel, without a common order, and so are another stream.
+        Publications under another rule use another channel, without a common order, and so are another sequence.
         """
-        return self._look_up((alias, stream, rule))
+        return self._look_up((alias, sequence, rule))
 
     def clear(self) -> None:
         """Forget all pseudonyms: the keys may have changed."""
@@ -89,7 +89,7 @@ class Pseudonyms:
             if isinstance(what, str):
                 found = bytes.fromhex(self._origin_of(alias, what))
             else:
-                found = hashlib.blake2b(what + rule.encode(), digest_size=STREAM_BYTES, key=self._key_of(alias)).digest()
+                found = hashlib.blake2b(what + rule.encode(), digest_size=SEQUENCE_BYTES, key=self._key_of(alias)).digest()
             if len(self._known) >= PSEUDONYMS_MAX:
                 self._known.popitem(last=False)
             self._known[key] = found
@@ -172,7 +172,7 @@ class View:
         """Forget cached matches after a change of patterns."""
         self._found.clear()
 
-    def take(self, messages: list[Message], stream: bytes) -> None:
+    def take(self, messages: list[Message], sequence: bytes) -> None:
         """Queue a batch of one publisher's publications to one topic."""
         first = messages[0]
         found = self._found.get(first.topic)
@@ -182,7 +182,7 @@ class View:
         if not wanting and not first.gap:
             return
         origin = self._pseudonyms.origin(self._alias, first.source)
-        pseudonym = self._pseudonyms.stream(self._alias, stream, self._rule.outside)
+        pseudonym = self._pseudonyms.sequence(self._alias, sequence, self._rule.outside)
         if wanting:
             headers = passed_headers(first.headers, self._rule.trace) if isinstance(first.headers, Headers) else b""
             payloads = [message.payload for message in messages]
@@ -299,9 +299,9 @@ class Source:
         if self._export is not None:
             await self._export.close()
 
-    def _take(self, messages: list[Message], stream: bytes) -> None:
+    def _take(self, messages: list[Message], sequence: bytes) -> None:
         for view in self.views.values():
-            view.take(messages, stream)
+            view.take(messages, sequence)
         if self.is_blocking:
             self.look()
 
@@ -309,16 +309,16 @@ class Source:
 class Exports:
     """The subscriptions of neighbours at one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._pseudonyms = pseudonyms
         self._sources: dict[tuple[str, bool], Source] = {}
         self._outflows: dict[Outflow, Source] = {}
         self._memories: dict[str, Memory] = {}
         self._tables: dict[str, RuleTable[ExportRule]] = {}
-        streams.far[frames.SUBSCRIBE] = self.serve
+        duplexes.far[frames.SUBSCRIBE] = self.serve
 
     async def serve(self, offer: ChannelOffer) -> None:
         """Serve a channel of a neighbour until its end."""
@@ -333,7 +333,7 @@ class Exports:
         limits = neighbour.export_limits[rule.number]
         source = self._source(rule, is_blocking)
         outflow = Outflow(
-            self._streams.accept(offer),
+            self._duplexes.accept(offer),
             alias,
             rule,
             self._make_queue(alias, rule, is_blocking),

@@ -46,6 +46,7 @@ from iris_py.files.secrets import expand_home
 from iris_py.gateway.audit import AuditFile, Auditor
 from iris_py.gateway.cloud_events import CloudEvents
 from iris_py.gateway.counts import Counts
+from iris_py.gateway.duplex import Duplexes
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.gateway.probing import Probing
@@ -53,7 +54,6 @@ from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republishing import Republishing
 from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, RelayServer, Requests
 from iris_py.gateway.stand_ins import StandIns
-from iris_py.gateway.streams import Streams
 from iris_py.gateway.subscriptions import Subscriptions
 from iris_py.gateway.surveys import Surveys
 from iris_py.gateway.tunnels import Tunnels
@@ -157,17 +157,17 @@ class Gateway(LoopBound, Closable):
             self._cloud_id_of,
             self.auditor.request_ended,
         )
-        self.streams: Streams = Streams(node, self.core, self._driver)
-        Tunnels(node, self.core, self.streams, self.pseudonym_of)
-        Surveys(node, self.core, self.streams, self.pseudonym_of)
-        self.stand_ins: StandIns = StandIns(node, self.core, self.requests, self.streams)
+        self.duplexes: Duplexes = Duplexes(node, self.core, self._driver)
+        Tunnels(node, self.core, self.duplexes, self.pseudonym_of)
+        Surveys(node, self.core, self.duplexes, self.pseudonym_of)
+        self.stand_ins: StandIns = StandIns(node, self.core, self.requests, self.duplexes)
         self.counts: Counts = Counts(node, self.core, self._driver)
         self.probing: Probing = Probing(self.core, self.stand_ins, self._driver)
         pseudonyms = Pseudonyms(self.pseudonym_of, self._origin_key)
-        self.subscriptions: Subscriptions = Subscriptions(node, self.core, self.streams)
+        self.subscriptions: Subscriptions = Subscriptions(node, self.core, self.duplexes)
         self.republishing: Republishing = Republishing(node, self.subscriptions)
-        self.exports: Exports = Exports(node, self.core, self.streams, pseudonyms)
-        self.publishing: Publishing = Publishing(node, self.core, self.streams, pseudonyms)
+        self.exports: Exports = Exports(node, self.core, self.duplexes, pseudonyms)
+        self.publishing: Publishing = Publishing(node, self.core, self.duplexes, pseudonyms)
         self._memberships: dict[str, Membership] = {}  # by alias; the cluster of all gateways under ""
         self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
         self._leaving: set[asyncio.Task[None]] = set()
@@ -258,7 +258,7 @@ class Gateway(LoopBound, Closable):
             await asyncio.sleep(DRAIN_LOOK_S)
         self.subscriptions.close()
         self.publishing.close()
-        await self.streams.close()
+        await self.duplexes.close()
         self.counts.abort()
         self.probing.abort()
         await self.exports.close()
@@ -277,7 +277,7 @@ class Gateway(LoopBound, Closable):
         self.probing.abort()
         self.subscriptions.close()
         self.publishing.close()
-        self.streams.abort()
+        self.duplexes.abort()
         self.exports.abort()
         self._driver.abort()
         self.auditor.abort()
@@ -392,11 +392,11 @@ class Gateway(LoopBound, Closable):
                 if event.end.on_changed is not None:
                     event.end.on_changed()
             elif isinstance(event, ChannelOffer):
-                self.streams.handle_offer(event)
+                self.duplexes.handle_offer(event)
             elif isinstance(event, ChannelOpened | ChannelRefused):
-                self.streams.handle_answer(event)
+                self.duplexes.handle_answer(event)
             elif isinstance(event, ChannelWithdrawn):
-                self.streams.handle_withdrawn(event)
+                self.duplexes.handle_withdrawn(event)
             elif isinstance(event, CloudChanged):
                 self.cloud_events.handle(event)
                 self._log_cloud(event)
@@ -658,7 +658,7 @@ class GatewayHandler(Handler):
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         """Serve a node's tunnel, according to its headers."""
-        await self._gateway.streams.serve(tunnel, self._alias)
+        await self._gateway.duplexes.serve(tunnel, self._alias)
 
     async def on_survey(self, request: Request) -> bytes | None:
         """Return the state of the gateway, or the explanation of a use."""

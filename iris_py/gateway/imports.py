@@ -20,7 +20,7 @@ from iris_py.federation import frames, items
 from iris_py.federation.calls import decode_outcome
 from iris_py.federation.interest import Wanted, reduced
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
-from iris_py.gateway.streams import Refusal
+from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
 from iris_py.patterns.topic.sequence import GapBook
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris_py.federation.core import FederationCore
     from iris_py.federation.frames import Entry
     from iris_py.federation.items import Item
-    from iris_py.gateway.streams import Channel, Streams
+    from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.patterns.topic.names import Tokens
 
 #: The overhead of a message in a queue, counted besides its bytes.
@@ -63,7 +63,7 @@ class Memory:
 
 
 class ItemQueue:
-    """A queue of publications. A full queue drops the oldest, and the next publication of the stream carries the gap.
+    """A queue of publications. A full queue drops the oldest, and the next publication of the sequence carries the gap.
 
     Args:
         count_drop: Called with the number of dropped messages.
@@ -106,11 +106,11 @@ class ItemQueue:
         """Whether another message would exceed a bound."""
         return self._messages >= self._messages_max or self.bytes >= self._bytes_max
 
-    def owe(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Record `count` lost messages ahead of a message without takers here; the next one of the stream reports the gap."""
+    def owe(self, origin: bytes, sequence: bytes, count: int) -> None:
+        """Record `count` lost messages ahead of a message without takers here; the next one of the sequence reports the gap."""
         if self._unwanted is None:
             self._unwanted = GapBook()
-        self._unwanted.owe(origin, stream, count)
+        self._unwanted.owe(origin, sequence, count)
 
     def put(self, items: Sequence[Item]) -> None:
         """Append publications, in order and unchanged: other queues may share them."""
@@ -186,7 +186,7 @@ class ItemQueue:
                 self._waiting.appendleft(oldest.split(count)[1])
             if self._dropped is None:
                 self._dropped = GapBook()
-            self._dropped.owe(oldest.origin, oldest.stream, count + oldest.gap)
+            self._dropped.owe(oldest.origin, oldest.sequence, count + oldest.gap)
             dropped += count
         if dropped:
             self._count_drop(dropped)
@@ -203,7 +203,7 @@ def _cost(item: Item) -> int:
 
 
 def _with_gap(item: Item, book: GapBook) -> Item:
-    gap = book.pass_on(item.origin, item.stream, item.number, len(item.payloads), item.gap)
+    gap = book.pass_on(item.origin, item.sequence, item.number, len(item.payloads), item.gap)
     return item if gap == item.gap else msgspec.structs.replace(item, gap=gap)
 
 
@@ -314,7 +314,7 @@ class Flow:
         self,
         node: Node,
         core: FederationCore,
-        streams: Streams,
+        duplexes: Duplexes,
         alias: str,
         rule: str,
         is_blocking: bool,
@@ -326,7 +326,7 @@ class Flow:
         self.is_over = False
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._forget = forget
         self._wanted = Wanted()
         self._feeds: dict[Sink, int] = {}  # with the number of their patterns
@@ -438,7 +438,7 @@ class Flow:
         deadline = self._node._loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
         try:
-            channel = await self._streams.open_at(bundle, entry.rule, frames.SUBSCRIBE, "", NO_HEADERS, deadline, options)
+            channel = await self._duplexes.open_at(bundle, entry.rule, frames.SUBSCRIBE, "", NO_HEADERS, deadline, options)
         except Refusal as refusal:
             self._handle_refused(refusal)
             return
@@ -543,7 +543,7 @@ class Flow:
         for item in received:
             count += len(item.payloads)
             size += item.payload_bytes
-            item.gap = gap = book.pass_on(item.origin, item.stream, item.number, len(item.payloads), item.gap)
+            item.gap = gap = book.pass_on(item.origin, item.sequence, item.number, len(item.payloads), item.gap)
             feeds = self._matches.get(item.topic)
             if feeds is None:
                 feeds = self._match(item.topic)
@@ -553,7 +553,7 @@ class Flow:
                 for feed in self._feeds:
                     if feed not in feeds:
                         _flush(batches, feed)
-                        feed.queue.owe(item.origin, item.stream, gap)
+                        feed.queue.owe(item.origin, item.sequence, gap)
         for feed in list(batches):
             _flush(batches, feed)
         neighbour = self._core.lines.neighbours.get(self.alias)

@@ -1,7 +1,7 @@
 """Publications and broadcasts from one cloud to another, at the gateways of both (docs/design.md 15.75).
 
-*Near*: all local nodes share one channel for each rule of the neighbour, an :class:`Outlet`. Origin and stream are the
-pseudonym of the node and the rule, so the channel keeps the order of every stream. *Far*: a :class:`Listener` serves one
+*Near*: all local nodes share one channel for each rule of the neighbour, an :class:`Outlet`. Origin and sequence are the
+pseudonym of the node and the rule, so the channel keeps the order of every sequence. *Far*: a :class:`Listener` serves one
 channel. A publication keeps its origin, by which subscribers distinguish publishers; a broadcast goes to the members.
 """
 
@@ -17,12 +17,12 @@ from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported,
 from iris_py.federation import frames, items
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
+from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
 from iris_py.gateway.privacy import passed_headers
-from iris_py.gateway.streams import READY, Refusal, wait_for_limits
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
-from iris_py.wire.imported import STREAM_BYTES
+from iris_py.wire.imported import SEQUENCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from iris_py.federation.events import ChannelOffer
     from iris_py.federation.frames import Entry
     from iris_py.federation.rules import ExportRule
+    from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.gateway.exports import Pseudonyms
-    from iris_py.gateway.streams import Channel, Streams
     from iris_py.wire.headers import HeaderValue
 
 logger = EventLogger("iris_py.federation")
@@ -47,8 +47,8 @@ OPEN_TIMEOUT_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 5.0
 #: The idle time (seconds) after which a channel is closed.
 REST_S: Final = 60.0
-#: Streams remembered for a channel. Beyond, the oldest is forgotten, and its losses are not reported.
-STREAMS_MAX: Final = 8192
+#: Sequences remembered for a channel. Beyond, the oldest is forgotten, and its losses are not reported.
+SEQUENCES_MAX: Final = 8192
 #: Outlets, one for each used rule: as many as all neighbours may have rules. Beyond, idle outlets are forgotten.
 OUTLETS_MAX: Final = 4096
 #: Publications outside of the rule before a neighbour's bundle is closed. Too small: a neighbour that reloads its rules at a
@@ -66,11 +66,11 @@ class Outlet:
         rule: The pattern of the rule, as in the catalogue.
     """
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams, alias: str, kind: int, rule: str) -> None:
-        self.stream = hashlib.blake2b(f"{kind} {rule}".encode(), digest_size=STREAM_BYTES).digest()
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, alias: str, kind: int, rule: str) -> None:
+        self.sequence = hashlib.blake2b(f"{kind} {rule}".encode(), digest_size=SEQUENCE_BYTES).digest()
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._alias = alias
         self._kind = kind
         self._rule = rule
@@ -89,7 +89,7 @@ class Outlet:
         """Send an item; return when the channel has accepted the data.
 
         Args:
-            said: The item; its stream and gap are set here.
+            said: The item; its sequence and gap are set here.
             tell: Called with the number and outcome of a publication.
 
         Raises:
@@ -98,19 +98,19 @@ class Outlet:
         async with self._lock:
             channel = await self._ready_channel(said.topic)
             answers, book, origin, number = self._answers, self._book, said.origin, said.number
-            said.stream = self.stream
+            said.sequence = self.sequence
             if not said.flags & items.ASKED:
-                said.gap = book.pass_on(origin, self.stream, number, len(said.payloads), said.gap)
+                said.gap = book.pass_on(origin, self.sequence, number, len(said.payloads), said.gap)
             if said.flags & items.ANSWERED:
                 answers[origin, number] = tell
-            if origin not in self._said and len(self._said) >= STREAMS_MAX:
+            if origin not in self._said and len(self._said) >= SEQUENCES_MAX:
                 del self._said[next(iter(self._said))]
             self._said[origin] = tell
             try:
                 await channel.send(items.encode_items(items.SAY, (said,)))
             except (TunnelBroken, TunnelClosed):  # not sent as a whole, so the item is lost
                 if not said.flags & items.ASKED:
-                    book.owe(origin, self.stream, len(said.payloads) + said.gap)
+                    book.owe(origin, self.sequence, len(said.payloads) + said.gap)
                 if answers.pop((origin, number), None) is not None:
                     tell(number, encode_outcome(MemberLost(said.topic, "")))
             self._used_at = self._node._loop.time()
@@ -122,7 +122,7 @@ class Outlet:
 
     def owe(self, origin: bytes) -> None:
         """Note that messages of an origin may have been lost before they came here."""
-        self._book.owe(origin, self.stream, 1)
+        self._book.owe(origin, self.sequence, 1)
 
     def look(self) -> None:
         """Leave a bundle that is no longer usable; a draining one after the peer has consumed the data."""
@@ -152,7 +152,7 @@ class Outlet:
             self._drop(channel)
         bundle, entry = self._choose(name)
         deadline = self._node._loop.time() + OPEN_TIMEOUT_S
-        channel = await self._streams.open_at(
+        channel = await self._duplexes.open_at(
             bundle, entry.rule, frames.PUBLISH, "" if self._kind == frames.TOPIC else name, NO_HEADERS, deadline, self._options
         )
         self._channel, self._bundle, self._answers = channel, bundle, {}
@@ -181,11 +181,11 @@ class Outlet:
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()))
 
     def _drop(self, channel: Channel) -> None:
-        """Handle a broken channel: each stream on the channel may have lost messages."""
+        """Handle a broken channel: each sequence on the channel may have lost messages."""
         if self._channel is channel:
             self._channel = self._bundle = None
             for origin in self._said:
-                self._book.owe(origin, self.stream, 1)
+                self._book.owe(origin, self.sequence, 1)
             self._said.clear()
 
     async def _read(self, channel: Channel, answers: dict[tuple[bytes, int], Tell]) -> None:
@@ -193,7 +193,7 @@ class Outlet:
             while True:
                 message = await channel.receive(max_bytes=items.OUTCOME_BYTES_MAX + 64)
                 if message[:1] == bytes((items.SAID,)):
-                    origin, _stream, number, outcome = items.decode_said(message)
+                    origin, _sequence, number, outcome = items.decode_said(message)
                     tell = answers.pop((origin, number), None)
                     if tell is None and (tell := self._said.get(origin)) is not None:  # failed, though no answer was wanted
                         self.owe(origin)
@@ -249,16 +249,16 @@ class Outlet:
 class Publishing:
     """Publishing and broadcasting between clouds at one gateway, in both directions."""
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._pseudonyms = pseudonyms
         self._outlets: dict[tuple[str, int, str], Outlet] = {}
         self._tunnels: dict[Tunnel, str] = {}  # by neighbour
         self._is_draining = False
-        streams.near[PUBLISH_OP] = self.serve
-        streams.far[frames.PUBLISH] = self.serve_neighbour
+        duplexes.near[PUBLISH_OP] = self.serve
+        duplexes.far[frames.PUBLISH] = self.serve_neighbour
 
     # -- near
 
@@ -309,7 +309,7 @@ class Publishing:
         if outlet is None:
             if len(self._outlets) >= OUTLETS_MAX:  # most are of removed rules
                 self._outlets = {key: outlet for key, outlet in self._outlets.items() if outlet.is_open}
-            outlet = self._outlets[key] = Outlet(self._node, self._core, self._streams, *key)
+            outlet = self._outlets[key] = Outlet(self._node, self._core, self._duplexes, *key)
         return outlet
 
     def handle_changed(self, alias: str) -> None:
@@ -343,7 +343,7 @@ class Publishing:
         rule = offer.rule
         if offer.open.options != rule.outside.encode():
             raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
-        channel = self._streams.accept(offer)
+        channel = self._duplexes.accept(offer)
         listener = Listener(self._node, self._core, offer.bundle, rule, channel)
         try:
             async for message in _messages(channel):
@@ -444,7 +444,7 @@ class Listener:
             outcome = answer.outcome
         else:
             outcome = encode_outcome(items.encode_count(answer) if isinstance(answer, int) else answer)
-        await self._channel.send(items.encode_said(number, outcome, item.origin, item.stream))
+        await self._channel.send(items.encode_said(number, outcome, item.origin, item.sequence))
 
     async def _admit(self, item: Item) -> tuple[str, Headers]:
         """Wait until the rule's limits allow an item; return the local name and the passing headers.
@@ -463,7 +463,7 @@ class Listener:
         neighbour = self._core.lines.neighbours[alias]
         limits = neighbour.export_limits[rule.number]
         if item.flags & items.BROADCAST:
-            wait_s = limits.begin_stream(self._node._loop.time())
+            wait_s = limits.begin_use(self._node._loop.time())
             if wait_s is not None:
                 raise Refusal(Overloaded(item.topic, retry_after_s=wait_s))
         size = item.payload_bytes
@@ -484,7 +484,7 @@ class Listener:
                 local,
                 payload,
                 origin=item.origin,
-                stream=item.stream,
+                sequence=item.sequence,
                 number=number,
                 gap=gap,
                 cloud=alias,
@@ -514,11 +514,11 @@ class Listener:
             self._channel._wake()
 
 
-async def _messages(stream: Tunnel | Channel) -> AsyncIterator[bytes]:
-    """Yield the non-empty messages of a stream until it ends or breaks."""
+async def _messages(duplex: Tunnel | Channel) -> AsyncIterator[bytes]:
+    """Yield the non-empty messages of a duplex until it ends or breaks."""
     while True:
         try:
-            message = await stream.receive(max_bytes=items.ITEMS_BYTES_MAX)
+            message = await duplex.receive(max_bytes=items.ITEMS_BYTES_MAX)
         except (TunnelBroken, TunnelClosed):
             return
         if message:

@@ -110,7 +110,7 @@ class Republished(Feed):
                     topic,
                     payload,
                     origin=item.origin,
-                    stream=item.stream,
+                    sequence=item.sequence,
                     number=number,
                     gap=gap,
                     cloud=self.alias,
@@ -122,7 +122,7 @@ class Republished(Feed):
 
     def _miss(self, item: Item, count: int, gap: int, reason: str) -> None:
         self._node._core.count_drop(reason, count)
-        self._node._miss_imported(item.origin, item.stream, count + gap)
+        self._node._miss_imported(item.origin, item.sequence, count + gap)
 
 
 class Republishing:

@@ -1,10 +1,10 @@
 """Splices: a node's tunnel continues as a channel to another cloud, for tunnels and surveys (docs/design.md 15.45, 15.81).
 
-A splice joins two message streams so that both far ends see a single stream. Pieces of messages pass, not whole messages, and a
-piece is taken from one stream only when the other has credit: memory is bounded by the windows of the streams, whatever the
-size of the messages. The end of one stream ends the other. DONE tells a sender that everything was consumed; a splice holds
-DONE back until it has come from the other stream, so ``close()`` at one far end returns when the other far end has consumed
-everything. A break of one stream breaks the other with the same type and text, behind the earlier pieces.
+A splice joins two duplexes so that both far ends see a single duplex. Pieces of messages pass, not whole messages, and a piece
+is taken from one duplex only when the other has credit: memory is bounded by the windows of the duplexes, whatever the size of
+the messages. The end of one duplex ends the other. DONE tells a sender that everything was consumed; a splice holds DONE back
+until it has come from the other duplex, so ``close()`` at one far end returns when the other far end has consumed everything. A
+break of one duplex breaks the other with the same type and text, behind the earlier pieces.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from iris_py.api.failures import is_cancelled
 from iris_py.errors import NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import frames
 from iris_py.federation.names import NAME_HEADER, TIME_HEADER
-from iris_py.gateway.streams import READY, Meter, Refusal
+from iris_py.gateway.duplex import READY, Meter, Refusal
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX
 from iris_py.wire.headers import visible_headers
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from iris_py.api.stream import MessageStream
+    from iris_py.api.duplex import Duplex
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.frames import Entry
-    from iris_py.gateway.streams import Streams
-    from iris_py.patterns.tunnel.stream import Failure
+    from iris_py.gateway.duplex import Duplexes
+    from iris_py.patterns.tunnel.duplex import Failure
 
-Stream: TypeAlias = "MessageStream[Any]"
+AnyDuplex: TypeAlias = "Duplex[Any]"
 
 
 class Gate(Protocol):
@@ -42,17 +42,17 @@ class Gate(Protocol):
         """Return 0 if a piece may pass now; otherwise the seconds until the next try."""
 
 
-async def splice(one: Stream, other: Stream, *, there: Gate | None = None, back: Gate | None = None) -> None:
-    """Join two streams until both have ended. The splice needs exclusive use of both.
+async def splice(one: AnyDuplex, other: AnyDuplex, *, there: Gate | None = None, back: Gate | None = None) -> None:
+    """Join two duplexes until both have ended. The splice needs exclusive use of both.
 
-    Cancellation breaks both streams.
+    Cancellation breaks both duplexes.
 
     Args:
         there: The gate from the first to the second; None: no limit.
         back: The gate from the second to the first.
 
     Raises:
-        TunnelBroken: A stream has broken, and now both have; the error is of the first to break.
+        TunnelBroken: A duplex has broken, and now both have; the error is of the first to break.
     """
     await _Splice(one, other, there, back).run()
 
@@ -60,7 +60,7 @@ async def splice(one: Stream, other: Stream, *, there: Gate | None = None, back:
 class _Pump:
     """One direction of a splice: reads from the source, writes to the target."""
 
-    def __init__(self, source: Stream, target: Stream, gate: Gate | None) -> None:
+    def __init__(self, source: AnyDuplex, target: AnyDuplex, gate: Gate | None) -> None:
         self._source = source
         self._target = target
         self._gate = gate
@@ -116,9 +116,9 @@ class _Pump:
             TunnelBroken: The source or target has broken, or the target accepts no more.
         """
         while wait_s := gate(size, is_last=is_last):
-            for stream in (self._source, self._target):
-                if stream._core.failure is not None:
-                    raise stream._broken(stream._core.failure)
+            for duplex in (self._source, self._target):
+                if duplex._core.failure is not None:
+                    raise duplex._broken(duplex._core.failure)
             self._target._check_sending()
             loop = asyncio.get_running_loop()
             self._pause = loop.create_future()
@@ -134,17 +134,17 @@ class _Pump:
 
 
 class _Splice:
-    """Two streams, and a pump for each direction."""
+    """Two duplexes, and a pump for each direction."""
 
-    def __init__(self, one: Stream, other: Stream, there: Gate | None, back: Gate | None) -> None:
-        self._streams = one, other
+    def __init__(self, one: AnyDuplex, other: AnyDuplex, there: Gate | None, back: Gate | None) -> None:
+        self._duplexes = one, other
         self._there, self._back = _Pump(one, other, there), _Pump(other, one, back)
-        self._broken: Stream | None = None  # the first to break
+        self._broken: AnyDuplex | None = None  # the first to break
         self._settled = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Run the splice to its end."""
-        one, other = self._streams
+        one, other = self._duplexes
         one.on_moved = self._handle_one_moved
         other.on_moved = self._handle_other_moved
         try:
@@ -155,8 +155,8 @@ class _Splice:
                 other.on_moved()
                 await self._settled
         except BaseException as exc:
-            for stream in self._streams:
-                stream._break_by(exc)
+            for duplex in self._duplexes:
+                duplex._break_by(exc)
             raise
         finally:
             one.on_moved = other.on_moved = None
@@ -166,28 +166,28 @@ class _Splice:
     def _handle_one_moved(self) -> None:
         self._there.handle_source_moved()
         self._back.handle_target_moved()
-        self._look(self._streams[0])
+        self._look(self._duplexes[0])
 
     def _handle_other_moved(self) -> None:
         self._back.handle_source_moved()
         self._there.handle_target_moved()
-        self._look(self._streams[1])
+        self._look(self._duplexes[1])
 
-    def _look(self, moved: Stream) -> None:
-        """Note the end or break of a stream."""
+    def _look(self, moved: AnyDuplex) -> None:
+        """Note the end or break of a duplex."""
         if self._broken is None and moved._core.failure is not None:
             self._broken = moved
-        if not self._settled.done() and all(_has_ended(stream) for stream in self._streams):
+        if not self._settled.done() and all(_has_ended(duplex) for duplex in self._duplexes):
             self._settled.set_result(None)
 
 
-def _has_ended(stream: Stream) -> bool:
-    return stream._core.is_over or stream._core.failure is not None
+def _has_ended(duplex: AnyDuplex) -> bool:
+    return duplex._core.is_over or duplex._core.failure is not None
 
 
-def _break_with(stream: Stream, failure: Failure) -> None:
-    """Break a stream with the failure of another."""
-    stream._break(
+def _break_with(duplex: AnyDuplex, failure: Failure) -> None:
+    """Break a duplex with the failure of another."""
+    duplex._break(
         f"the tunnel that it continues broke: {failure.reason}", failure.type or "TunnelBroken", failure.text or failure.reason
     )
 
@@ -196,7 +196,7 @@ Result = TypeVar("Result")
 
 
 async def pass_on(
-    streams: Streams, core: FederationCore, tunnel: Tunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
+    duplexes: Duplexes, core: FederationCore, tunnel: Tunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
 ) -> None:
     """Continue a node's tunnel as a channel, until both have ended.
 
@@ -208,23 +208,23 @@ async def pass_on(
 
     Raises:
         Refusal: No bundle or no place is available.
-        TunnelBroken: A stream has broken, and now both have.
+        TunnelBroken: A duplex has broken, and now both have.
     """
     headers, now = tunnel._core.headers, asyncio.get_running_loop().time()
     name = headers.get(NAME_HEADER)
     if not isinstance(name, str):
         raise Refusal(NotExported(""))
-    bundle, entry = streams.find_way(alias, kind, name)
+    bundle, entry = duplexes.find_way(alias, kind, name)
     neighbour = core.lines.neighbours[alias]
     limits = neighbour.limits_of(entry, now)
     if kind == frames.SURVEY:
-        wait_s = limits.begin_stream(now)
+        wait_s = limits.begin_use(now)
         if wait_s is not None:
             raise Refusal(Overloaded(name, retry_after_s=wait_s))
     left = _time_of(headers.get(TIME_HEADER))
     if comes_back:
         left -= bundle.health.round_trip_s or 0.0
-    opening = streams.open_at(bundle, entry.rule, kind, name, visible_headers(headers), now + left, options)
+    opening = duplexes.open_at(bundle, entry.rule, kind, name, visible_headers(headers), now + left, options)
     channel = await while_wanted(tunnel, opening)
     try:
         await tunnel.send(READY)
@@ -236,7 +236,7 @@ async def pass_on(
 
 
 async def splice_on(
-    streams: Streams, core: FederationCore, tunnel: Tunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
+    duplexes: Duplexes, core: FederationCore, tunnel: Tunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
 ) -> None:
     """Continue the tunnel of a stand-in's caller as a channel, until both have ended.
 
@@ -246,41 +246,41 @@ async def splice_on(
 
     Raises:
         Refusal: The neighbour refuses the channel.
-        TunnelBroken: A stream has broken, and now both have.
+        TunnelBroken: A duplex has broken, and now both have.
     """
     headers = visible_headers(tunnel._core.headers)
-    channel = await while_wanted(tunnel, streams.open_at(bundle, entry.rule, frames.TUNNEL, name, headers, deadline, b"\0"))
+    channel = await while_wanted(tunnel, duplexes.open_at(bundle, entry.rule, frames.TUNNEL, name, headers, deadline, b"\0"))
     neighbour, now = core.lines.neighbours[bundle.alias], asyncio.get_running_loop().time()
     account = neighbour.accounts.of_import("cluster", entry.pattern)
     meter = Meter(neighbour.limits_of(entry, now), account)
     await splice(tunnel, channel, there=meter.send, back=meter.receive)
 
 
-async def while_wanted(stream: MessageStream[Any], doing: Coroutine[Any, Any, Result]) -> Result:
-    """Await a coroutine for a stream; cancel it if the stream breaks.
+async def while_wanted(duplex: Duplex[Any], doing: Coroutine[Any, Any, Result]) -> Result:
+    """Await a coroutine for a duplex; cancel it if the duplex breaks.
 
     Args:
-        stream: The stream; the call needs exclusive use of ``on_moved``.
+        duplex: The duplex; the call needs exclusive use of ``on_moved``.
 
     Raises:
-        TunnelBroken: The stream has broken.
+        TunnelBroken: The duplex has broken.
     """
     task = asyncio.ensure_future(doing)
 
     def look() -> None:
-        if stream._core.failure is not None:
+        if duplex._core.failure is not None:
             task.cancel()
 
-    stream.on_moved = look
+    duplex.on_moved = look
     look()
     try:
         return await task
     except asyncio.CancelledError as exc:
-        if is_cancelled(exc) or stream._core.failure is None:
+        if is_cancelled(exc) or duplex._core.failure is None:
             raise
-        raise stream._broken(stream._core.failure) from None
+        raise duplex._broken(duplex._core.failure) from None
     finally:
-        stream.on_moved = None
+        duplex.on_moved = None
 
 
 def _time_of(value: object) -> float:

@@ -19,9 +19,9 @@ from iris_py.defaults import TUNNEL_TIMEOUT_S
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost
 from iris_py.federation import frames
 from iris_py.federation.calls import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
+from iris_py.gateway.duplex import Refusal
 from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, StandInServer
 from iris_py.gateway.splice import splice_on
-from iris_py.gateway.streams import Refusal
 from iris_py.logs import EventLogger
 from iris_py.peers.group import SUBJECT_BYTES
 from iris_py.wire.headers import visible_headers
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from iris_py.federation.events import CountTold
     from iris_py.federation.rules import ImportRule, Offer
     from iris_py.federation.settings import FederationSettings
+    from iris_py.gateway.duplex import Duplexes
     from iris_py.gateway.requests import RelayServer, Requests
-    from iris_py.gateway.streams import Streams
     from iris_py.patterns.request.registration import Execution
 
 logger = EventLogger("iris_py.federation")
@@ -63,13 +63,13 @@ class StandIn(Handler):
         ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
     """
 
-    def __init__(self, rule: ImportRule, node: Node, core: FederationCore, requests: Requests, streams: Streams) -> None:
+    def __init__(self, rule: ImportRule, node: Node, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
         self.rule = rule
         self.ways: dict[str, frozenset[Bundle]] = {}
         self._node = node
         self._core = core
         self._requests = requests
-        self._streams = streams
+        self._duplexes = duplexes
         self._loop = asyncio.get_running_loop()
         self._membership: Membership | None = None
         self._said = (0, False)  # the announced rank, and whether it takes overflow
@@ -261,9 +261,9 @@ class StandIn(Handler):
         outcome = encode_outcome(CloudUnavailable(self.rule.local))
         for alias in list(self.ways):
             try:
-                bundle, entry = self._streams.find_way(alias, frames.TUNNEL, self.rule.outside)
+                bundle, entry = self._duplexes.find_way(alias, frames.TUNNEL, self.rule.outside)
                 deadline = self._loop.time() + TUNNEL_TIMEOUT_S
-                await splice_on(self._streams, self._core, tunnel, bundle, entry, self.rule.outside, deadline)
+                await splice_on(self._duplexes, self._core, tunnel, bundle, entry, self.rule.outside, deadline)
                 return
             except Refusal as refusal:
                 outcome = refusal.outcome
@@ -287,11 +287,11 @@ class _Told:
 class StandIns:
     """The stand-ins of one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, requests: Requests, streams: Streams) -> None:
+    def __init__(self, node: Node, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
         self._node = node
         self._core = core
         self._requests = requests
-        self._streams = streams
+        self._duplexes = duplexes
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, StandIn] = {}  # by local name
         self._told: dict[Bundle, _Told] = {}
@@ -309,7 +309,7 @@ class StandIns:
             if name in self._by_name:
                 self._by_name[name].rule = rule
             else:
-                self._by_name[name] = StandIn(rule, self._node, self._core, self._requests, self._streams)
+                self._by_name[name] = StandIn(rule, self._node, self._core, self._requests, self._duplexes)
         for alias in {bundle.alias for bundle in self._told} | settings.clouds.keys():
             self.handle_offers(alias)
 

@@ -18,8 +18,8 @@ from iris_py.federation import frames, items
 from iris_py.federation.interest import covers, intersection
 from iris_py.federation.items import ItemError
 from iris_py.federation.rules import specificity
+from iris_py.gateway.duplex import READY, Refusal
 from iris_py.gateway.imports import Feed, Flow, ItemQueue, TunnelFeed
-from iris_py.gateway.streams import READY, Refusal
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import parse_pattern
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.core import FederationCore
     from iris_py.federation.neighbour import Neighbour
-    from iris_py.gateway.streams import Streams
+    from iris_py.gateway.duplex import Duplexes
     from iris_py.patterns.topic.names import Tokens
 
 logger = EventLogger("iris_py.federation")
@@ -52,14 +52,14 @@ TELL_TIMEOUT_S: Final = 20.0
 class Subscriptions:
     """The subscriptions of local nodes at one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams) -> None:
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes) -> None:
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._feeds: dict[str, dict[Feed, None]] = {}  # by neighbour
         self._flows: dict[tuple[str, str, bool], Flow] = {}  # by neighbour, rule, and whether publishers wait
         self._is_draining = False
-        streams.near[SUBSCRIBE_OP] = self.serve
+        duplexes.near[SUBSCRIBE_OP] = self.serve
 
     async def serve(self, tunnel: Tunnel, alias: str) -> None:
         """Serve a node's tunnel until its end."""
@@ -258,7 +258,7 @@ class Subscriptions:
         key = alias, rule, is_blocking
         flow = self._flows.get(key)
         if flow is None or flow.is_over:
-            flow = self._flows[key] = Flow(self._node, self._core, self._streams, alias, rule, is_blocking, self._forget_flow)
+            flow = self._flows[key] = Flow(self._node, self._core, self._duplexes, alias, rule, is_blocking, self._forget_flow)
         return flow
 
     def _forget_flow(self, flow: Flow) -> None:

@@ -28,9 +28,9 @@ from iris_py.federation.calls import (
     encode_stop_after,
 )
 from iris_py.federation.names import STOP_HEADER
+from iris_py.gateway.duplex import Meter, Refusal
 from iris_py.gateway.privacy import headers_for_members, hide_members
 from iris_py.gateway.splice import pass_on, while_wanted
-from iris_py.gateway.streams import Meter, Refusal
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.wire import packets
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iris_py.federation.calls import Said
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.gateway.streams import Channel, Streams
+    from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.wire.headers import Headers
 
@@ -60,20 +60,20 @@ class Surveys:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
         self._rooms: dict[str, Room] = {}  # by neighbour
-        streams.near["survey"] = self._pass_on
-        streams.far[frames.SURVEY] = self._serve
+        duplexes.near["survey"] = self._pass_on
+        duplexes.far[frames.SURVEY] = self._serve
 
     async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
         """Continue a node's survey."""
         stop_after = tunnel._core.headers.get(STOP_HEADER)
         options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
-        await pass_on(self._streams, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
+        await pass_on(self._duplexes, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
 
     async def _serve(self, offer: ChannelOffer) -> None:
         """Serve a neighbour's survey."""
@@ -84,14 +84,14 @@ class Surveys:
         if neighbour is None or limits is None:
             raise Refusal(CloudUnavailable(offer.name))
         account = neighbour.accounts.of_export(rule)
-        wait_s = limits.begin_stream(now)
+        wait_s = limits.begin_use(now)
         if wait_s is not None:
             self._core.note_refused(alias, offer.open.name, "survey", "limited")
             outcome = encode_outcome(Overloaded(offer.name, retry_after_s=wait_s))
             account.refused(outcome[0])
             raise Refusal(outcome)
         headers = headers_for_members(offer.open.headers, alias, trace=rule.trace)
-        channel = self._streams.accept(offer)
+        channel = self._duplexes.accept(offer)
         meter = Meter(limits, account)
         try:
             await while_wanted(channel, self._ask(channel, offer, headers, meter))

@@ -15,9 +15,9 @@ from iris_py.federation import frames
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.limits import PLACE_WAIT_S
 from iris_py.federation.names import WAITS, WAITS_HEADER
+from iris_py.gateway.duplex import Meter, Refusal
 from iris_py.gateway.privacy import headers_for_members, hide_members
 from iris_py.gateway.splice import pass_on, splice
-from iris_py.gateway.streams import Meter, Refusal
 from iris_py.peers.member import OWN_ONLY
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.gateway.streams import Streams
+    from iris_py.gateway.duplex import Duplexes
 
 
 class Tunnels:
@@ -37,18 +37,18 @@ class Tunnels:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, node: Node, core: FederationCore, streams: Streams, pseudonym_of: Callable[[str, str], str]) -> None:
+    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
         self._node = node
         self._core = core
-        self._streams = streams
+        self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
-        streams.near["tunnel"] = self._pass_on
-        streams.far[frames.TUNNEL] = self._serve
+        duplexes.near["tunnel"] = self._pass_on
+        duplexes.far[frames.TUNNEL] = self._serve
 
     async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
         """Continue a node's tunnel as a channel."""
         options = bytes((WAITS if tunnel._core.headers.get(WAITS_HEADER) else 0,))
-        await pass_on(self._streams, self._core, tunnel, alias, frames.TUNNEL, options)
+        await pass_on(self._duplexes, self._core, tunnel, alias, frames.TUNNEL, options)
 
     async def _serve(self, offer: ChannelOffer) -> None:
         """Continue a neighbour's channel as a tunnel."""
@@ -66,7 +66,7 @@ class Tunnels:
         try:
             tunnel = await self._open(offer)
             try:
-                channel = self._streams.accept(offer)
+                channel = self._duplexes.accept(offer)
             except Refusal as exc:
                 tunnel._break_by(exc)
                 raise

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, BinaryIO
 
 from iris_py.api.arguments import check_chunks
-from iris_py.api.stream import CLOSE_TIMEOUT_S
+from iris_py.api.duplex import CLOSE_TIMEOUT_S
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed

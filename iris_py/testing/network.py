@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.net.network import BEACON_GROUP, BEACON_PORT, REFUSED, UNREACHABLE, OwnAddressError, ReceivedDatagrams
 from iris_py.testing.sites import Record, Sites, Tap, Verdict
-from iris_py.testing.streams import MemoryTransport, Path, Pipe
+from iris_py.testing.transports import MemoryTransport, Path, Pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from iris_py.testing.streams import Line
+from iris_py.testing.transports import Line
 
 if TYPE_CHECKING:
     from iris_py.net.network import Address

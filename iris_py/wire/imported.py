@@ -10,15 +10,15 @@ import struct
 
 import msgspec
 
-#: origin, stream, number, missed, length of the cloud's name; then the cloud's name
+#: origin, sequence, number, missed, length of the cloud's name; then the cloud's name
 HEAD = struct.Struct(">16s4sQQB")
 #: Pseudonym of the publishing node outside its cloud.
 ORIGIN_BYTES = 16
 #: Pseudonym of the group it published under.
-STREAM_BYTES = 4
+SEQUENCE_BYTES = 4
 #: An alias of another cloud in this cloud.
 CLOUD = re.compile(rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
-#: The last number of a stream.
+#: The last number of a sequence.
 NUMBER_MAX = (1 << 64) - 1
 
 
@@ -27,14 +27,14 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         origin: The 16-byte pseudonym of the publishing node.
-        stream: The 4-byte pseudonym of its group; numbers count within origin and stream.
+        sequence: The 4-byte pseudonym of its group; numbers count within origin and sequence.
         number: The number of the first publication.
-        missed: Total publications of this origin and stream that the gateway has missed, up to this one.
+        missed: Total publications of this origin and sequence that the gateway has missed, up to this one.
         cloud: The alias of the originating cloud.
     """
 
     origin: bytes
-    stream: bytes
+    sequence: bytes
     number: int
     missed: int
     cloud: str
@@ -42,11 +42,11 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
     def encode(self) -> bytes:
         """Return the encoded beginning of a head."""
         cloud = self.cloud.encode()
-        return HEAD.pack(self.origin, self.stream, self.number, self.missed, len(cloud)) + cloud
+        return HEAD.pack(self.origin, self.sequence, self.number, self.missed, len(cloud)) + cloud
 
     def after(self, count: int) -> Imported:
         """Return the origin of the publications after the first ``count``."""
-        return Imported(self.origin, self.stream, self.number + count, self.missed, self.cloud) if count else self
+        return Imported(self.origin, self.sequence, self.number + count, self.missed, self.cloud) if count else self
 
 
 def decode_imported(head: bytes, count: int) -> tuple[Imported, bytes] | None:
@@ -59,9 +59,9 @@ def decode_imported(head: bytes, count: int) -> tuple[Imported, bytes] | None:
     start = HEAD.size
     if len(head) < start:
         return None
-    origin, stream, number, missed, size = HEAD.unpack_from(head)
+    origin, sequence, number, missed, size = HEAD.unpack_from(head)
     stop = start + size
     cloud = head[start:stop]
     if len(cloud) < size or CLOUD.fullmatch(cloud) is None or number + count - 1 > NUMBER_MAX:
         return None
-    return Imported(origin, stream, number, missed, cloud.decode()), head[stop:]
+    return Imported(origin, sequence, number, missed, cloud.decode()), head[stop:]

@@ -31,8 +31,8 @@ from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
 from spark_connector.local.connection import Connection, NotSent
 from spark_connector.local.frames import Returned, header_of
+from spark_connector.local.held import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
 from spark_connector.local.private_directory import SOCKET_NAME
-from spark_connector.local.streams import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -217,7 +217,7 @@ class Connection:
         return self._ask(header, payload, timeout_s).answer()
 
     def open(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> int:
-        """Open a stream as :meth:`call` does; return its number."""
+        """Open a held call as :meth:`call` does; return its number."""
         call = self._ask(header, payload, timeout_s)
         call.answer()
         return call.number
@@ -253,7 +253,7 @@ class Connection:
         return call.future
 
     def cancel(self, number: int) -> None:
-        """Tell the agent that a call or a stream is no longer wanted.
+        """Tell the agent that a call is no longer wanted, also if the agent holds it.
 
         This waits for no lock, because the garbage collector may call it in any thread.
         """

@@ -77,11 +77,11 @@ PREFIX: Final = struct.Struct(">QII")
 HEADER_BYTES_MAX: Final = 64 * 1024
 #: The largest header of an agent: a survey of the largest cluster in a directory names 100,000 members.
 REPLY_HEADER_BYTES_MAX: Final = 64 * 1024 * 1024
-#: Messages and payload bytes of a stream in one frame; the last message may exceed the limit. Too small: a frame per message
+#: Messages and payload bytes of a held call in one frame; the last message may exceed the limit. Too small: a frame per message
 #: costs a process switch each; too large: many messages wait outside the bounds of the queue.
 TAKEN_MESSAGES_MAX: Final = 256
 TAKEN_BYTES_MAX: Final = 1024 * 1024
-#: The largest payload of an agent: a part of a stream, with one message of the maximum size.
+#: The largest payload of an agent: a part of a held call, with one message of the maximum size.
 REPLY_PAYLOAD_BYTES_MAX: Final = TAKEN_BYTES_MAX + 64 * 1024 * 1024
 
 #: The longest text of an error, as for errors between nodes.
@@ -157,7 +157,7 @@ class MethodCall(msgspec.Struct, array_like=True, tag=2):
 
 
 class Survey(msgspec.Struct, array_like=True, tag=4):
-    """Survey of all members; the payload is the question. The call becomes a stream of replies."""
+    """Survey of all members; the payload is the question. The agent holds the call, and the task takes the replies."""
 
     cluster: Any
     timeout: Any
@@ -168,7 +168,7 @@ class Survey(msgspec.Struct, array_like=True, tag=4):
 
 
 class Subscribe(msgspec.Struct, array_like=True, tag=5):
-    """Subscribe. The call becomes a stream of messages."""
+    """Subscribe. The agent holds the call, and the task takes the messages."""
 
     pattern: Any
     policy: Any
@@ -177,22 +177,22 @@ class Subscribe(msgspec.Struct, array_like=True, tag=5):
 
 
 class Take(msgspec.Struct, array_like=True, tag=6):
-    """Take the waiting items of a stream, or wait for the first; a timeout of None waits forever."""
+    """Take the waiting items of a held call, or wait for the first; a timeout of None waits forever."""
 
-    stream: int
+    held: int
     timeout: float | None
 
 
 class Close(msgspec.Struct, array_like=True, tag=7):
-    """End a stream."""
+    """End a held call."""
 
-    stream: int
+    held: int
 
 
 class Look(msgspec.Struct, array_like=True, tag=8):
-    """Return the state of a stream without taking items."""
+    """Return the state of a held call without taking items."""
 
-    stream: int
+    held: int
 
 
 class Members(msgspec.Struct, array_like=True, tag=9):
@@ -238,13 +238,13 @@ class Delivered(msgspec.Struct, array_like=True):
 
 
 class Taken(msgspec.Struct, array_like=True, tag=3):
-    """Part of a stream. Its payloads are concatenated in the frame's payload.
+    """Part of a held call. Its payloads are concatenated in the frame's payload.
 
     Attributes:
         sizes: The size of each payload.
         messages: Of a subscription: the rest of each message.
         members: Of a survey: the sender of each reply.
-        is_over: Whether the stream has ended.
+        is_over: Whether the held call has ended.
         answers: Of a survey: the outcomes of all other members.
     """
 

@@ -1,13 +1,13 @@
 """The agent's side of :func:`spark_connector.local_agent`: tasks of the same executor use its node over a Unix socket.
 
 Theory of operation. A process of tasks has one connection with many concurrent *calls*. A call has a number chosen by the task,
-and is an :class:`asyncio.Task` here. A survey or a subscription has many answers, so it becomes a *stream*: the agent keeps it
+and is an :class:`asyncio.Task` here. A survey or a subscription has many answers, so it is a *held call*: the agent keeps it
 under the call's number, with the usual bounds of the node, and the task takes parts with further calls. So the agent sends only
 requested data, and a slow reader has the same effect as with a separate node.
 
 Each connection has a bounded amount of work in progress. The task knows and keeps the bounds, so cancelling always has room.
 The agent stops reading from a task that exceeds the bounds, or does not read answers. The end of a connection cancels all calls
-and closes all streams.
+and closes all held calls.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
     from spark_connector.local.frames import Command, Reply
     from spark_connector.local.private_directory import PrivateDirectory
 
-__all__ = ["NodeServer", "Part", "Stream", "SubscriptionStream", "SurveyStream", "serve"]
+__all__ = ["Held", "HeldSubscription", "HeldSurvey", "NodeServer", "Part", "serve"]
 
-#: A part of a stream, and its payloads.
+#: A part of a held call, and its payloads.
 Part: TypeAlias = tuple[Taken, list[bytes]]
 
 
-class Stream(Protocol):
-    """A subscription or a survey."""
+class Held(Protocol):
+    """A subscription or a survey, which the agent holds under the number of its call."""
 
     async def take(self, timeout: float | None) -> Part:
         """Take the waiting items, or wait for the first; return an empty part after the timeout."""
@@ -66,18 +66,18 @@ class Stream(Protocol):
         ...
 
     async def close(self) -> Taken:
-        """End the stream."""
+        """End the held call."""
         ...
 
 
-class SubscriptionStream:
+class HeldSubscription:
     """A subscription of the agent's node."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
 
     async def take(self, timeout: float | None) -> Part:
-        """Take messages; see :class:`Stream`."""
+        """Take messages; see :class:`Held`."""
         subscription = self._subscription
         messages: list[Message] = []
         try:
@@ -98,17 +98,17 @@ class SubscriptionStream:
         return Taken([len(payload) for payload in payloads], messages=described), payloads
 
     def look(self) -> Returned:
-        """Return the drops and the queue; see :class:`Stream`."""
+        """Return the drops and the queue; see :class:`Held`."""
         subscription = self._subscription
         return Returned([dict(subscription.dropped), subscription.queued_messages, subscription.queued_bytes])
 
     async def close(self) -> Taken:
-        """End the subscription; see :class:`Stream`."""
+        """End the subscription; see :class:`Held`."""
         await self._subscription.close()
         return Taken([], is_over=True)
 
 
-class SurveyStream:
+class HeldSurvey:
     """A survey of the agent's node.
 
     Args:
@@ -122,7 +122,7 @@ class SurveyStream:
         self._ended = ended
 
     async def take(self, timeout: float | None) -> Part:
-        """Take replies; see :class:`Stream`. The survey has its own timeout instead."""
+        """Take replies; see :class:`Held`. The survey has its own timeout instead."""
         replies: list[SurveyReply] = []
         try:
             replies.append(await anext(self._replies))
@@ -141,11 +141,11 @@ class SurveyStream:
         return Taken([len(payload) for payload in payloads], members=[reply.member for reply in replies]), payloads
 
     def look(self) -> Taken:
-        """Return the answers so far; see :class:`Stream`."""
+        """Return the answers so far; see :class:`Held`."""
         return Taken([], answers=self._rest())
 
     async def close(self) -> Taken:
-        """Cancel the survey; see :class:`Stream`."""
+        """Cancel the survey; see :class:`Held`."""
         self._survey.cancel()
         return Taken([], is_over=True, answers=self._rest())
 
@@ -164,7 +164,7 @@ IN_FLIGHT_MAX = 1024
 #: Bytes of their payloads: four of the largest by default. One call is always accepted, of any size.
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 #: Subscriptions and surveys of one connection. Each has a queue in the node.
-STREAMS_MAX = 64
+HELD_MAX = 64
 #: Timeout for the hello of a process. Tasks send it at once, so a slower process is not a task.
 HELLO_TIMEOUT_S = 10.0
 #: How long cancelled calls may take to end when the agent ends.
@@ -237,7 +237,7 @@ class _Connection(asyncio.Protocol):
         self._waiting: deque[tuple[int, Command, bytes]] = deque()  # received calls that wait for room
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._calls_bytes = 0
-        self._streams: dict[int, Stream] = {}
+        self._held: dict[int, Held] = {}
         self._endings: set[asyncio.Task[object]] = set()
         self._out: list[bytes] = []
         self._is_written_slowly = False
@@ -290,8 +290,8 @@ class _Connection(asyncio.Protocol):
         self._waiting.clear()
         for task in self._calls.values():
             task.cancel()
-        for number in list(self._streams):
-            self._end_stream(number)
+        for number in list(self._held):
+            self._end_held(number)
         self._transport.close()
         return [*self._calls.values(), *self._endings]
 
@@ -371,7 +371,7 @@ class _Connection(asyncio.Protocol):
         """Begin calls while there is room, and stop reading while calls wait."""
         while self._waiting and not self._is_full():
             number, command, payload = self._waiting.popleft()
-            if number in self._calls or number in self._streams:
+            if number in self._calls or number in self._held:
                 self._break(f"call {number} is under way")
                 return
             self._calls_bytes += len(payload)
@@ -398,8 +398,8 @@ class _Connection(asyncio.Protocol):
         task = self._calls.get(number)
         if task is not None:
             task.cancel()
-        elif number in self._streams:  # the cancellation crossed with the answer
-            self._end_stream(number)
+        elif number in self._held:  # the cancellation crossed with the answer
+            self._end_held(number)
         else:
             self._waiting = deque(call for call in self._waiting if call[0] != number)
 
@@ -447,10 +447,10 @@ class _Connection(asyncio.Protocol):
         members = self._node.members(command.cluster)
         return Returned(await members if command.waits else tuple(members))
 
-    # -- streams
+    # -- held calls
 
     async def _survey(self, command: frames.Survey, payload: bytes, number: int) -> Returned:
-        self._check_streams()
+        self._check_held()
         survey = self._node.survey(
             command.cluster,
             payload,
@@ -459,41 +459,41 @@ class _Connection(asyncio.Protocol):
             headers=command.headers,
             seal=_seal(command.seal),
         )
-        self._streams[number] = SurveyStream(survey, lambda: self._streams.pop(number, None))
+        self._held[number] = HeldSurvey(survey, lambda: self._held.pop(number, None))
         return Returned()
 
     async def _subscribe(self, command: frames.Subscribe, payload: bytes, number: int) -> Returned:
-        self._check_streams()
+        self._check_held()
         subscription = await self._node.subscribe(
             command.pattern,
             policy=command.policy,
             queue_messages=command.queue_messages,
             queue_bytes=command.queue_bytes,
         )
-        self._streams[number] = SubscriptionStream(subscription)
+        self._held[number] = HeldSubscription(subscription)
         return Returned()
 
     async def _take(self, command: frames.Take, payload: bytes, number: int) -> tuple[Reply, Sequence[bytes]] | Reply:
-        stream = self._streams.get(command.stream)
-        return frames.Taken([], is_over=True) if stream is None else await stream.take(command.timeout)
+        held = self._held.get(command.held)
+        return frames.Taken([], is_over=True) if held is None else await held.take(command.timeout)
 
-    async def _close_stream(self, command: frames.Close, payload: bytes, number: int) -> Reply:
-        stream = self._streams.pop(command.stream, None)
-        return frames.Taken([], is_over=True) if stream is None else await stream.close()
+    async def _close_held(self, command: frames.Close, payload: bytes, number: int) -> Reply:
+        held = self._held.pop(command.held, None)
+        return frames.Taken([], is_over=True) if held is None else await held.close()
 
     async def _look(self, command: frames.Look, payload: bytes, number: int) -> Reply:
-        stream = self._streams.get(command.stream)
-        return frames.Taken([], is_over=True) if stream is None else stream.look()
+        held = self._held.get(command.held)
+        return frames.Taken([], is_over=True) if held is None else held.look()
 
-    def _check_streams(self) -> None:
-        if len(self._streams) >= STREAMS_MAX:
+    def _check_held(self) -> None:
+        if len(self._held) >= HELD_MAX:
             raise ConfigurationError(
-                f"this process has {STREAMS_MAX} subscriptions and surveys at its agent, and may have no more. Close some."
+                f"this process has {HELD_MAX} subscriptions and surveys at its agent, and may have no more. Close some."
             )
 
-    def _end_stream(self, number: int) -> None:
-        """Close a stream without waiting for it."""
-        ending: asyncio.Task[object] = self._loop.create_task(self._streams.pop(number).close())
+    def _end_held(self, number: int) -> None:
+        """Close a held call without waiting for it."""
+        ending: asyncio.Task[object] = self._loop.create_task(self._held.pop(number).close())
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
 
@@ -532,7 +532,7 @@ _COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_A
     frames.Survey: _Connection._survey,
     frames.Subscribe: _Connection._subscribe,
     frames.Take: _Connection._take,
-    frames.Close: _Connection._close_stream,
+    frames.Close: _Connection._close_held,
     frames.Look: _Connection._look,
     frames.Members: _Connection._members,
 }

@@ -25,7 +25,7 @@ from iris_py.gateway.publications import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
 from iris_py.link.lanes import UNICAST
 from iris_py.patterns.request import deduplication
-from iris_py.patterns.tunnel.stream import CREDIT, DONE, END, LAST, MORE, RESET
+from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, LAST, MORE, RESET
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
 from iris_security import pair_id

@@ -158,7 +158,7 @@ BODY = b"".join(encode_message(packets.REQUEST, 1, 9, b"", (call_head(Call(name=
 
 RUN = items.Item("t.a", [b"x", b"", b"yz"], 7, b"o" * 16, b"s" * 4, 1, b"h")
 SAYING = items.Item("workers", [b"x"], 8, flags=items.BROADCAST | items.ANSWERED)
-STREAMED = (
+ITEMS = (
     items.encode_items(items.ITEM, (RUN, SAYING)),
     items.encode_items(items.SAY, (SAYING,)),
     items.encode_add(1, ("t.>", "a")),
@@ -171,7 +171,7 @@ TARGETS = (
     Target("gateway-body", run_body, Kind.DECODER, (BODY, BODY * 2), 600),
     Target("gateway-hello", run_hello, Kind.DECODER, (HELLO,), HELLO_BYTES_MAX + 100),
     Target("gateway-survey", run_said, Kind.DECODER, tuple(encode_said(said) for said in SAID), 200),
-    Target("gateway-items", run_items, Kind.DECODER, STREAMED, 400),
+    Target("gateway-items", run_items, Kind.DECODER, ITEMS, 400),
     Target("gateway-dialled", run_dialled, Kind.SIGNATURE, _preambles(), 600),
     Target("gateway-answered", run_answered, Kind.SIGNATURE, (b"\xff" + struct.pack(">H", 200) + bytes(300),), 600),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from iris_py.federation.channels import FAR_SIDE, NUMBER, QUEUED_BYTES_MAX, Channels, WindowBudget
-from iris_py.patterns.tunnel.stream import CREDIT, DONE, FRAME, RESET, Failure
+from iris_py.patterns.tunnel.duplex import CREDIT, DONE, FRAME, RESET, Failure
 from iris_py.wire import packets
 from tests.fuzz.oracles import Memory, Turn, is_weighed
 from tests.fuzz.source import Source

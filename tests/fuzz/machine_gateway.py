@@ -10,7 +10,7 @@ from iris_py.federation import frames
 from iris_py.federation.calls import Call, call_head, encode_outcome
 from iris_py.federation.events import ChannelOffer, ChannelOpened
 from iris_py.federation.frames import LINE_GROUP, encode_message
-from iris_py.patterns.tunnel.stream import Failure
+from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire import packets
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iris_py.federation.channels import FAR_SIDE, QUEUED_BYTES_MAX, ChannelEnd, Channels, WindowBudget
-from iris_py.patterns.tunnel.stream import FRAME, PIECE_CHARGE, Failure
+from iris_py.patterns.tunnel.duplex import FRAME, PIECE_CHARGE, Failure
 
 DATA = random.Random(1).randbytes(1 << 20)
 ROUND_TRIP_S = 0.1

@@ -122,10 +122,10 @@ class LimitsMachine(RuleBasedStateMachine):
         self.counts[1][2] -= 1
 
     @rule(which=st.integers(0, 1), size=st.integers(1, 600), is_out=st.booleans())
-    def stream(self, which: int, size: int, is_out: bool) -> None:
-        wait_s = self.limits[which].pass_stream(size, self.now, is_out=is_out)
+    def pass_bytes(self, which: int, size: int, is_out: bool) -> None:
+        wait_s = self.limits[which].pass_bytes(size, self.now, is_out=is_out)
         if wait_s:
-            again = self.limits[which].pass_stream(size, self.now, is_out=is_out)
+            again = self.limits[which].pass_bytes(size, self.now, is_out=is_out)
             assert abs(again - wait_s) < ERROR, "nothing was taken"
 
     @invariant()

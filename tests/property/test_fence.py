@@ -1,8 +1,8 @@
 """Properties of the fence: each publication of another cloud at most once, in order, and nothing missing without a gap.
 
-Numbers of a few streams are published; some of them nobody wants. Several paths follow each stream, each in order and at its
-own pace; each leaves out what nobody wants and loses some, which it counts. Now and then a path begins anew: it is another one
-then, somewhere in what was published, and knows of no losses. The model keeps every number, and looks at what is delivered.
+Numbers of a few sequences are published; some of them nobody wants. Several paths follow each sequence, each in order and at
+its own pace; each leaves out what nobody wants and loses some, which it counts. Now and then a path begins anew: it is another
+one then, somewhere in what was published, and knows of no losses. The model keeps every number, and looks at what is delivered.
 """
 
 from __future__ import annotations
@@ -14,96 +14,96 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from iris_py.patterns.topic import sequence
+from iris_py.patterns.topic import sequence as tables
 from iris_py.patterns.topic.sequence import Fence, GapBook, MissedTotals
 from tests.profiles import examples
 
-STREAMS = 3
+SEQUENCES = 3
 PATHS = 3
 INDEX = st.integers(0, 8)
 #: So few that something is forgotten.
 FEW = 2
 
 
-def key(stream: int) -> tuple[bytes, bytes]:
-    return bytes((stream % 2,)) * 16, bytes((stream,)) * 4
+def key(sequence: int) -> tuple[bytes, bytes]:
+    return bytes((sequence % 2,)) * 16, bytes((sequence,)) * 4
 
 
 class Path:
-    """A gateway that follows the streams, as far as the receiver sees it: a hop behind some upstream.
+    """A gateway that follows the sequences, as far as the receiver sees it: a hop behind some upstream.
 
     Attributes:
         name: By which the fence knows it.
-        at: By stream, the last number that it has looked at.
-        sent: By stream, whether it has sent anything.
+        at: By sequence, the last number that it has looked at.
+        sent: By sequence, whether it has sent anything.
     """
 
     def __init__(self, name: int, at: list[int]) -> None:
         self.name = name
         self.at = at
-        self.sent = [False] * STREAMS
+        self.sent = [False] * SEQUENCES
         self.totals = MissedTotals()
         self.book = GapBook()
-        self.gaps = [0] * STREAMS  # lost on the way to it since what it got last
+        self.gaps = [0] * SEQUENCES  # lost on the way to it since what it got last
 
 
 class FenceMachine(RuleBasedStateMachine):
-    """One subscriber, streams, and the paths that they come by."""
+    """One subscriber, sequences, and the paths that they come by."""
 
     bound = 100
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = [patch.object(sequence, "STREAMS_MAX", self.bound), patch.object(sequence, "PATHS_MAX", 2 * self.bound)]
+        self.patches = [patch.object(tables, "SEQUENCES_MAX", self.bound), patch.object(tables, "PATHS_MAX", 2 * self.bound)]
         for each in self.patches:
             each.start()
         self.fence = Fence()
-        self.published: list[list[bool]] = [[] for _ in range(STREAMS)]  # whether somebody wants it
-        self.delivered: list[list[int]] = [[] for _ in range(STREAMS)]
+        self.published: list[list[bool]] = [[] for _ in range(SEQUENCES)]  # whether somebody wants it
+        self.delivered: list[list[int]] = [[] for _ in range(SEQUENCES)]
         self.paths: list[Path] = []
-        self.known: list[set[int]] = [set() for _ in range(STREAMS)]  # by stream, the paths that it has come by
+        self.known: list[set[int]] = [set() for _ in range(SEQUENCES)]  # by sequence, the paths that it has come by
         self.names = 0
 
     @initialize()
     def begin(self) -> None:
         for _ in range(PATHS):
-            self.paths.append(self.new_path([0] * STREAMS))
+            self.paths.append(self.new_path([0] * SEQUENCES))
 
     def new_path(self, at: list[int]) -> Path:
         self.names += 1
         return Path(self.names, at)
 
-    @rule(stream=INDEX, wanted=st.lists(st.booleans(), min_size=1, max_size=6))
-    def publish(self, stream: int, wanted: list[bool]) -> None:
-        self.published[stream % STREAMS] += wanted
+    @rule(sequence=INDEX, wanted=st.lists(st.booleans(), min_size=1, max_size=6))
+    def publish(self, sequence: int, wanted: list[bool]) -> None:
+        self.published[sequence % SEQUENCES] += wanted
 
-    @rule(path=INDEX, stream=INDEX, most=st.integers(1, 4))
-    def bring(self, path: int, stream: int, most: int) -> None:
+    @rule(path=INDEX, sequence=INDEX, most=st.integers(1, 4))
+    def bring(self, path: int, sequence: int, most: int) -> None:
         """A path brings what follows: as many wanted ones as have numbers that follow one another."""
-        path, stream = path % PATHS, stream % STREAMS
-        each, published = self.paths[path], self.published[stream]
-        number = each.at[stream] + 1
+        path, sequence = path % PATHS, sequence % SEQUENCES
+        each, published = self.paths[path], self.published[sequence]
+        number = each.at[sequence] + 1
         while number <= len(published) and not published[number - 1]:
             number += 1
         count = 0
         while count < most and number + count <= len(published) and published[number + count - 1]:
             count += 1
-        each.at[stream] = max(each.at[stream], number + count - 1)
+        each.at[sequence] = max(each.at[sequence], number + count - 1)
         if count:
-            gap, each.gaps[stream] = each.gaps[stream], 0
-            self.take(each, stream, number, count, each.book.pass_on(*key(stream), number, count, gap))
+            gap, each.gaps[sequence] = each.gaps[sequence], 0
+            self.take(each, sequence, number, count, each.book.pass_on(*key(sequence), number, count, gap))
 
-    def take(self, path: Path, stream: int, number: int, count: int, gap: int) -> None:
-        path.sent[stream] = True
-        missed = path.totals.add(*key(stream), gap)
-        before = self.delivered[stream][-1] if self.delivered[stream] else None
-        late, told = self.fence.take(*key(stream), path.name, number, count, missed)
+    def take(self, path: Path, sequence: int, number: int, count: int, gap: int) -> None:
+        path.sent[sequence] = True
+        missed = path.totals.add(*key(sequence), gap)
+        before = self.delivered[sequence][-1] if self.delivered[sequence] else None
+        late, told = self.fence.take(*key(sequence), path.name, number, count, missed)
         fresh = list(range(number + late, number + count))
-        self.check(path, stream, number, count, before, late, told)
-        self.delivered[stream] += fresh
-        self.known[stream].add(path.name)
+        self.check(path, sequence, number, count, before, late, told)
+        self.delivered[sequence] += fresh
+        self.known[sequence].add(path.name)
 
-    def check(self, path: Path, stream: int, number: int, count: int, before: int | None, late: int, told: int) -> None:
+    def check(self, path: Path, sequence: int, number: int, count: int, before: int | None, late: int, told: int) -> None:
         if before is None:
             assert (late, told) == (0, 0)
             return
@@ -111,54 +111,54 @@ class FenceMachine(RuleBasedStateMachine):
         if late == count:
             return
         first = number + late
-        missing = sum(self.published[stream][before : first - 1])
+        missing = sum(self.published[sequence][before : first - 1])
         assert told <= first - before - 1
-        if path.name in self.known[stream]:
+        if path.name in self.known[sequence]:
             assert told >= missing, "lost in silence"
         elif first > before + 1:
             assert told >= 1, "this path is new, and nobody knows what was lost before it"
 
-    @rule(path=INDEX, stream=INDEX, count=st.integers(1, 4), is_dropped=st.booleans())
-    def lose(self, path: int, stream: int, count: int, is_dropped: bool) -> None:
+    @rule(path=INDEX, sequence=INDEX, count=st.integers(1, 4), is_dropped=st.booleans())
+    def lose(self, path: int, sequence: int, count: int, is_dropped: bool) -> None:
         """Lose what comes next: on the way to the gateway, which is told of it with the next one, or by its own full queue."""
-        path, stream = path % PATHS, stream % STREAMS
-        each, published = self.paths[path], self.published[stream]
-        lost = published[each.at[stream] : each.at[stream] + count]
-        each.at[stream] += len(lost)
+        path, sequence = path % PATHS, sequence % SEQUENCES
+        each, published = self.paths[path], self.published[sequence]
+        lost = published[each.at[sequence] : each.at[sequence] + count]
+        each.at[sequence] += len(lost)
         if is_dropped:
-            gap, each.gaps[stream] = each.gaps[stream], 0
-            each.book.owe(*key(stream), sum(lost) + gap)
+            gap, each.gaps[sequence] = each.gaps[sequence], 0
+            each.book.owe(*key(sequence), sum(lost) + gap)
         else:
-            each.gaps[stream] += sum(lost)
+            each.gaps[sequence] += sum(lost)
 
     @rule(path=INDEX, back=st.integers(-5, 5))
     def restart(self, path: int, back: int) -> None:
         """A gateway dies, and another process takes its place: a little before what it had, or behind."""
         path %= PATHS
-        at = [min(len(self.published[stream]), max(0, self.paths[path].at[stream] + back)) for stream in range(STREAMS)]
+        at = [min(len(self.published[sequence]), max(0, self.paths[path].at[sequence] + back)) for sequence in range(SEQUENCES)]
         self.paths[path] = self.new_path(at)
 
     @rule(path=INDEX, back=st.integers(-5, 5))
     def change_upstream(self, path: int, back: int) -> None:
         """A gateway goes on with another upstream, that was before or behind the old one; nobody tells what was between."""
         each = self.paths[path % PATHS]
-        for stream in range(STREAMS):
-            each.at[stream] = min(len(self.published[stream]), max(0, each.at[stream] + back))
-            each.gaps[stream] = 0
+        for sequence in range(SEQUENCES):
+            each.at[sequence] = min(len(self.published[sequence]), max(0, each.at[sequence] + back))
+            each.gaps[sequence] = 0
         each.book.change_upstream()
-        for stream in range(STREAMS):
-            self.known[stream].discard(each.name)  # it is known to have lost something, but not how much
+        for sequence in range(SEQUENCES):
+            self.known[sequence].discard(each.name)  # it is known to have lost something, but not how much
 
     @invariant()
     def is_in_order(self) -> None:
-        for stream, numbers in enumerate(self.delivered):
+        for sequence, numbers in enumerate(self.delivered):
             assert all(one < other for one, other in itertools.pairwise(numbers))
-            assert all(self.published[stream][number - 1] for number in numbers)
+            assert all(self.published[sequence][number - 1] for number in numbers)
 
     @invariant()
     def is_bounded(self) -> None:
-        assert len(self.fence._lasts) <= sequence.STREAMS_MAX
-        assert len(self.fence._totals) <= sequence.PATHS_MAX
+        assert len(self.fence._lasts) <= tables.SEQUENCES_MAX
+        assert len(self.fence._totals) <= tables.PATHS_MAX
 
     def teardown(self) -> None:
         for each in self.patches:
@@ -166,19 +166,19 @@ class FenceMachine(RuleBasedStateMachine):
 
 
 class ForgetfulMachine(FenceMachine):
-    """The same with tables for fewer streams than there are: what was forgotten may come twice, and a loss still shows."""
+    """The same with tables for fewer sequences than there are: what was forgotten may come twice, and a loss still shows."""
 
     bound = FEW
 
-    def check(self, path: Path, stream: int, number: int, count: int, before: int | None, late: int, told: int) -> None:
+    def check(self, path: Path, sequence: int, number: int, count: int, before: int | None, late: int, told: int) -> None:
         first = number + late
-        if before is not None and late < count and first > before + 1 and any(self.published[stream][before : first - 1]):
+        if before is not None and late < count and first > before + 1 and any(self.published[sequence][before : first - 1]):
             assert told >= 1, "lost in silence"
 
     @invariant()
     def is_in_order(self) -> None:
-        for stream, numbers in enumerate(self.delivered):
-            assert all(self.published[stream][number - 1] for number in numbers)
+        for sequence, numbers in enumerate(self.delivered):
+            assert all(self.published[sequence][number - 1] for number in numbers)
 
 
 TestFence = FenceMachine.TestCase

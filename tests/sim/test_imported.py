@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
 
-ORIGIN, STREAM = b"\xabo" * 8, b"strm"
-#: The topics of the stream, one after the other by chance; nobody asks for the last one, so it never leaves the other cloud.
+ORIGIN, SEQUENCE = b"\xabo" * 8, b"strm"
+#: The topics of the sequence, one after the other by chance; nobody asks for the last one, so it never leaves the other cloud.
 TOPICS = ("a.x", "a.x", "a.y", "b.z", "elsewhere")
 WANTED = TOPICS[:-1]
 
@@ -53,7 +53,7 @@ class Origin:
 
 
 class Gateway:
-    """A node that follows the stream and publishes it here, at its own pace, and now and then loses some on the line.
+    """A node that follows the sequence and publishes it here, at its own pace, and now and then loses some on the line.
 
     Attributes:
         at: The last number that it has looked at.
@@ -90,7 +90,7 @@ class Gateway:
 
 
 async def publish(node: Node, topic: str, number: int, gap: int = 0, **options: Any) -> int:
-    where = {"origin": ORIGIN, "stream": STREAM, "cloud": "eu", **options}
+    where = {"origin": ORIGIN, "sequence": SEQUENCE, "cloud": "eu", **options}
     return await node._publish_imported(topic, b"%d" % number, number=number, gap=gap, **where)
 
 
@@ -132,7 +132,7 @@ def test_a_subscriber_gets_it_as_it_was_published() -> None:
         async with subscriber.subscribe("a.>") as subscription, gateway.subscribe("a.*") as own:
             assert await publish(gateway, "a.x", 7, headers={"n": 1}) == 2
             assert await publish(gateway, "a.x", 8, 3, headers={"n": 2}) == 2
-            assert await publish(gateway, "a.x.y", 12, 5, stream=b"next") == 1
+            assert await publish(gateway, "a.x.y", 12, 5, sequence=b"next") == 1
             for each in (subscription, own):
                 first, second = [await anext(each), await anext(each)]
                 assert first == iris.Message(b"7", ORIGIN.hex(), 7, "", "a.x", 0, first.headers, "eu")
@@ -184,13 +184,13 @@ def test_what_a_gateway_drops_shows_with_its_next_one() -> None:
         gateway, subscriber = await simulation.start_nodes(2)
         stuck = await subscriber.subscribe("t", policy="block", queue_messages=1)
         await publish(gateway, "t", 1)
-        where: dict[str, Any] = {"origin": ORIGIN, "stream": STREAM, "cloud": "eu", "gap": 0}
+        where: dict[str, Any] = {"origin": ORIGIN, "sequence": SEQUENCE, "cloud": "eu", "gap": 0}
         number = 1
         while gateway._try_publish_imported("t", b"", number=number + 1, **where) is not None:
             number += 1
             await asyncio.sleep(0.01)
         dropped = number + 1
-        gateway._miss_imported(ORIGIN, STREAM, 1)
+        gateway._miss_imported(ORIGIN, SEQUENCE, 1)
         waiting = asyncio.ensure_future(publish(gateway, "t", dropped + 1))
         await asyncio.sleep(1.0)
         assert not waiting.done()

@@ -38,7 +38,7 @@ from iris_py.federation.rules import USES
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake
-from iris_py.patterns.tunnel import stream
+from iris_py.patterns.tunnel import duplex
 from iris_py.peers import clocks
 from iris_py.peers.group import CAST_LABEL
 from iris_py.peers.member import membership_attributes
@@ -347,14 +347,14 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert packets.BODY_BYTES_LIMIT == (64 << 20) + (128 << 10)
     assert (imported.HEAD.format, imported.CLOUD.pattern) == (">16s4sQQB", rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
     assert (PIECE.format, CAST_LABEL) == (">HH12s", b"cast")
-    assert (stream.PIECE_CHARGE, stream.WINDOW_BYTES_MIN, stream.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
+    assert (duplex.PIECE_CHARGE, duplex.WINDOW_BYTES_MIN, duplex.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
     assert (NUMBER.format, FAR_SIDE) == (">Q", 1 << 63)
 
 
 def test_the_frames_and_kinds_are_those_of_the_code() -> None:
     frames = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]+ \|$", PAGE, re.MULTILINE)
     frames, of_tunnels = frames[: lanes.LAST_KIND + 1], frames[lanes.LAST_KIND + 1 :]
-    assert [(int(number), getattr(stream, name)) for number, name in of_tunnels] == [(number, number) for number in range(6)]
+    assert [(int(number), getattr(duplex, name)) for number, name in of_tunnels] == [(number, number) for number in range(6)]
     assert [(int(number), getattr(lanes, name)) for number, name in frames] == [
         (number, number) for number in range(lanes.LAST_KIND + 1)
     ]

@@ -117,7 +117,7 @@ def read_outcome(outcome: bytes, name: str) -> bytes | IrisError:
 _SAID_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + OVERHEAD_BYTES
 
 
-class FarStreams(NodeBase):
+class FarDuplexes(NodeBase):
     """The part of a node that opens tunnels, here and to gateways of other clouds."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class FarStreams(NodeBase):
         else:
             event.token.set_result(tunnel)
 
-    async def _open_far_stream(
+    async def _open_far_duplex(
         self,
         op: str,
         cluster: str,
@@ -167,7 +167,7 @@ class FarStreams(NodeBase):
         *,
         waits: bool,
     ) -> Tunnel:
-        """Open a stream to another cloud. Before that no data is sent, so another gateway is tried after a loss.
+        """Open a duplex to another cloud. Before that no data is sent, so another gateway is tried after a loss.
 
         Args:
             op: The operation.
@@ -201,7 +201,7 @@ class FarStreams(NodeBase):
             self._check_open()
 
     async def _outcome_of(self, tunnel: Tunnel, timeout: float, ends_at: float) -> bytes | IrisError:
-        """Return a gateway's answer to the opening of a stream."""
+        """Return a gateway's answer to the opening of a duplex."""
         cluster, gateway = tunnel.cluster, tunnel.member
         try:
             async with asyncio.timeout_at(ends_at):
@@ -241,7 +241,7 @@ class FarStreams(NodeBase):
         ends_at = self._loop.time() + timeout
         further: dict[str, HeaderValue] = {STOP_HEADER: stop_after or 0}
         try:
-            tunnel = await self._open_far_stream("survey", cluster, timeout, TUNNEL_WINDOW_BYTES, headers, further, waits=True)
+            tunnel = await self._open_far_duplex("survey", cluster, timeout, TUNNEL_WINDOW_BYTES, headers, further, waits=True)
         except IrisError as exc:
             survey._end(exc)
             return

@@ -329,7 +329,7 @@ class PublishLine:
             while True:
                 message = await tunnel.receive(max_bytes=items.OUTCOME_BYTES_MAX + 64)
                 if message[:1] == bytes((items.SAID,)):
-                    _origin, _stream, number, outcome = items.decode_said(message)
+                    _origin, _sequence, number, outcome = items.decode_said(message)
                     self._handle_said(answers.pop(number, None), outcome)
                 elif message[:1] == bytes((items.GOING,)):
                     self._is_going = True

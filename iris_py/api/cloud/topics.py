@@ -440,7 +440,7 @@ class Line:
     def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
         """Deliver consecutive messages of a topic to the subscriptions, without duplicates."""
         node, many = self._node, len(run.payloads)
-        missed = totals.add(run.origin, run.stream, run.gap)
+        missed = totals.add(run.origin, run.sequence, run.gap)
         subscriptions = self._matches.get(run.topic)
         if subscriptions is None:
             subscriptions = self._match(run.topic)
@@ -449,14 +449,14 @@ class Line:
             decoded = decode_headers(run.headers)
             if decoded is None:
                 node._core.count_drop("malformed_headers", many)
-                totals.add(run.origin, run.stream, many)
+                totals.add(run.origin, run.sequence, many)
                 return
             headers = visible_headers(decoded)
         source, topic, cloud, numbers = run.origin.hex(), run.topic, self._alias, count(run.number)
         messages = [Message(payload, source, next(numbers), "", topic, 0, headers, cloud) for payload in run.payloads]
         for subscription in subscriptions:
             queue = subscription._queue
-            late, gap = queue.fence.take(run.origin, run.stream, path, run.number, many, missed)
+            late, gap = queue.fence.take(run.origin, run.sequence, path, run.number, many, missed)
             if late:
                 node._core.count_drop("federation_late", late)
             own = messages[late:]

@@ -261,14 +261,14 @@ class Deliveries:
         key = group, peer.id
         way, missed = self._way(key), imported.missed + self._missed.get(key, 0)
         source = imported.origin.hex()
-        stream = imported.stream + imported.cloud.encode()  # one cloud must not affect the numbers of another
+        sequence = imported.sequence + imported.cloud.encode()  # one cloud must not affect the numbers of another
         numbers = count(imported.number)
         run = [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
         for queue in queues:
             if not queue.takes_imported:
                 self._count_drop("imported_not_exported", len(run))
                 continue
-            late, gap = queue.fence.take(imported.origin, stream, way, imported.number, len(run), missed)
+            late, gap = queue.fence.take(imported.origin, sequence, way, imported.number, len(run), missed)
             if late:
                 self._count_drop("federation_late", late)
             own = run[late:]

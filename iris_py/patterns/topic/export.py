@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from iris_py.patterns.topic.names import literal_prefix
 from iris_py.patterns.topic.queue import SubscriptionQueue
-from iris_py.wire.imported import STREAM_BYTES
+from iris_py.wire.imported import SEQUENCE_BYTES
 
 if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExportQueue(SubscriptionQueue):
-    """Publications received for a gateway within a turn of the event loop, in batches with their stream.
+    """Publications received for a gateway within a turn of the event loop, in batches with their sequence.
 
     The owner takes all messages in the same turn, so the queue needs no bound and drops none. Messages from other clouds are
     ignored: they would go on to a third cloud, or back.
@@ -49,7 +49,7 @@ class ExportQueue(SubscriptionQueue):
     def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
         """Add messages of this cloud; none is dropped."""
         assert group is not None
-        self.runs.append((messages, group.id[:STREAM_BYTES]))
+        self.runs.append((messages, group.id[:SEQUENCE_BYTES]))
         return 0
 
     def mark(self, now: float) -> None:

@@ -99,7 +99,7 @@ class _Arrival(NamedTuple):
     """A message from another cloud, as a gateway passes it."""
 
     origin: bytes
-    stream: bytes
+    sequence: bytes
     number: int
     gap: int
     cloud: str
@@ -112,25 +112,25 @@ class _ImportedRun:
         run: The batch, which may have ended.
         cloud: The originating cloud.
         origin: The publishing node.
-        stream: The group it published under.
+        sequence: The group it published under.
         number: The next number.
         count: Number of receiving nodes.
     """
 
-    __slots__ = ("cloud", "count", "number", "origin", "run", "stream")
+    __slots__ = ("cloud", "count", "number", "origin", "run", "sequence")
 
     def __init__(self, run: Run, imported: Imported, count: int) -> None:
         self.run = run
         self.cloud = imported.cloud
         self.origin = imported.origin
-        self.stream = imported.stream
+        self.sequence = imported.sequence
         self.number = imported.number + 1
         self.count = count
 
-    def takes(self, origin: bytes, stream: bytes, number: int, gap: int, cloud: str) -> bool:
+    def takes(self, origin: bytes, sequence: bytes, number: int, gap: int, cloud: str) -> bool:
         """Tell whether a message continues the batch, if still open: same origin, next number, no gap."""
         is_next = self.number == number and not gap
-        return is_next and self.stream == stream and self.origin == origin and self.cloud == cloud
+        return is_next and self.sequence == sequence and self.origin == origin and self.cloud == cloud
 
 
 class Publisher:
@@ -234,7 +234,7 @@ class Publisher:
         return route.count
 
     def add_imported(
-        self, topic: str, payload: bytes, origin: bytes, stream: bytes, number: int, gap: int, cloud: str
+        self, topic: str, payload: bytes, origin: bytes, sequence: bytes, number: int, gap: int, cloud: str
     ) -> int | None:
         """Append a message from another cloud to the topic's current batch; return the number of receiving nodes.
 
@@ -242,7 +242,7 @@ class Publisher:
         :meth:`publish_imported`.
         """
         begun = self._imported_runs.get(topic)
-        if begun is None or not begun.takes(origin, stream, number, gap, cloud):
+        if begun is None or not begun.takes(origin, sequence, number, gap, cloud):
             return None
         run = begun.run
         room = run.room - RUN_MESSAGE_COST - len(payload)
@@ -258,7 +258,7 @@ class Publisher:
         topic: str,
         payload: bytes,
         origin: bytes,
-        stream: bytes,
+        sequence: bytes,
         number: int,
         gap: int,
         cloud: str,
@@ -272,8 +272,8 @@ class Publisher:
         Args:
             topic: The topic in this cloud.
             origin: The pseudonym of the publishing node.
-            stream: The pseudonym of the group it published under.
-            number: Its number within origin and stream.
+            sequence: The pseudonym of the group it published under.
+            number: Its number within origin and sequence.
             gap: Number of messages lost right before the message, up to the local gateway.
             cloud: The alias of the originating cloud.
             headers: The named values beside the payload.
@@ -283,14 +283,14 @@ class Publisher:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
-        count = self.publish(topic, payload, now, headers, _Arrival(origin, stream, number, gap, cloud))
+        count = self.publish(topic, payload, now, headers, _Arrival(origin, sequence, number, gap, cloud))
         if count is None:
             self._outbound.has_events = True  # the views may have to be requested
         return count
 
-    def miss_imported(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Record messages from another cloud that are not published here; the stream's next message reports them."""
-        self._missed.add(origin, stream, count)
+    def miss_imported(self, origin: bytes, sequence: bytes, count: int) -> None:
+        """Record messages from another cloud that are not published here; the sequence's next message reports them."""
+        self._missed.add(origin, sequence, count)
 
     def routes_changed(self) -> None:
         """Handle changed views, memberships or subscriptions."""
@@ -359,8 +359,8 @@ class Publisher:
 
     def _send_imported(self, route: _Route, payload: bytes, now: float, headers: Headers, arrival: _Arrival) -> int:
         """Send a message from another cloud; there is room."""
-        origin, stream, number, gap, cloud = arrival
-        imported = Imported(origin, stream, number, self._missed.add(origin, stream, gap), cloud)
+        origin, sequence, number, gap, cloud = arrival
+        imported = Imported(origin, sequence, number, self._missed.add(origin, sequence, gap), cloud)
         count = route.count - bool(route.local) + bool(route.takers)
         if len(route.sends) != 1 or route.takers or route.casts or headers.encoded:
             self._publish_alone(route, payload, now, headers, imported)

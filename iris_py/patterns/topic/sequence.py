@@ -1,13 +1,14 @@
 """Publications of other clouds: deliver each once, in order, with correct gaps, over any path (docs/design.md 15.33).
 
-A publication of another cloud has an *origin* (the publishing node), a *stream* (the group), and a *number*, which increases
-within origin and stream. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported
-separately. Several *paths* may bring the same stream: two gateways that both believe to be in charge, or a slow gateway. Within
-a path all messages are in order, and each carries the total number the path has missed of the stream. :class:`Fence` merges the
-paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path at a time.
+A publication of another cloud has an *origin* (the publishing node), a *sequence* (the group), and a *number*, which increases
+within origin and sequence. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported
+separately. Several *paths* may bring the same sequence: two gateways that both believe to be in charge, or a slow gateway.
+Within a path all messages are in order, and each carries the total number the path has missed of the sequence. :class:`Fence`
+merges the paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path
+at a time.
 
-All tables are bounded. After forgetting an entry, a table reports a gap for every unknown stream, which may be the forgotten
-stream.
+All tables are bounded. After forgetting an entry, a table reports a gap for every unknown sequence, which may be the forgotten
+sequence.
 """
 
 from __future__ import annotations
@@ -21,57 +22,57 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-#: Known streams; beyond this bound the longest silent one is forgotten. Too small: a forgotten stream may be delivered twice
-#: where paths overlap, and all new streams begin with a gap. Too large: memory that a hostile cloud can take, some 200 bytes
-#: for each.
-STREAMS_MAX: Final = 8192
-#: Known paths of all streams. Too small: a forgotten path that continues shows a possibly false gap. Too large: as above. Two
-#: for each stream, because paths seldom change.
-PATHS_MAX: Final = 2 * STREAMS_MAX
+#: Known sequences; beyond this bound the longest silent one is forgotten. Too small: a forgotten sequence may be delivered
+#: twice where paths overlap, and all new sequences begin with a gap. Too large: memory that a hostile cloud can take, some 200
+#: bytes for each.
+SEQUENCES_MAX: Final = 8192
+#: Known paths of all sequences. Too small: a forgotten path that continues shows a possibly false gap. Too large: as above. Two
+#: for each sequence, because paths seldom change.
+PATHS_MAX: Final = 2 * SEQUENCES_MAX
 
 
 class MissedTotals:
-    """Totals of a relay's missed messages, by stream. They never decrease: a forgotten total continues above all others."""
+    """Totals of a relay's missed messages, by sequence. They never decrease: a forgotten total continues above all others."""
 
     def __init__(self) -> None:
         self._totals: OrderedDict[bytes, int] = OrderedDict()
         self._floor = 0
 
-    def add(self, origin: bytes, stream: bytes, missed: int) -> int:
-        """Add missed messages to a stream; return its total."""
-        totals, key = self._totals, origin + stream
+    def add(self, origin: bytes, sequence: bytes, missed: int) -> int:
+        """Add missed messages to a sequence; return its total."""
+        totals, key = self._totals, origin + sequence
         total = totals.get(key, self._floor) + missed
-        forgotten = _put(totals, key, total, STREAMS_MAX)
+        forgotten = _put(totals, key, total, SEQUENCES_MAX)
         if forgotten is not None and forgotten > self._floor:
             self._floor = forgotten
         return total
 
 
 class Fence:
-    """A subscriber's filter for streams of other clouds: accepts only increasing numbers per stream."""
+    """A subscriber's filter for sequences of other clouds: accepts only increasing numbers per sequence."""
 
     def __init__(self) -> None:
         self._lasts: OrderedDict[bytes, int] = OrderedDict()
         self._totals: OrderedDict[tuple[bytes, Hashable], int] = OrderedDict()  # missed messages, by path
         self._has_forgotten = False
 
-    def take(self, origin: bytes, stream: bytes, path: Hashable, number: int, count: int, missed: int) -> tuple[int, int]:
-        """Filter publications of one stream with consecutive numbers.
+    def take(self, origin: bytes, sequence: bytes, path: Hashable, number: int, count: int, missed: int) -> tuple[int, int]:
+        """Filter publications of one sequence with consecutive numbers.
 
         Args:
             origin: The publishing node.
-            stream: The group it published under.
+            sequence: The group it published under.
             path: Their path; all messages of a path are in order.
             number: The number of the first.
             count: The number of publications, at least one.
-            missed: Total number of the stream's messages lost on that path, up to the first publication; never decreases.
+            missed: Total number of the sequence's messages lost on that path, up to the first publication; never decreases.
 
         Returns:
             The number of publications to drop from the start, as late or repeated; and the gap before the rest. On a known path
             the gap is at least the number of messages missed since the last accepted one; on a new path it is 1 unless the
             numbers are consecutive.
         """
-        key = origin + stream
+        key = origin + sequence
         known = self._totals.get((key, path))
         _put(self._totals, (key, path), missed, PATHS_MAX)
         last = self._lasts.get(key)
@@ -84,13 +85,13 @@ class Fence:
                 return late, 0
             lost = 1 if known is None or missed < known else missed - known
             gap = min(lost, number + late - last - 1)
-        if _put(self._lasts, key, number + count - 1, STREAMS_MAX) is not None:
+        if _put(self._lasts, key, number + count - 1, SEQUENCES_MAX) is not None:
             self._has_forgotten = True
         return late, gap
 
 
 class _Passed:
-    """The state of a stream at a relay."""
+    """The state of a sequence at a relay."""
 
     __slots__ = ("last", "owed", "upstream")
 
@@ -101,36 +102,36 @@ class _Passed:
 
 
 class GapBook:
-    """The gaps of a relay's forwarded streams, including drops and changes of the upstream."""
+    """The gaps of a relay's forwarded sequences, including drops and changes of the upstream."""
 
     def __init__(self) -> None:
-        self._streams: OrderedDict[bytes, _Passed] = OrderedDict()
+        self._sequences: OrderedDict[bytes, _Passed] = OrderedDict()
         self._upstream = 0
         self._has_forgotten = False
 
     def change_upstream(self) -> None:
-        """Handle a change of the upstream: each stream may have lost messages between the two."""
+        """Handle a change of the upstream: each sequence may have lost messages between the two."""
         self._upstream += 1
 
-    def owe(self, origin: bytes, stream: bytes, count: int) -> None:
-        """Add messages that are not forwarded to a stream's gap: dropped ones, and gaps before unwanted ones."""
-        self._find(origin + stream).owed += count
+    def owe(self, origin: bytes, sequence: bytes, count: int) -> None:
+        """Add messages that are not forwarded to a sequence's gap: dropped ones, and gaps before unwanted ones."""
+        self._find(origin + sequence).owed += count
 
-    def pass_on(self, origin: bytes, stream: bytes, number: int, count: int, gap: int) -> int:
-        """Forward publications of one stream with consecutive numbers.
+    def pass_on(self, origin: bytes, sequence: bytes, number: int, count: int, gap: int) -> int:
+        """Forward publications of one sequence with consecutive numbers.
 
         Args:
             origin: The publishing node.
-            stream: The group it published under.
+            sequence: The group it published under.
             number: The number of the first.
             count: The number of publications, at least one.
             gap: The received gap before the first.
 
         Returns:
-            The gap to forward: the received gap plus the owed one; at least 1 for a stream's first message from a new upstream,
-            unless its number is the next one.
+            The gap to forward: the received gap plus the owed one; at least 1 for a sequence's first message from a new
+            upstream, unless its number is the next one.
         """
-        passed = self._find(origin + stream)
+        passed = self._find(origin + sequence)
         gap, passed.owed = gap + passed.owed, 0
         if passed.upstream != self._upstream:
             passed.upstream = self._upstream
@@ -140,15 +141,15 @@ class GapBook:
         return gap
 
     def _find(self, key: bytes) -> _Passed:
-        streams = self._streams
-        passed = streams.get(key)
+        sequences = self._sequences
+        passed = sequences.get(key)
         if passed is None:
             passed = _Passed(self._upstream)
             passed.owed = int(self._has_forgotten)
-            if _put(streams, key, passed, STREAMS_MAX) is not None:
+            if _put(sequences, key, passed, SEQUENCES_MAX) is not None:
                 self._has_forgotten = True
         else:
-            streams.move_to_end(key)
+            sequences.move_to_end(key)
         return passed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from iris_py.patterns.tunnel.stream import StreamEnd
+from iris_py.patterns.tunnel.duplex import DuplexEnd
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import Handshake, RecordOpener, RecordSealer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.messages import NodeInfo
     from iris_py.patterns.request.registration import Registration
-    from iris_py.patterns.tunnel.stream import Way
+    from iris_py.patterns.tunnel.duplex import Way
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -72,7 +72,7 @@ def make_handshake(group: Group, prologue: bytes, entropy: Callable[[int], bytes
     return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=entropy(32))
 
 
-class TunnelEnd(StreamEnd):
+class TunnelEnd(DuplexEnd):
     """One end of a tunnel.
 
     Args:

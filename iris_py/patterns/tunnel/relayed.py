@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 
 from iris_py.link.lanes import TUNNEL
+from iris_py.patterns.tunnel.duplex import Failure, Way
 from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.stream import Failure, Way
 from iris_security import AuthenticationError
 
 #: kind, tunnel, number of the chunk, number of the next expected chunk

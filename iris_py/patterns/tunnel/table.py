@@ -19,9 +19,9 @@ import msgspec
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
 from iris_py.observe.counts import count_in
+from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, Offer, TunnelEnd, make_handshake, prologue_of
 from iris_py.patterns.tunnel.relayed import HEADER, LINGER_S, LINGERING_MAX, RingWay
-from iris_py.patterns.tunnel.stream import Failure, Way, bounded_window
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS

@@ -10,7 +10,7 @@ import pytest
 
 from iris_py import ConfigurationError
 from spark_connector import ExecutorCluster, LocalAgent
-from spark_connector.local.streams import LocalMembers, LocalSubscription, LocalSurvey
+from spark_connector.local.held import LocalMembers, LocalSubscription, LocalSurvey
 from spark_connector.shipping import check_pickles
 
 if TYPE_CHECKING:

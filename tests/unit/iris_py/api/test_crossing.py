@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
 
-WHERE: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu"}
+WHERE: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu"}
 
 
 def simulate(scenario: Callable[[NodeSimulation], Awaitable[None]]) -> None:
@@ -33,12 +33,12 @@ class Heard:
     def __init__(self) -> None:
         self.runs: list[tuple[list[iris.Message], bytes]] = []
 
-    def __call__(self, messages: list[iris.Message], stream: bytes) -> None:
-        self.runs.append((messages, stream))
+    def __call__(self, messages: list[iris.Message], sequence: bytes) -> None:
+        self.runs.append((messages, sequence))
 
     @property
     def messages(self) -> list[iris.Message]:
-        return [message for messages, _stream in self.runs for message in messages]
+        return [message for messages, _sequence in self.runs for message in messages]
 
 
 def group_id(node: Node, prefix: str) -> bytes:
@@ -60,7 +60,7 @@ def test_a_gateway_hears_its_cloud_run_by_run_with_the_groups_it_came_under() ->
         await gateway._publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
         await simulation.until(lambda: len(heard.messages) == 101)
         await asyncio.sleep(0.1)
-        assert {stream for _messages, stream in heard.runs} == {group_id(gateway, "a")[:4]}
+        assert {sequence for _messages, sequence in heard.runs} == {group_id(gateway, "a")[:4]}
         assert len(heard.runs) < 20, "it gets runs"
         ours = [message for message in heard.messages if message.source == publisher.id]
         assert [int(message.payload) for message in ours] == list(range(100))
@@ -88,7 +88,7 @@ def test_all_gateways_of_a_cloud_hear_the_same_numbers() -> None:
                 await node.publish(("a.x", "a.y", "a.y.z")[number % 3], b"")
         await simulation.until(lambda: [len(heard.messages) for heard in sinks] == [3 * 34] * 2)
         told = [
-            sorted((message.source, message.sequence, stream) for messages, stream in heard.runs for message in messages)
+            sorted((message.source, message.sequence, sequence) for messages, sequence in heard.runs for message in messages)
             for heard in sinks
         ]
         assert told[0] == told[1]
@@ -121,7 +121,7 @@ def test_a_sink_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptureFixtur
         gateway, publisher = await simulation.start_nodes(2)
         heard: list[bytes] = []
 
-        def sink(messages: list[iris.Message], stream: bytes) -> None:
+        def sink(messages: list[iris.Message], sequence: bytes) -> None:
             heard.append(messages[0].payload)
             raise ValueError("defect")
 

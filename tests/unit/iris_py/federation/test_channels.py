@@ -15,7 +15,7 @@ from iris_py.federation.channels import (
     Channels,
     WindowBudget,
 )
-from iris_py.patterns.tunnel.stream import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, WINDOW_BYTES_MAX, Failure
+from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, WINDOW_BYTES_MAX, Failure
 from iris_py.wire import packets
 
 MIB = 1024 * 1024

@@ -23,7 +23,7 @@ runs = st.builds(
     payloads=st.lists(st.binary(max_size=100), min_size=1, max_size=5),
     number=st.integers(0, 2**64 - 5),
     origin=st.binary(min_size=16, max_size=16),
-    stream=st.binary(min_size=4, max_size=4),
+    sequence=st.binary(min_size=4, max_size=4),
     gap=st.integers(0, 2**32 - 1),
     headers=st.binary(max_size=50),
 )
@@ -63,8 +63,8 @@ def test_wishes_and_answers_come_out_as_they_went_in(request: int, patterns: lis
 
 @given(publications, st.binary(min_size=1, max_size=20), st.integers(0, 2**32 - 1))
 def test_what_became_of_something_comes_out_as_it_went_in(item: Item, outcome: bytes, count: int) -> None:
-    message = items.encode_said(item.number, outcome, item.origin, item.stream)
-    assert items.decode_said(message) == (item.origin, item.stream, item.number, outcome)
+    message = items.encode_said(item.number, outcome, item.origin, item.sequence)
+    assert items.decode_said(message) == (item.origin, item.sequence, item.number, outcome)
     assert items.decode_said(items.encode_said(item.number, outcome)) == (bytes(16), bytes(4), item.number, outcome)
     assert items.decode_count(items.encode_count(count)) == count
 

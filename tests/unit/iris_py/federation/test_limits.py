@@ -100,28 +100,28 @@ def test_a_line_has_its_rate_in_each_direction_whoever_asks() -> None:
     assert ours.begin_request(0, 0.99) == pytest.approx(0.01), "its reply came in, too"
     assert ours.begin_request(0, 1.01) is None
     ours.end_request(100, 1.01)
-    assert theirs.pass_stream(50, 1.01, is_out=True) == pytest.approx(0.5), "and this reply went out"
+    assert theirs.pass_bytes(50, 1.01, is_out=True) == pytest.approx(0.5), "and this reply went out"
 
 
 def test_nothing_passes_a_line_of_no_bytes() -> None:
     limits = RuleLimits(line=ByteLimits(0))
     assert limits.begin_request(0, 0.0) == WAIT_S_MAX
-    assert limits.pass_stream(1, 0.0, is_out=True) == WAIT_S_MAX
+    assert limits.pass_bytes(1, 0.0, is_out=True) == WAIT_S_MAX
 
 
-def test_each_direction_of_a_stream_has_the_rate() -> None:
+def test_each_direction_of_a_duplex_has_the_rate() -> None:
     limits = RuleLimits(bytes_per_s=100)
-    assert limits.pass_stream(100, 0.0, is_out=True) == 0.0
-    assert limits.pass_stream(100, 0.0, is_out=False) == 0.0
-    assert limits.pass_stream(50, 0.0, is_out=True) == pytest.approx(0.5)
+    assert limits.pass_bytes(100, 0.0, is_out=True) == 0.0
+    assert limits.pass_bytes(100, 0.0, is_out=False) == 0.0
+    assert limits.pass_bytes(50, 0.0, is_out=True) == pytest.approx(0.5)
 
 
 def test_surveys_count_as_requests_for_the_rate_alone() -> None:
     limits = RuleLimits(requests_per_s=1, in_flight=1)
-    assert limits.begin_stream(0.0) is None
-    assert limits.begin_stream(0.0) == pytest.approx(1.0)
+    assert limits.begin_use(0.0) is None
+    assert limits.begin_use(0.0) == pytest.approx(1.0)
     assert limits.in_flight == 0
-    assert RuleLimits().begin_stream(0.0) is None
+    assert RuleLimits().begin_use(0.0) is None
 
 
 def test_tunnels_and_subscriptions_have_places() -> None:

@@ -15,7 +15,7 @@ from iris_py.federation.connections import CONNECTION_RETRY_S
 from iris_py.federation.dials import PAUSES_MAX
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
 from iris_py.federation.frames import encode_control
-from iris_py.patterns.tunnel.stream import Failure
+from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire.headers import encode_headers
 from tests.unit.iris_py.federation.pair import Gateway, Hall, one_each, settings_of
 

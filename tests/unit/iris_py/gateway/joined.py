@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from iris_py.federation.channels import FAR_SIDE, Channels, WindowBudget
-from iris_py.gateway.streams import Channel
+from iris_py.gateway.duplex import Channel
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, Item
 from iris_py.gateway.imports import ItemQueue, Memory
 
-ORIGIN, STREAM = b"o" * 16, b"s" * 4
+ORIGIN, SEQUENCE = b"o" * 16, b"s" * 4
 
 
 def item(number: int, size: int = 0, gap: int = 0, count: int = 1) -> Item:
-    return Item("t", [bytes(size)] * count, number, ORIGIN, STREAM, gap)
+    return Item("t", [bytes(size)] * count, number, ORIGIN, SEQUENCE, gap)
 
 
 def singly(items: list[Item]) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ def test_what_was_lost_before_something_unwanted_is_told_with_the_next_that_come
     async def scenario() -> None:
         queue = ItemQueue(1 << 20, 100, lambda _count: None)
         queue.put([item(1)])
-        queue.owe(ORIGIN, STREAM, 3)
+        queue.owe(ORIGIN, SEQUENCE, 3)
         queue.put([item(7)])
         assert await take_all(queue) == [(1, 0), (7, 3)]
 
@@ -145,7 +145,7 @@ def test_nothing_is_missing_without_a_gap(steps: list[tuple[int, int, bool]], me
                 lost.update(range(number, number + wanted))  # until they are taken
                 number += wanted - 1
             elif gap:
-                queue.owe(ORIGIN, STREAM, gap)
+                queue.owe(ORIGIN, SEQUENCE, gap)
             if takes and len(queue):
                 taken += await queue.take()
         while len(queue):

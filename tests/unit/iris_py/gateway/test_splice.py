@@ -11,14 +11,14 @@ import pytest
 import iris_py as iris
 from iris_py.federation.channels import FAR_SIDE, NUMBER, QUEUED_BYTES_MAX
 from iris_py.gateway.splice import splice
-from iris_py.patterns.tunnel.stream import DONE, FRAME, PIECE_CHARGE, Failure
+from iris_py.patterns.tunnel.duplex import DONE, FRAME, PIECE_CHARGE, Failure
 from iris_py.testing import run
 from tests.unit.iris_py.gateway.joined import JoinedChannels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.gateway.streams import Channel
+    from iris_py.gateway.duplex import Channel
 
 WINDOW_BYTES = 100_000
 LARGE = bytes(range(250)) * 8000

@@ -15,7 +15,7 @@ from iris_py.net.network import BEACON_GROUP, BEACON_PORT
 from iris_py.testing.clock import run
 from iris_py.testing.network import DIAL_TIMEOUT_S, LATENCY_S_MAX, LATENCY_S_MIN, NO_HOST_TIMEOUT_S, MemoryNetwork
 from iris_py.testing.sites import Record
-from iris_py.testing.streams import WINDOW_BYTES
+from iris_py.testing.transports import WINDOW_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.testing.clock import run
 from iris_py.testing.network import DIAL_TIMEOUT_S, LATENCY_S_MAX, MemoryNetwork
-from iris_py.testing.streams import LINE_UNSENT_BYTES, LINE_WINDOW_BYTES_MAX
+from iris_py.testing.transports import LINE_UNSENT_BYTES, LINE_WINDOW_BYTES_MAX
 from tests.unit.iris_py.testing.test_network import PORT, Peer, collect, connect, now
 
 if TYPE_CHECKING:

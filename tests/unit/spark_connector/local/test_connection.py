@@ -421,7 +421,7 @@ def test_cancelling_waits_for_no_lock_and_is_sent_by_whoever_holds_it(agent: Age
     asking.result(PATIENCE_S)
 
 
-def test_a_stream_is_known_by_the_number_of_its_call_and_an_error_opens_none(agent: Agent) -> None:
+def test_a_held_call_is_known_by_the_number_of_its_call_and_an_error_opens_none(agent: Agent) -> None:
     opening = agent.threads.submit(agent.connection.open, ASK, b"", PATIENCE_S)
     number = agent.take()[0]
     agent.answer(number, Returned())

@@ -48,8 +48,8 @@ def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
     return packets.HEAD_SIZE.pack(len(encoded)) + encoded + topic
 
 
-def imported_head(number: int, missed: int = 0, *, stream: bytes = b"s" * 4, topic: bytes = b"a") -> bytes:
-    return Imported(b"o" * 16, stream, number, missed, "eu").encode() + topic
+def imported_head(number: int, missed: int = 0, *, sequence: bytes = b"s" * 4, topic: bytes = b"a") -> bytes:
+    return Imported(b"o" * 16, sequence, number, missed, "eu").encode() + topic
 
 
 class Receiver:
@@ -363,14 +363,14 @@ def test_the_gap_is_what_the_gateway_has_missed_and_what_was_lost_behind_it() ->
 
 def test_what_was_lost_behind_the_gateway_shows_with_the_next_one_of_each_stream_and_of_the_gateway_itself() -> None:
     receiver = Receiver()
-    head = imported_head(5, stream=b"t" * 4)
+    head = imported_head(5, sequence=b"t" * 4)
     receiver.receive_imported(1, 70)
     receiver.receive(2, [b"x"], head=head, flags=packets.CROSSED)
     receiver.receive(3, [b"own"])
     receiver.receive_imported(6, 80)
     receiver.receive(7, [b"own"])
-    receiver.receive(8, [b"x"], head=imported_head(9, stream=b"t" * 4), flags=packets.CROSSED)
-    receiver.receive(9, [b"x"], head=imported_head(11, stream=b"t" * 4), flags=packets.CROSSED)
+    receiver.receive(8, [b"x"], head=imported_head(9, sequence=b"t" * 4), flags=packets.CROSSED)
+    receiver.receive(9, [b"x"], head=imported_head(11, sequence=b"t" * 4), flags=packets.CROSSED)
     assert [message.gap for message in receiver.queue.take()] == [0, 0, 0, 2, 2, 2, 0]
 
 
@@ -446,8 +446,8 @@ def test_a_subscription_for_export_hears_this_cloud_alone_and_under_which_group(
     receiver.receive(6, [b"z"])
     assert receiver.drops == {"imported_not_exported": 1}
     runs = export.take_runs()
-    assert [stream for _messages, stream in runs] == [receiver.group.id[:4]] * 2
-    assert [[(each.sequence, each.gap) for each in messages] for messages, _stream in runs] == [[(2, 0), (3, 0)], [(6, 2)]]
+    assert [sequence for _messages, sequence in runs] == [receiver.group.id[:4]] * 2
+    assert [[(each.sequence, each.gap) for each in messages] for messages, _sequence in runs] == [[(2, 0), (3, 0)], [(6, 2)]]
     assert export.take_runs() == []
     assert [message.cloud for message in receiver.queue.take()] == ["eu", "", "", ""]
 

@@ -47,11 +47,11 @@ class Pair:
         return self.core.publish("c", payload, self.net.now)
 
     def add_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
-        where: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu", **other}
+        where: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu", **other}
         return self.publisher.add_imported("c", payload, number=number, gap=gap, **where)
 
     def publish_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
-        where: dict[str, Any] = {"origin": b"o" * 16, "stream": b"s" * 4, "cloud": "eu", **other}
+        where: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu", **other}
         return self.publisher.publish_imported("c", payload, number=number, gap=gap, now=self.net.now, **where)
 
     def arrived_from_elsewhere(self) -> list[tuple[int, int, str]]:
@@ -367,7 +367,7 @@ def test_what_follows_one_another_from_another_cloud_is_one_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"number": 9}, {"number": 7}, {"gap": 1}, {"origin": b"p" * 16}, {"stream": b"t" * 4}, {"cloud": "asia"}]
+    "other", [{"number": 9}, {"number": 7}, {"gap": 1}, {"origin": b"p" * 16}, {"sequence": b"t" * 4}, {"cloud": "asia"}]
 )
 def test_what_does_not_follow_is_another_run(other: dict[str, Any]) -> None:
     pair = Pair()
@@ -428,7 +428,7 @@ def test_a_subscription_for_export_of_the_gateway_itself_does_not_get_what_it_br
     assert pair.publish_imported(7) == 1
     assert pair.add_imported(8) == 1, "it is a run all the same"
     assert [cloud for *_, cloud in pair.arrived_from_elsewhere()] == ["", "eu", "eu"]
-    ((messages, _stream),) = export.take_runs()
+    ((messages, _sequence),) = export.take_runs()
     assert [message.payload for message in messages] == [b"own"]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.patterns.topic import sequence
-from iris_py.patterns.topic.sequence import PATHS_MAX, STREAMS_MAX, Fence, GapBook, MissedTotals
+from iris_py.patterns.topic import sequence as tables
+from iris_py.patterns.topic.sequence import PATHS_MAX, SEQUENCES_MAX, Fence, GapBook, MissedTotals
 
-ORIGIN, STREAM = b"o" * 16, b"s" * 4
+ORIGIN, SEQUENCE = b"o" * 16, b"s" * 4
 
 
-def take(fence: Fence, path: str, number: int, missed: int = 0, *, count: int = 1, stream: bytes = STREAM) -> tuple[int, int]:
-    return fence.take(ORIGIN, stream, path, number, count, missed)
+def take(
+    fence: Fence, path: str, number: int, missed: int = 0, *, count: int = 1, sequence: bytes = SEQUENCE
+) -> tuple[int, int]:
+    return fence.take(ORIGIN, sequence, path, number, count, missed)
 
 
 def test_only_the_first_path_that_brings_a_number_is_taken() -> None:
@@ -71,28 +73,28 @@ def test_a_total_that_shrinks_is_believed_to_hide_something() -> None:
 def test_streams_and_origins_count_by_themselves() -> None:
     fence = Fence()
     take(fence, "a", 5)
-    assert take(fence, "a", 5, stream=b"t" * 4) == (0, 0)
-    assert fence.take(b"p" * 16, STREAM, "a", 5, 1, 0) == (0, 0)
+    assert take(fence, "a", 5, sequence=b"t" * 4) == (0, 0)
+    assert fence.take(b"p" * 16, SEQUENCE, "a", 5, 1, 0) == (0, 0)
     assert take(fence, "a", 5) == (1, 0)
 
 
 def test_the_streams_that_were_silent_for_longest_are_forgotten_and_then_new_ones_begin_with_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(tables, "SEQUENCES_MAX", 2)
     known = Fence()
-    streams = [bytes((number,)) * 4 for number in range(4)]
-    assert take(known, "a", 5, stream=streams[0]) == (0, 0)
-    assert take(known, "a", 5, stream=streams[1]) == (0, 0)
-    assert take(known, "a", 5, stream=streams[0]) == (1, 0)  # heard again, though late
-    assert take(known, "a", 5, stream=streams[2]) == (0, 0)
-    assert take(known, "a", 5, stream=streams[0]) == (1, 0)
-    assert take(known, "a", 5, stream=streams[1]) == (0, 1), "it may come twice, and something may be missing"
-    assert take(known, "a", 5, stream=streams[3]) == (0, 1)
+    sequences = [bytes((number,)) * 4 for number in range(4)]
+    assert take(known, "a", 5, sequence=sequences[0]) == (0, 0)
+    assert take(known, "a", 5, sequence=sequences[1]) == (0, 0)
+    assert take(known, "a", 5, sequence=sequences[0]) == (1, 0)  # heard again, though late
+    assert take(known, "a", 5, sequence=sequences[2]) == (0, 0)
+    assert take(known, "a", 5, sequence=sequences[0]) == (1, 0)
+    assert take(known, "a", 5, sequence=sequences[1]) == (0, 1), "it may come twice, and something may be missing"
+    assert take(known, "a", 5, sequence=sequences[3]) == (0, 1)
 
 
 def test_a_path_that_is_forgotten_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence, "PATHS_MAX", 2)
+    monkeypatch.setattr(tables, "PATHS_MAX", 2)
     known = Fence()
     take(known, "a", 5)
     take(known, "b", 5)
@@ -102,20 +104,20 @@ def test_a_path_that_is_forgotten_is_a_new_one(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_bounds_are_kept() -> None:
-    assert PATHS_MAX == 2 * STREAMS_MAX == 16_384
+    assert PATHS_MAX == 2 * SEQUENCES_MAX == 16_384
     known, totals, book = Fence(), MissedTotals(), GapBook()
-    for number in range(STREAMS_MAX + 10):
+    for number in range(SEQUENCES_MAX + 10):
         origin = number.to_bytes(16, "big")
         for path in "abc":
-            known.take(origin, STREAM, path, 1, 1, 0)
-        totals.add(origin, STREAM, 1)
-        book.owe(origin, STREAM, 1)
-    assert (len(known._lasts), len(known._totals)) == (STREAMS_MAX, PATHS_MAX)
-    assert len(totals._totals) == len(book._streams) == STREAMS_MAX
+            known.take(origin, SEQUENCE, path, 1, 1, 0)
+        totals.add(origin, SEQUENCE, 1)
+        book.owe(origin, SEQUENCE, 1)
+    assert (len(known._lasts), len(known._totals)) == (SEQUENCES_MAX, PATHS_MAX)
+    assert len(totals._totals) == len(book._sequences) == SEQUENCES_MAX
 
 
 def test_totals_that_were_forgotten_go_on_above(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(tables, "SEQUENCES_MAX", 2)
     totals = MissedTotals()
     one, two, three = (bytes((number,)) * 4 for number in range(3))
     assert [totals.add(ORIGIN, one, 3), totals.add(ORIGIN, one, 4), totals.add(ORIGIN, two, 1)] == [3, 7, 1]
@@ -124,15 +126,15 @@ def test_totals_that_were_forgotten_go_on_above(monkeypatch: pytest.MonkeyPatch)
     assert totals.add(ORIGIN, two, 0) == 7, "it was 1"
 
 
-def pass_on(book: GapBook, number: int, gap: int = 0, *, count: int = 1, stream: bytes = STREAM) -> int:
-    return book.pass_on(ORIGIN, stream, number, count, gap)
+def pass_on(book: GapBook, number: int, gap: int = 0, *, count: int = 1, sequence: bytes = SEQUENCE) -> int:
+    return book.pass_on(ORIGIN, sequence, number, count, gap)
 
 
 def test_a_hop_tells_of_what_it_dropped_with_the_next_one_and_once() -> None:
     book = GapBook()
     assert pass_on(book, 5, 2) == 2
-    book.owe(ORIGIN, STREAM, 3)
-    book.owe(ORIGIN, STREAM, 1)
+    book.owe(ORIGIN, SEQUENCE, 3)
+    book.owe(ORIGIN, SEQUENCE, 1)
     book.owe(ORIGIN, b"t" * 4, 9)
     assert pass_on(book, 12, 1) == 5
     assert pass_on(book, 14) == 0
@@ -150,10 +152,10 @@ def test_the_first_one_of_a_new_upstream_has_a_gap_unless_it_is_the_next(number:
 def test_each_stream_has_its_own_first_one_of_a_new_upstream() -> None:
     book = GapBook()
     pass_on(book, 5)
-    pass_on(book, 5, stream=b"t" * 4)
+    pass_on(book, 5, sequence=b"t" * 4)
     book.change_upstream()
-    assert (pass_on(book, 9), pass_on(book, 9, stream=b"t" * 4), pass_on(book, 9, stream=b"u" * 4)) == (1, 1, 0)
-    assert (pass_on(book, 11), pass_on(book, 11, stream=b"t" * 4)) == (0, 0)
+    assert (pass_on(book, 9), pass_on(book, 9, sequence=b"t" * 4), pass_on(book, 9, sequence=b"u" * 4)) == (1, 1, 0)
+    assert (pass_on(book, 11), pass_on(book, 11, sequence=b"t" * 4)) == (0, 0)
 
 
 def test_an_older_one_from_a_new_upstream_leaves_what_is_known() -> None:
@@ -166,8 +168,8 @@ def test_an_older_one_from_a_new_upstream_leaves_what_is_known() -> None:
 
 
 def test_a_hop_that_has_forgotten_a_stream_tells_of_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequence, "STREAMS_MAX", 2)
+    monkeypatch.setattr(tables, "SEQUENCES_MAX", 2)
     book = GapBook()
-    streams = [bytes((number,)) * 4 for number in range(3)]
-    assert [pass_on(book, 5, stream=stream) for stream in streams] == [0, 0, 0]
-    assert [pass_on(book, 9, stream=streams[0]), pass_on(book, 9, stream=streams[2])] == [1, 0]
+    sequences = [bytes((number,)) * 4 for number in range(3)]
+    assert [pass_on(book, 5, sequence=sequence) for sequence in sequences] == [0, 0, 0]
+    assert [pass_on(book, 9, sequence=sequences[0]), pass_on(book, 9, sequence=sequences[2])] == [1, 0]

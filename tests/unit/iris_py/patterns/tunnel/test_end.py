@@ -8,8 +8,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.stream import (
+from iris_py.patterns.tunnel.duplex import (
     CHUNK_BYTES,
     CREDIT,
     DONE,
@@ -23,6 +22,7 @@ from iris_py.patterns.tunnel.stream import (
     Failure,
     Way,
 )
+from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets

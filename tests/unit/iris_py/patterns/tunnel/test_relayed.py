@@ -26,7 +26,7 @@ from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret, TransportKeys
 
 if TYPE_CHECKING:
-    from iris_py.patterns.tunnel.stream import Way
+    from iris_py.patterns.tunnel.duplex import Way
 
 GROUP = Group("cluster", Keyring(Secret(bytes(range(32))), network="test").cluster("cluster"), NodeId(bytes(16)), 1)
 KEYS = TransportKeys(bytes(32), b"\x01" * 32)

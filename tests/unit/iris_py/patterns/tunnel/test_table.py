@@ -16,8 +16,8 @@ from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
+from iris_py.patterns.tunnel.duplex import TURN_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN
-from iris_py.patterns.tunnel.stream import TURN_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member

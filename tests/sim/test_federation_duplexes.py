@@ -10,7 +10,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.federation.channels import QUEUED_BYTES_MAX
-from iris_py.patterns.tunnel.stream import Failure
+from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
 from iris_security import Secret
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
 
 ALLOWED = ["request", "survey", "tunnel"]
-#: A dead process is noticed so soon at most (docs/design.md 3.6), by each of those that pass a stream on.
+#: A dead process is noticed so soon at most (docs/design.md 3.6), by each of those that pass a duplex on.
 LOST_WITHIN_S = 6.2
 #: And a line that carries nothing any more (iris_py.federation.bundle), with a look at it and the way of the news.
 BROKEN_WITHIN_S = 11.5
@@ -108,12 +108,12 @@ class World:
         return self.members[0]
 
     def gateway_of(self, cloud: str) -> Any:
-        """Return the gateway of a cloud through which the only stream goes."""
+        """Return the gateway of a cloud through which the only duplex goes."""
         (gateway,) = (each for each in self.federation.gateways(cloud) if channels_of(each))
         return gateway
 
     async def until_nothing_is_left(self) -> None:
-        """Wait until no node and no gateway has anything of a stream."""
+        """Wait until no node and no gateway has anything of a duplex."""
         nodes = [
             node for cloud in ("us", "eu") for node in self.federation.members(cloud) + self.federation.gateway_nodes(cloud)
         ]
@@ -138,7 +138,7 @@ def channels_of(gateway: Any) -> list[Any]:
 
 
 def simulate(scenario: Callable[[World], Awaitable[None]], *, seed: int = 1, export: Any = None, **how: Any) -> None:
-    """Run a scenario; nothing of any stream is left in the end."""
+    """Run a scenario; nothing of any duplex is left in the end."""
     rule = {"cluster": "store", "allow": ALLOWED} | (export or {})
     how = {
         "links": [("us", "eu", 0.04)],
@@ -457,7 +457,7 @@ def test_a_reader_that_stalls_bounds_what_everybody_holds() -> None:
         at_rest = sent
         await world.federation.advance(10.0)
         assert sent == at_rest, "nothing moves any more"
-        # The windows of three streams, none of which has grown: of each gateway's tunnel and channel, and of the member.
+        # The windows of three duplexes, none of which has grown: of each gateway's tunnel and channel, and of the member.
         assert sent <= 3 * MIB + QUEUED_BYTES_MAX
         for cloud in ("us", "eu"):
             for end in channels_of(world.gateway_of(cloud)):

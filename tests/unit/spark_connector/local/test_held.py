@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from spark_connector.local.streams import LocalSurvey
+from spark_connector.local.held import LocalSurvey
 
 
 def test_of_a_survey_that_has_not_begun_nothing_is_known() -> None:

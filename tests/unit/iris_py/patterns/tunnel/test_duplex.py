@@ -1,4 +1,4 @@
-"""One end of a stream that is passed on: DONE that is held back, signs of life, windows that grow, and turns."""
+"""One end of a duplex that is passed on: DONE that is held back, signs of life, windows that grow, and turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from iris_py.patterns.tunnel.stream import (
+from iris_py.patterns.tunnel.duplex import (
     CREDIT,
     DONE,
     END,
@@ -17,8 +17,8 @@ from iris_py.patterns.tunnel.stream import (
     TURN_BYTES,
     WINDOW_BYTES_MAX,
     WINDOW_BYTES_MIN,
+    DuplexEnd,
     Failure,
-    StreamEnd,
     Way,
     bounded_window,
 )
@@ -30,8 +30,8 @@ class Side:
     """An end, and a peer that sends what a test says."""
 
     def __init__(self) -> None:
-        self.changed: dict[StreamEnd, None] = {}
-        self.end = StreamEnd(1, window_bytes=WINDOW_BYTES, credit_bytes=WINDOW_BYTES, way=Way({}), changed=self.changed)
+        self.changed: dict[DuplexEnd, None] = {}
+        self.end = DuplexEnd(1, window_bytes=WINDOW_BYTES, credit_bytes=WINDOW_BYTES, way=Way({}), changed=self.changed)
 
     def receive(self, *frames: tuple[int, bytes]) -> None:
         chunk = b"".join(FRAME.pack(kind, len(body)) + body for kind, body in frames)
@@ -187,10 +187,10 @@ def test_a_claimed_window_is_bounded(claimed: int, expected: int) -> None:
 
 
 def test_ends_take_turns_of_as_many_bytes_however_their_chunks_are_filled() -> None:
-    ready: dict[Way[StreamEnd], None] = {}
-    way: Way[StreamEnd] = Way(ready)
+    ready: dict[Way[DuplexEnd], None] = {}
+    way: Way[DuplexEnd] = Way(ready)
     ends = [
-        StreamEnd(number, window_bytes=WINDOW_BYTES, credit_bytes=WINDOW_BYTES_MAX, way=way, changed={}) for number in (0, 1)
+        DuplexEnd(number, window_bytes=WINDOW_BYTES, credit_bytes=WINDOW_BYTES_MAX, way=way, changed={}) for number in (0, 1)
     ]
     sent = [0, 0]
     while sum(sent) < 100 * TURN_BYTES:

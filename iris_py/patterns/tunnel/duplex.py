@@ -57,7 +57,7 @@ VIEW_BYTES_MIN = 4096
 TURN_BYTES = 32 * 1024
 
 Piece: TypeAlias = "bytes | memoryview"
-End = TypeVar("End", bound="StreamEnd")
+End = TypeVar("End", bound="DuplexEnd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Way(Generic[End]):
         return end, chunk
 
 
-class StreamEnd:
+class DuplexEnd:
     """One end of a bidirectional message connection.
 
     Args:

@@ -1,6 +1,6 @@
-"""Message streams of a program: bidirectional, in order, with back-pressure.
+"""Duplexes of a program: ordered messages in both directions, with back-pressure.
 
-A :class:`~iris_py.api.tunnel.Tunnel` between two nodes is a message stream, and so is a channel between two gateways.
+A :class:`~iris_py.api.tunnel.Tunnel` between two nodes is a duplex, and so is a channel between two gateways.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
-from iris_py.patterns.tunnel.stream import CHUNK_BYTES, PIECE_BYTES_MAX, PIECE_CHARGE, End, Failure
+from iris_py.patterns.tunnel.duplex import CHUNK_BYTES, PIECE_BYTES_MAX, PIECE_CHARGE, End, Failure
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-    from iris_py.patterns.tunnel.stream import Piece
+    from iris_py.patterns.tunnel.duplex import Piece
     from iris_py.payloads import BytesLike
     from iris_py.wire.headers import HeaderValue
 
@@ -32,8 +32,8 @@ CLOSE_TIMEOUT_S = 30.0
 REST_BYTES = 8 * CHUNK_BYTES
 
 
-class MessageStream(LoopBound, Closable, Generic[End]):
-    """An ordered bidirectional stream of messages.
+class Duplex(LoopBound, Closable, Generic[End]):
+    """An ordered connection for messages in both directions.
 
     Args:
         end: The local end.
@@ -43,7 +43,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         on_moved: Called when data arrived, was taken or ended, for code that forwards messages.
     """
 
-    _what = "stream"
+    _what = "duplex"
 
     def __init__(self, end: End, wake: Callable[[], None]) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
         """Take the next piece of a message, and whether it is the last; None if the other side has ended cleanly.
 
         Raises:
-            TunnelBroken: The stream has broken.
+            TunnelBroken: The duplex has broken.
         """
         end = self._core
         while (entry := self._take_piece()) is None:
@@ -243,13 +243,13 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             await self._wait_readable()
         return entry
 
-    async def _write_piece(self, data: Piece, *, is_last: bool, source: MessageStream[Any] | None = None) -> None:
+    async def _write_piece(self, data: Piece, *, is_last: bool, source: Duplex[Any] | None = None) -> None:
         """Send a part of a message, as credit comes; the caller holds the lock, or is the only sender.
 
         Args:
             data: Must not change any more.
             is_last: Whether the message ends with it.
-            source: The stream it comes from, if any. After a break of the source, the call no longer waits for credit.
+            source: The duplex it comes from, if any. After a break of the source, the call no longer waits for credit.
 
         Raises:
             TunnelClosed: As for :meth:`send`.
@@ -299,7 +299,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
     # -- for the core
 
     def _handle_changed(self) -> None:
-        """Wake waiting tasks: data or credit arrived, or the stream ended."""
+        """Wake waiting tasks: data or credit arrived, or the duplex ended."""
         end = self._core
         is_broken = end.failure is not None
         readable, writable, moved = self._readable, self._writable, self._moved
@@ -316,7 +316,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             self.on_moved()
 
     def _break_by(self, exc: BaseException) -> None:
-        """Break the stream: an exception has left the block or the handler."""
+        """Break the duplex: an exception has left the block or the handler."""
         text = packets.decode_failure(packets.encode_failure(exc))
         self._break("this side aborted it", *text)
 
@@ -358,7 +358,7 @@ class MessageStream(LoopBound, Closable, Generic[End]):
             await asyncio.sleep(0)
 
     def _handle_unsent(self, exc: BaseException) -> None:
-        """Break the stream if an unfinished message was begun: it can carry no other."""
+        """Break the duplex if an unfinished message was begun: it can carry no other."""
         if self._core.is_in_message:
             type_, text = packets.decode_failure(packets.encode_failure(exc))
             self._break("sending was cancelled in the middle of a message", type_, text)

@@ -14,7 +14,7 @@ from tests.unit.iris_py.gateway.joined import JoinedChannels
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.gateway.streams import Channel
+    from iris_py.gateway.duplex import Channel
 
 
 def joined(use: Callable[[Channel, Channel], Awaitable[None]]) -> None:

@@ -68,8 +68,8 @@ class LocalMembers(Connected, Collection[Member]):
         return f"<Members of {self._cluster!r}>"  # without their number, which would need a call
 
 
-class _Stream:
-    """A stream held by the agent under the number of the opening call."""
+class _Held:
+    """A call that the agent holds under its number."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
@@ -88,25 +88,25 @@ class _Stream:
         return taken, payloads
 
     def look(self) -> Taken | Returned:
-        """Return the state of the stream."""
+        """Return the state of the held call."""
         reply, _payload = self._ask(frames.Look(self._number), GRACE_S)
         assert isinstance(reply, Taken | Returned)
         return reply
 
     def close(self) -> Taken:
-        """End the stream."""
+        """End the held call."""
         reply, _payload = self._ask(frames.Close(self._number), GRACE_S)
         assert isinstance(reply, Taken)
         return reply
 
     def close_soon(self) -> None:
-        """End the stream without waiting."""
+        """End the held call without waiting."""
         if not self._connection.is_over:
             self._connection.cancel(self._number)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the stream has ended with its connection."""
+        """Whether the held call has ended with its connection."""
         return self._connection.is_over
 
     def _ask(self, command: Command, limit_s: float | None) -> tuple[Reply, bytes]:
@@ -140,7 +140,7 @@ class LocalSubscription(Connected, Generic[Payload]):
         self._undecodable: DecodeError | None = None
         self.pattern = pattern
         self.policy = policy
-        self._stream = _Stream(connection, number)
+        self._held = _Held(connection, number)
         self._taken: deque[Message[Any]] = deque()
         self._is_closed = False
 
@@ -228,13 +228,13 @@ class LocalSubscription(Connected, Generic[Payload]):
         self._is_closed = True
         self._taken.clear()
         try:
-            self._stream.close()
+            self._held.close()
         except AgentLost:
             pass  # and the subscription with it
 
     def _look(self) -> tuple[dict[str, int], int, int]:
         """Return the drops, and the number of messages and bytes in the agent's queue."""
-        reply = self._stream.look()
+        reply = self._held.look()
         if not isinstance(reply, Returned):
             return {}, 0, 0  # it was closed
         dropped, messages, size = reply.value
@@ -244,7 +244,7 @@ class LocalSubscription(Connected, Generic[Payload]):
         """Take messages, or wait; return False at the end of the subscription."""
         if self._is_closed:
             return False
-        taken, payloads = self._stream.take(timeout, None if timeout is None else timeout + GRACE_S)
+        taken, payloads = self._held.take(timeout, None if timeout is None else timeout + GRACE_S)
         self._taken.extend(
             Message(payload, each.source, each.sequence, "", each.topic, each.gap, MappingProxyType(each.headers), each.cloud)
             for each, payload in zip(taken.messages, payloads, strict=True)
@@ -307,7 +307,7 @@ class LocalSurvey(Connected, Generic[Payload]):
         self._begin = begin
         self._limit_s = limit_s
         self._lock = threading.Lock()  # held to begin or to take, but not to end
-        self._stream: _Stream | None = None
+        self._held: _Held | None = None
         self._replies: deque[SurveyReply[Any]] = deque()
         self._sizes: deque[int] = deque()  # sizes of the replies, in order
         self._replies_bytes = 0
@@ -318,14 +318,14 @@ class LocalSurvey(Connected, Generic[Payload]):
         self._is_over = False
 
     def __repr__(self) -> str:
-        state = "over" if self._is_over else "not begun" if self._stream is None else "under way"
+        state = "over" if self._is_over else "not begun" if self._held is None else "under way"
         return f"<Survey {state}>"
 
     @property
     def answers(self) -> Answers[Payload]:
         """The answers so far: the replies not taken by a loop, and the outcomes of all other members."""
-        if self._stream is not None and not self._is_over:
-            reply = self._stream.look()
+        if self._held is not None and not self._is_over:
+            reply = self._held.look()
             if isinstance(reply, Taken) and reply.answers is not None:
                 self._rest = reply.answers
         return self._answers()
@@ -345,8 +345,8 @@ class LocalSurvey(Connected, Generic[Payload]):
 
     def cancel(self) -> None:
         """End the survey: handlers at work are cancelled, and the replies so far are the result. Harmless if it has ended."""
-        if not self._is_over and self._stream is not None:
-            self._end(self._stream.close())
+        if not self._is_over and self._held is not None:
+            self._end(self._held.close())
         self._is_over = True
 
     def __iter__(self) -> Iterator[SurveyReply[Payload]]:
@@ -361,16 +361,16 @@ class LocalSurvey(Connected, Generic[Payload]):
                     self._replies_bytes -= self._sizes.popleft()
                 yield reply
         finally:
-            if not self._is_over and self._stream is not None:
+            if not self._is_over and self._held is not None:
                 self._is_over = True
-                self._stream.close_soon()
+                self._held.close_soon()
 
     def _fill(self) -> None:
         """Take at least one reply, or the end."""
-        if self._stream is None:
-            self._stream = _Stream(*self._begin())
+        if self._held is None:
+            self._held = _Held(*self._begin())
         try:
-            taken, payloads = self._stream.take(None, self._limit_s)
+            taken, payloads = self._held.take(None, self._limit_s)
         except Exception:
             self._is_over = True
             raise

@@ -1,10 +1,10 @@
-"""The message streams of a gateway: tunnels of local nodes and channels of neighbours, and the meters of their bytes.
+"""The duplexes of a gateway: tunnels of local nodes and channels of neighbours, and the meters of their bytes.
 
 *Out*: a node opens a tunnel to the cluster of gateways; the header ``iris-op`` names the use: subscription, publishing, survey
-or tunnel. The gateway's first message is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the stream continues,
+or tunnel. The gateway's first message is an outcome (:mod:`iris_py.federation.calls`): an empty reply if the duplex continues,
 or the final error. *In*: a neighbour offers a channel, and the gateway accepts, or refuses with an outcome.
 
-A `Channel` is a message stream to a gateway of another cloud. A `Meter` counts and slows the bytes of one stream under its rule
+A `Channel` is a duplex to a gateway of another cloud. A `Meter` counts and slows the bytes of one duplex under its rule
 (docs/design.md 15.82).
 """
 
@@ -14,8 +14,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py.api.duplex import Duplex
 from iris_py.api.failures import is_cancelled
-from iris_py.api.stream import MessageStream
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import frames
 from iris_py.federation.calls import encode_outcome
@@ -23,7 +23,7 @@ from iris_py.federation.channels import FAR_SIDE, ChannelEnd
 from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
 from iris_py.federation.names import OP_HEADER
 from iris_py.logs import EventLogger
-from iris_py.patterns.tunnel.stream import Failure
+from iris_py.patterns.tunnel.duplex import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """The meter of one stream."""
+    """The meter of one duplex."""
 
     def __init__(self, limits: RuleLimits, account: Account) -> None:
         self._limits = limits
@@ -56,14 +56,14 @@ class Meter:
         Returns:
             0 if the bytes may pass; otherwise the wait in seconds, with nothing counted.
         """
-        wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=True)
+        wait_s = self._limits.pass_bytes(size, self._loop.time(), is_out=True)
         if not wait_s:
             self._account.sent(is_last, size)
         return wait_s
 
     def receive(self, size: int, *, is_last: bool) -> float:
         """Count bytes from the neighbour, if the limits allow them, as :meth:`send`."""
-        wait_s = self._limits.pass_stream(size, self._loop.time(), is_out=False)
+        wait_s = self._limits.pass_bytes(size, self._loop.time(), is_out=False)
         if not wait_s:
             self._account.received(is_last, size)
         return wait_s
@@ -92,11 +92,11 @@ async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> Non
         is_out: Whether the bytes leave the local cloud.
     """
     now = asyncio.get_running_loop().time
-    await _sleep(lambda: limits.pass_stream(size, now(), is_out=is_out))
+    await _sleep(lambda: limits.pass_bytes(size, now(), is_out=is_out))
 
 
-class Channel(MessageStream[ChannelEnd]):
-    """An ordered bidirectional message stream between two gateways. Ends and raises as tunnels do.
+class Channel(Duplex[ChannelEnd]):
+    """A duplex between two gateways. Ends and raises as tunnels do.
 
     Args:
         name: The name for errors, in the form of local users: ``databases@eu``.
@@ -129,7 +129,7 @@ class Channel(MessageStream[ChannelEnd]):
 
 logger = EventLogger("iris_py.federation")
 
-#: The outcome in front of a stream that continues.
+#: The outcome in front of a duplex that continues.
 READY = encode_outcome(b"")
 
 Near: TypeAlias = "Callable[[Tunnel, str], Awaitable[None]]"
@@ -137,7 +137,7 @@ Far: TypeAlias = "Callable[[ChannelOffer], Awaitable[None]]"
 
 
 class Refusal(Exception):
-    """A refused stream.
+    """A refused duplex.
 
     Args:
         outcome: The error, or an outcome of :mod:`iris_py.federation.calls`.
@@ -148,8 +148,8 @@ class Refusal(Exception):
         super().__init__(outcome)
 
 
-class Streams:
-    """The streams of one gateway.
+class Duplexes:
+    """The duplexes of one gateway.
 
     Attributes:
         near: The functions that serve nodes' tunnels, by use.

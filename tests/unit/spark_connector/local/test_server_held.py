@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from iris_py import Answers, Member, SurveyReply
 from spark_connector.local import server
-from spark_connector.local.server import SurveyStream
+from spark_connector.local.server import HeldSurvey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,10 +49,10 @@ def parts_of(sizes: list[int]) -> list[list[int]]:
 
     async def main() -> list[list[int]]:
         ended: list[bool] = []
-        stream = SurveyStream(cast("Survey", FakeSurvey(sizes)), lambda: ended.append(True))
+        held = HeldSurvey(cast("Survey", FakeSurvey(sizes)), lambda: ended.append(True))
         parts: list[list[int]] = []
         while True:
-            taken, payloads = await stream.take(None)
+            taken, payloads = await held.take(None)
             assert taken.sizes == [len(payload) for payload in payloads]
             if taken.is_over:
                 assert ended == [True]
