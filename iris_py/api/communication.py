@@ -11,6 +11,7 @@ from iris_py.defaults import (
     SUBSCRIPTION_QUEUE_BYTES,
     SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
+    TUNNEL_TIMEOUT_S,
     TUNNEL_WINDOW_BYTES,
     TUNNELS,
 )
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
     from iris_py.api.info import Members
     from iris_py.api.membership import Membership, Memberships
     from iris_py.api.opening import Opening
-    from iris_py.api.options import JoinOptions, PublishOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.options import JoinOptions, OnFull, PublishOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.seal import Sealed, SealLike
     from iris_py.api.subscription import Callback, Subscription
     from iris_py.api.survey import Survey, Surveys
     from iris_py.api.topic import Topics
+    from iris_py.api.tunnel import Tunnel, Tunnels
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
@@ -46,6 +48,7 @@ class Communication:
     _memberships: Memberships
     _surveys: Surveys
     _topics: Topics
+    _tunnels: Tunnels
 
     @overload
     async def broadcast(
@@ -410,6 +413,44 @@ class Communication:
             NodeClosed: The node was closed.
         """
         return self._surveys.survey(cluster, payload, timeout, stop_after, headers, seal, codec)
+
+    def tunnel(
+        self,
+        cluster: str,
+        *,
+        timeout: float = TUNNEL_TIMEOUT_S,
+        window_bytes: int = TUNNEL_WINDOW_BYTES,
+        headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+    ) -> Opening[Tunnel]:
+        """Open a tunnel to one member of a cluster, balanced as requests are. Use with ``await`` or ``async with``.
+
+        Members serve tunnels with :meth:`Handler.on_tunnel`. If a member is full, lacks this method, or is lost before the
+        tunnel is open, the node tries another member: no handler has begun.
+
+        Args:
+            cluster: The name; ``name@cloud`` for a cluster of another cloud. The member there gets ``tunnel.cloud``. The tunnel
+                breaks if any gateway on the path is lost, and ``tunnel.member`` is the gateway of this cloud.
+            timeout: Seconds until :exc:`RequestTimeout`, for the opening only.
+            window_bytes: The window, the bytes in transit from the member: 4 KiB to 1 GiB. Gateways have additional windows.
+            headers: Small values by name, ``tunnel.headers`` at the member: str, bytes, int, float or bool, at most 4 KiB in
+                all.
+            on_full: The behaviour when every member is full: ``"wait"`` for a place within the timeout, behind earlier tunnels
+                of this node, or ``"raise"`` :exc:`Overloaded` at once.
+
+        Raises:
+            NoMembers: The cluster has no members, or no handler for tunnels.
+            CloudUnavailable: No gateway reaches the other cloud.
+            NotExported: The other cloud does not export tunnels to the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
+            Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the other cloud is
+                reached.
+            MemberLost: Gateways on the path to another cloud were lost one after the other during the opening.
+            RequestTimeout: The time ran out.
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        return self._tunnels.open(cluster, timeout, window_bytes, headers, on_full)
 
     @overload
     def join(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from iris_py.api.arguments import check_count, check_time
 from iris_py.api.loops import LoopBound
@@ -97,7 +97,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
             TunnelClosed: The tunnel has ended; all data sent before was delivered.
             TunnelBroken: The tunnel has broken, or the other side receives no more.
         """
-        if not self._own_thread._is_owned():
+        if not self._is_own_thread():
             self._check_loop()
         data = payload if isinstance(payload, bytes) else view_of(payload)
         size, end = len(data), self._core
@@ -119,17 +119,6 @@ class Duplex(LoopBound, Closable, Generic[End]):
         self._check_loop()
         async with self._sending:
             await self._write_piece(data, is_last=True)
-
-    def _try_send(self, payload: bytes) -> bool:
-        """Send a message at once if the credit covers all of it; returns whether it was sent."""
-        end, size = self._core, len(payload)
-        if self._sending.locked() or end.is_ended or end.failure is not None:
-            return False
-        if end.credit < size + PIECE_CHARGE * (size // PIECE_BYTES_MAX + 1):
-            return False
-        end.write(payload, is_last=True)
-        self._wake()
-        return True
 
     async def end(self) -> None:
         """End this side's direction: the other side sees the end after all sent messages. Receiving continues."""
@@ -153,7 +142,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
         """
         if max_bytes is not MAX_MESSAGE_BYTES:
             check_count("max_bytes", max_bytes, 0)
-        if not self._own_thread._is_owned():
+        if not self._is_own_thread():
             self._check_loop()
         if not self._receiving.locked():
             message = self._take_message(max_bytes)
@@ -226,34 +215,19 @@ class Duplex(LoopBound, Closable, Generic[End]):
             self._is_closed = True
             self._break_by(exc)
 
-    # -- pieces, for one forwarding task
+    # --
 
-    async def _take_piece_async(self) -> tuple[Piece, bool] | None:
-        """Take the next piece of a message, and whether it is the last; None if the other side has ended cleanly.
-
-        Raises:
-            TunnelBroken: The duplex has broken.
-        """
-        end = self._core
-        while (entry := self._take_piece()) is None:
-            if end.failure is not None:
-                raise self._broken(end.failure)
-            if end.is_peer_ended or end.is_stopped:
-                return None
-            await self._wait_readable()
-        return entry
-
-    async def _write_piece(self, data: Piece, *, is_last: bool, source: Duplex[Any] | None = None) -> None:
+    async def _write_piece(self, data: Piece, *, is_last: bool, check: Callable[[], None] | None = None) -> None:
         """Send a part of a message, as credit comes; the caller holds the lock, or is the only sender.
 
         Args:
             data: Must not change any more.
             is_last: Whether the message ends with it.
-            source: The duplex it comes from, if any. After a break of the source, the call no longer waits for credit.
+            check: Raises an error if the call must not wait for credit; called before each wait.
 
         Raises:
             TunnelClosed: As for :meth:`send`.
-            TunnelBroken: As for :meth:`send`; or ``source`` has broken.
+            TunnelBroken: As for :meth:`send`.
         """
         end, at, size = self._core, 0, len(data)
         view = memoryview(data)
@@ -268,9 +242,9 @@ class Duplex(LoopBound, Closable, Generic[End]):
                     await self._sent(accepted)
                     if at == size:
                         return
-                elif source is not None and source._core.failure is not None:
-                    raise source._broken(source._core.failure)
                 else:
+                    if check is not None:
+                        check()
                     end.credit_waits += 1
                     self._writable = self._loop.create_future()
                     await self._writable
@@ -283,18 +257,6 @@ class Duplex(LoopBound, Closable, Generic[End]):
         self._is_ended_here = True
         self._core.end()
         self._wake()
-
-    def _leave(self) -> None:
-        """End both directions without waiting: all messages were received."""
-        self._end_now()
-        self._core.stop()
-        self._wake()
-
-    def _wake_writer(self) -> None:
-        """Wake a task that waits for credit."""
-        if self._writable is not None:
-            writable, self._writable = self._writable, None
-            _resolve(writable)
 
     # -- for the core
 
@@ -317,8 +279,8 @@ class Duplex(LoopBound, Closable, Generic[End]):
 
     def _break_by(self, exc: BaseException) -> None:
         """Break the duplex: an exception has left the block or the handler."""
-        text = packets.decode_failure(packets.encode_failure(exc))
-        self._break("this side aborted it", *text)
+        self._core.fail_by(exc)
+        self._wake()
 
     def _break(self, reason: str, type: str, text: str) -> None:  # noqa: A002 - as TunnelBroken
         self._core.fail(Failure(reason), is_told=True, type=type, text=text)

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from iris_py.api.administration import Administration
 from iris_py.api.communication import Communication
-from iris_py.api.crossing import Crossing
 from iris_py.api.keys import open_keyring
 from iris_py.api.parts import Parts, parts_of, seeded_rng
 from iris_py.api.request import Requesting
-from iris_py.api.tunneling import Tunneling
 from iris_py.api.unclosed import nodes
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from iris_security import Keyring
 
 
-class Node(Communication, Requesting, Crossing, Tunneling, Administration):
+class Node(Communication, Requesting, Administration):
     """A member of a network, made by :func:`iris_py.connect`.
 
     A node belongs to the event loop of its creation. Called from another thread or loop, methods raise
@@ -51,6 +49,7 @@ class Node(Communication, Requesting, Crossing, Tunneling, Administration):
         self._topics = parts.topics
         self._surveys = parts.surveys
         self._memberships = parts.memberships
+        self._tunnels = parts.tunnels
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Resolve the futures of ended requests."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +16,9 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
+from iris_py.api.cloud.duplex import open_far_tunnel
 from iris_py.api.cloud.publications import FarPublishing
+from iris_py.api.cloud.surveys import FarSurveys
 from iris_py.api.cloud.topics import FarTopics
 from iris_py.api.draining import wait_until_ended, wait_until_settled
 from iris_py.api.event_log import log_event
@@ -28,6 +31,7 @@ from iris_py.api.status import Observation
 from iris_py.api.survey import Surveys, SurveyTaker
 from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation
+from iris_py.api.tunnel import Tunnels
 from iris_py.build import build
 from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected
 from iris_py.link.config import LinkConfig
@@ -94,7 +98,9 @@ class Parts:
         publications: The publications and broadcasts to other clouds.
         broadcasts: The broadcasts.
         topics: The publications and subscriptions.
+        far_surveys: The surveys of clusters of other clouds.
         surveys: The surveys.
+        tunnels: The tunnels that the node opens.
         introspection: The questions to other nodes about themselves, and the answers.
         observation: Statistics, events and health.
         explanation: The traces of requests.
@@ -106,7 +112,9 @@ class Parts:
     publications: FarPublishing
     broadcasts: Broadcasts
     topics: Topics
+    far_surveys: FarSurveys
     surveys: Surveys
+    tunnels: Tunnels
     introspection: Introspection
     observation: Observation
     explanation: Explanation
@@ -200,10 +208,12 @@ class Parts:
         runtime, node = self.runtime, self._node
         clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
         self.memberships = Memberships(runtime)
-        self.publications = FarPublishing(node)
+        self.publications = FarPublishing(runtime)
         self.broadcasts = Broadcasts(runtime, self.publications)
-        self.topics = Topics(runtime, FarTopics(node), self.publications)
-        self.surveys = Surveys(runtime, node._begin_far_survey)
+        self.topics = Topics(runtime, FarTopics(runtime), self.publications)
+        self.far_surveys = FarSurveys(runtime)
+        self.surveys = Surveys(runtime, self.far_surveys.begin)
+        self.tunnels = Tunnels(runtime, partial(open_far_tunnel, runtime))
         self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
         self.observation = Observation(runtime, self.memberships, self.topics, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)
@@ -275,7 +285,7 @@ class Parts:
         core.requester.close(NodeClosed())
         node._crossings.close()
         core.surveyor.close(NodeClosed())
-        node._close_far_surveys()
+        self.far_surveys.close()
         core.tunnels.close()
         self.introspection.close()
 
@@ -315,8 +325,8 @@ class Parts:
             SurveyAnswered: self._handle_survey,
             SurveyEnded: self._handle_survey,
             TunnelStarted: lambda event: event.end.registration.server.start_tunnel(event.end),
-            TunnelOpened: self._node._handle_tunnel_opened,
-            TunnelChanged: self._node._handle_tunnel_changed,
+            TunnelOpened: self.tunnels.handle_opened,
+            TunnelChanged: self.tunnels.handle_changed,
             SubscriptionReady: lambda event: topics.handle_ready(event.queue),
             SubscriptionTold: lambda event: topics.handle_told(event.queue),
             RoomMade: lambda _event: runtime.handle_room(),

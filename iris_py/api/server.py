@@ -84,6 +84,9 @@ class Server:
         occasion: The reason for leaving, for the log; empty if the program left.
     """
 
+    tunnel_type: type[Tunnel] = Tunnel
+    """The class of the tunnels for the handler."""
+
     def __init__(
         self,
         core: NodeCore,
@@ -177,9 +180,9 @@ class Server:
 
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
-        tunnel = Tunnel(end, self._core.info.id.hex(), self._driver.wake)
+        tunnel = self.tunnel_type(end, self._core.info.id.hex(), self._driver.wake)
         task = self._tasks[end] = self._context.copy().run(self._loop.create_task, self._run_tunnel(tunnel, end))
-        task.add_done_callback(lambda done: self._handle_tunnel_done(tunnel, end, done))
+        task.add_done_callback(lambda done: self._handle_tunnel_done(end, done))
 
     def handle_drained(self) -> None:
         """Note that the registration has answered all requests, and gets no more."""
@@ -508,21 +511,26 @@ class Server:
                 await tunnel.close()
         except TunnelBroken as exc:
             logger.debug("tunnel_failed", "%r: %s", tunnel, exc, reason=str(exc))
-            tunnel._break_by(exc)
+            self._break(end, exc)
         except BaseException as exc:
             if is_cancelled(exc):
                 raise
             self._failures.log(exc, self._loop.time())
-            tunnel._break_by(exc)
+            self._break(end, exc)
             if is_interrupt(exc):
                 raise
         finally:
             call.end()
 
-    def _handle_tunnel_done(self, tunnel: Tunnel, end: TunnelEnd, task: asyncio.Task[None]) -> None:
+    def _break(self, end: TunnelEnd, exc: BaseException) -> None:
+        """Break a tunnel because of an exception of its handler."""
+        end.fail_by(exc)
+        self._driver.wake()
+
+    def _handle_tunnel_done(self, end: TunnelEnd, task: asyncio.Task[None]) -> None:
         del self._tasks[end]
         if task.cancelled():
-            tunnel._break_by(asyncio.CancelledError("the handler was cancelled"))
+            end.fail_by(asyncio.CancelledError("the handler was cancelled"))
         self._core.tunnels.handler_done(end)
         self._driver.wake()
         self._ended.set()

@@ -14,10 +14,10 @@ from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:
-    from iris_py.api.node import Node
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import WatchChanged
+    from iris_py.gateway.port import GatewayPort
     from iris_py.net.driver import Driver
 
 logger = EventLogger("iris_py.federation")
@@ -44,8 +44,8 @@ class _Watched:
 class Counts:
     """The member counts reported to the neighbours of one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, driver: Driver) -> None:
+        self._port = port
         self._core = core
         self._driver = driver
         self._loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ class Counts:
     def _count(self, name: str, now: float) -> int | None:
         """Return the number of ordinary members, approximate for a large cluster; None while unknown."""
         try:
-            group = self._node._core.group_to_ask(name, b"", now)
+            group = self._port.watch(name, now)
         except ConfigurationError as exc:
             logger.debug("members_uncounted", "the members of %r cannot be counted: %s", name, exc, name=name)
             return None

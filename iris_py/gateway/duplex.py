@@ -14,7 +14,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.api.duplex import Duplex
+from iris_py.api.cloud.duplex import GatewayDuplex
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import frames
@@ -28,8 +28,7 @@ from iris_py.patterns.tunnel.duplex import Failure
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
@@ -95,7 +94,7 @@ async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> Non
     await _sleep(lambda: limits.pass_bytes(size, now(), is_out=is_out))
 
 
-class Channel(Duplex[ChannelEnd]):
+class Channel(GatewayDuplex[ChannelEnd]):
     """A duplex between two gateways. Ends and raises as tunnels do.
 
     Args:
@@ -132,7 +131,7 @@ logger = EventLogger("iris_py.federation")
 #: The outcome in front of a duplex that continues.
 READY = encode_outcome(b"")
 
-Near: TypeAlias = "Callable[[Tunnel, str], Awaitable[None]]"
+Near: TypeAlias = "Callable[[GatewayTunnel, str], Awaitable[None]]"
 Far: TypeAlias = "Callable[[ChannelOffer], Awaitable[None]]"
 
 
@@ -156,10 +155,9 @@ class Duplexes:
         far: The functions that serve neighbours' channels, by kind.
     """
 
-    def __init__(self, node: Node, core: FederationCore, driver: Driver) -> None:
+    def __init__(self, core: FederationCore, driver: Driver) -> None:
         self.near: dict[str, Near] = {}
         self.far: dict[int, Far] = {}
-        self._node = node
         self._core = core
         self._driver = driver
         self._loop = asyncio.get_running_loop()
@@ -167,9 +165,9 @@ class Duplexes:
 
     # -- out
 
-    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+    async def serve(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Serve a node's tunnel."""
-        op = tunnel._core.headers.get(OP_HEADER)
+        op = tunnel.core.headers.get(OP_HEADER)
         near = self.near.get(op) if isinstance(op, str) and alias else None
         if near is None:
             await tunnel.send(encode_outcome(NotExported("")))
@@ -226,7 +224,7 @@ class Duplexes:
             return await answered
         except asyncio.CancelledError as exc:
             if answered.done() and not answered.cancelled() and answered.exception() is None:
-                answered.result()._break_by(exc)  # both happened in one turn
+                answered.result().break_by(exc)  # both happened in one turn
             if opening is not None:
                 self._core.openings.withdraw(opening, self._loop.time())
                 self._driver.wake()

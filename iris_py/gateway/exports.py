@@ -27,14 +27,13 @@ from iris_py.wire.imported import SEQUENCE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.crossing import Export
-    from iris_py.api.node import Node
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.federation.limits import RuleLimits
     from iris_py.federation.rules import ExportRule, RuleTable
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.duplex import Channel, Duplexes
+    from iris_py.gateway.port import Export, GatewayPort
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
 
@@ -217,17 +216,17 @@ class Source:
     """
 
     def __init__(
-        self, node: Node, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[Source], object]
+        self, port: GatewayPort, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[Source], object]
     ) -> None:
         self.views: dict[tuple[str, str], View] = {}  # by neighbour and rule
         self.is_blocking = is_blocking
-        self._node = node
+        self._port = port
         self._forget = forget
         self._export: Export | None = None
         self._is_held = False
         self._lingering: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._begun = node._loop.create_task(self._begin(pattern, prefix))
+        self._begun = port.loop.create_task(self._begin(pattern, prefix))
 
     @property
     def is_over(self) -> bool:
@@ -264,7 +263,7 @@ class Source:
             if not view.outflows:
                 del self.views[key]
         if not self.views and self._lingering is None and not self.is_over:
-            self._lingering = self._node._loop.call_later(LINGER_S, self.end)
+            self._lingering = self._port.loop.call_later(LINGER_S, self.end)
         self.look()
 
     def look(self) -> None:
@@ -281,7 +280,7 @@ class Source:
         if self._ending is None:
             if self._lingering is not None:
                 self._lingering.cancel()
-            self._ending = self._node._loop.create_task(self._end())
+            self._ending = self._port.loop.create_task(self._end())
 
     def abort(self) -> None:
         """End at once, without notifying publishers."""
@@ -290,7 +289,7 @@ class Source:
         self._begun.cancel()
 
     async def _begin(self, pattern: str, prefix: Tokens) -> None:
-        self._export = await self._node._subscribe_for_export(pattern, self._take, prefix=prefix, blocks=self.is_blocking)
+        self._export = await self._port.subscribe_for_export(pattern, self._take, prefix=prefix, blocks=self.is_blocking)
 
     async def _end(self) -> None:
         self._forget(self)
@@ -309,8 +308,8 @@ class Source:
 class Exports:
     """The subscriptions of neighbours at one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._pseudonyms = pseudonyms
@@ -342,7 +341,7 @@ class Exports:
         )
         self._outflows[outflow] = source
         source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
-        sender = self._node._loop.create_task(self._send(outflow, source))
+        sender = self._port.loop.create_task(self._send(outflow, source))
         try:
             await self._listen(outflow, source)
         finally:
@@ -361,11 +360,11 @@ class Exports:
             source.views.pop((outflow.alias, outflow.rule.outside), None)
             if rule is None:
                 reason = f"{outflow.rule.outside!r} is not exported any more"
-                outflow.channel._break(reason, "NotExported", reason)
+                outflow.channel.break_off(reason, "NotExported", reason)
             else:
                 outflow.rule = rule
         for outflow, source in self._outflows.items():
-            if outflow.channel._core.failure is None:
+            if outflow.channel.failure is None:
                 self._show(outflow, source)
 
     async def close(self) -> None:
@@ -411,7 +410,7 @@ class Exports:
             pass
         except (ItemError, IrisError) as exc:
             self._core.count_drop("malformed_items")
-            channel._break_by(exc)
+            channel.break_by(exc)
 
     async def _send(self, outflow: Outflow, source: Source) -> None:
         """Send the queue, within the limits and the neighbour's credit."""
@@ -436,7 +435,7 @@ class Exports:
         if source is None or source.is_over:
             prefix = self._prefix_of(rule)
             source = self._sources[key] = Source(
-                self._node, rule.local, prefix, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
+                self._port, rule.local, prefix, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
             )
         return source
 

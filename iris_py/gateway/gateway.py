@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import random
 import time
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.draining import running_call, wait_until_ended
 from iris_py.api.handler import Handler
 from iris_py.api.loops import LoopBound
-from iris_py.api.opening import Closable, Opening
-from iris_py.api.parts import parts_of
+from iris_py.api.opening import Closable
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.audit import Once
 from iris_py.federation.calls import Op, decode_call, encode_outcome
@@ -49,6 +48,7 @@ from iris_py.gateway.counts import Counts
 from iris_py.gateway.duplex import Duplexes
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
+from iris_py.gateway.port import port_of
 from iris_py.gateway.probing import Probing
 from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republishing import Republishing
@@ -63,17 +63,16 @@ from iris_py.metrics.status import StatusServer
 from iris_py.net import process
 from iris_py.net.addresses import parse_address
 from iris_py.net.driver import Driver, describe_dial_error
-from iris_py.net.sockets import WanNetwork
 from iris_py.wire.headers import cloud_of
 from iris_security import cloud_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from iris_overlay.environment import Rng
     from iris_py.api.draining import Call
-    from iris_py.api.membership import Membership
     from iris_py.api.node import Node
+    from iris_py.gateway.port import Place
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.events import FederationEvent
     from iris_py.federation.neighbour import Neighbour
@@ -102,7 +101,7 @@ PSEUDONYM_BYTES = 16
 
 
 class Gateway(LoopBound, Closable):
-    """A gateway, created by :func:`start_gateway`.
+    """A gateway, created by :func:`~iris_py.gateway.opening.start_gateway`.
 
     Attributes:
         node: The gateway's node.
@@ -130,6 +129,7 @@ class Gateway(LoopBound, Closable):
     ) -> None:
         super().__init__()
         self.node = node
+        port = self._port = port_of(node)
         self.settings: FederationSettings = settings
         self._key = key
         self._driver = Driver(network, self)
@@ -141,15 +141,15 @@ class Gateway(LoopBound, Closable):
             rng=rng,
             entropy=entropy,
             now=self._loop.time(),
-            clock_ms=(lambda: 0) if node._is_simulated else (lambda: int(time.time() * 1000)),
+            clock_ms=(lambda: 0) if port.is_simulated else (lambda: int(time.time() * 1000)),
         )
         self._folder = folder
-        self.cloud_events: CloudEvents = CloudEvents(node._core.journal, self.core.lines.neighbours, self._loop.time)
+        self.cloud_events: CloudEvents = CloudEvents(port.journal, self.core.lines.neighbours, self._loop.time)
         self.auditor: Auditor = Auditor(self.core, self._open_audit(settings))
         self.collector: GatewayCollector = GatewayCollector(self._status, self.auditor.refused_handshakes)
         self.metrics: StatusServer | None = StatusServer() if settings.gateway.metrics else None
         self.requests: Requests = Requests(
-            node,
+            port,
             self.core,
             self._driver,
             self._describe,
@@ -157,18 +157,18 @@ class Gateway(LoopBound, Closable):
             self._cloud_id_of,
             self.auditor.request_ended,
         )
-        self.duplexes: Duplexes = Duplexes(node, self.core, self._driver)
-        Tunnels(node, self.core, self.duplexes, self.pseudonym_of)
-        Surveys(node, self.core, self.duplexes, self.pseudonym_of)
-        self.stand_ins: StandIns = StandIns(node, self.core, self.requests, self.duplexes)
-        self.counts: Counts = Counts(node, self.core, self._driver)
+        self.duplexes: Duplexes = Duplexes(self.core, self._driver)
+        Tunnels(port, self.core, self.duplexes, self.pseudonym_of)
+        Surveys(port, self.core, self.duplexes, self.pseudonym_of)
+        self.stand_ins: StandIns = StandIns(port, self.core, self.requests, self.duplexes)
+        self.counts: Counts = Counts(port, self.core, self._driver)
         self.probing: Probing = Probing(self.core, self.stand_ins, self._driver)
         pseudonyms = Pseudonyms(self.pseudonym_of, self._origin_key)
-        self.subscriptions: Subscriptions = Subscriptions(node, self.core, self.duplexes)
-        self.republishing: Republishing = Republishing(node, self.subscriptions)
-        self.exports: Exports = Exports(node, self.core, self.duplexes, pseudonyms)
-        self.publishing: Publishing = Publishing(node, self.core, self.duplexes, pseudonyms)
-        self._memberships: dict[str, Membership] = {}  # by alias; the cluster of all gateways under ""
+        self.subscriptions: Subscriptions = Subscriptions(port, self.core, self.duplexes)
+        self.republishing: Republishing = Republishing(port, self.subscriptions)
+        self.exports: Exports = Exports(port, self.core, self.duplexes, pseudonyms)
+        self.publishing: Publishing = Publishing(port, self.core, self.duplexes, pseudonyms)
+        self._places: dict[str, Place] = {}  # by alias; the cluster of all gateways under ""
         self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
         self._leaving: set[asyncio.Task[None]] = set()
         self._origin_keys: dict[str, bytes] = {}
@@ -246,11 +246,11 @@ class Gateway(LoopBound, Closable):
         for change in self._changes.values():
             change.cancel()
         await asyncio.gather(*self._changes.values(), return_exceptions=True)
-        memberships, self._memberships = self._memberships, {}
+        places, self._places = self._places, {}
         self.republishing.close()
         self.subscriptions.drain()
         self.publishing.drain()
-        leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
+        leaving = [place.leave(timeout=timeout) for place in places.values()]
         await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
         while not self.core.is_idle and self._loop.time() < deadline:  # poll: no event reports this, and the wait is short
             if self._own_waiting and self.core.count_under_way() <= self._own_waiting and not self._settled.done():
@@ -346,14 +346,12 @@ class Gateway(LoopBound, Closable):
     # -- the clusters of gateways
 
     async def _join(self, alias: str) -> None:
-        handler = GatewayHandler(self, alias)
-        self._memberships[alias] = await parts_of(self.node).memberships.enlist(
+        handler = GatewayHandler(self.requests, self.duplexes, self._describe, alias)
+        self._places[alias] = await self._port.join_as_gateway(
             gateway_cluster(alias),
             handler,
             concurrency=CONCURRENCY,
-            queue_messages=0,
             tunnels=TUNNELS_MAX,
-            remembers=False,
             server_type=partial(RelayServer, handler),
         )
 
@@ -364,14 +362,13 @@ class Gateway(LoopBound, Closable):
             self._changes[alias] = self._loop.create_task(self._follow_changes(alias))
 
     async def _follow_changes(self, alias: str) -> None:
-        while (wanted := self.core.is_usable(alias, self._loop.time())) is not (alias in self._memberships):
+        while (wanted := self.core.is_usable(alias, self._loop.time())) is not (alias in self._places):
             if wanted:
                 await self._join(alias)
             else:
                 # Leave in the background: running work may still finish, and the cloud may be reachable again before the end.
-                membership = self._memberships.pop(alias)
-                membership._server.occasion = f"the cloud {alias!r} cannot be reached"
-                leaving = self._loop.create_task(membership.leave(timeout=DRAIN_TIMEOUT_S))
+                place, occasion = self._places.pop(alias), f"the cloud {alias!r} cannot be reached"
+                leaving = self._loop.create_task(place.leave(timeout=DRAIN_TIMEOUT_S, occasion=occasion))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
 
@@ -640,71 +637,40 @@ class GatewayHandler(Handler):
     """The handler of a gateway in a cluster of gateways.
 
     Args:
-        gateway: The gateway.
+        requests: The requests of the gateway.
+        duplexes: The tunnels at the gateway.
+        describe: Returns the state of the gateway, or the explanation of a use.
         alias: The cloud of the cluster; empty for the cluster of all gateways.
     """
 
-    def __init__(self, gateway: Gateway, alias: str) -> None:
-        self._gateway = gateway
+    def __init__(self, requests: Requests, duplexes: Duplexes, describe: Callable[[Op, str], bytes], alias: str) -> None:
+        self._requests = requests
+        self._duplexes = duplexes
+        self._describe = describe
         self._alias = alias
 
     def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
         """Relay requests."""
-        self._gateway.requests.relay(server, executions, self._alias)
+        self._requests.relay(server, executions, self._alias)
 
     def relay_cancelled(self, execution: Execution) -> None:
         """Cancel a relayed request."""
-        self._gateway.requests.relay_cancelled(execution)
+        self._requests.relay_cancelled(execution)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         """Serve a node's tunnel, according to its headers."""
-        await self._gateway.duplexes.serve(tunnel, self._alias)
+        assert isinstance(tunnel, GatewayTunnel)
+        await self._duplexes.serve(tunnel, self._alias)
 
     async def on_survey(self, request: Request) -> bytes | None:
         """Return the state of the gateway, or the explanation of a use."""
         call = decode_call(request.payload)
-        return self._gateway._describe(*((Op.STATUS, "") if call is None else (Op(call.op), call.name)))
+        return self._describe(*((Op.STATUS, "") if call is None else (Op(call.op), call.name)))
 
 
 def _describe_down(neighbour: Neighbour) -> str:
     return f"no cloud link to {neighbour.alias!r} is usable: {neighbour.why_unusable()}"
 
 
-def start_gateway(
-    node: Node,
-    settings: FederationSettings,
-    key: CloudKey,
-    network: Network | None = None,
-    *,
-    rng: Rng | None = None,
-    entropy: Callable[[int], bytes] = os.urandom,
-    folder: str | Path = "",
-) -> Opening[Gateway]:
-    """Make a node a gateway of its cloud. Use with ``await`` or ``async with``.
-
-    Args:
-        node: The node; stays open when the gateway closes.
-        settings: The neighbours and the rules.
-        key: The key of the cloud.
-        network: The network of the links; None for real sockets.
-        rng: Randomness of choices and waiting.
-        entropy: Randomness of keys. Anything but ``os.urandom`` gives them away.
-        folder: The base of relative paths in the settings.
-
-    Raises:
-        ConfigurationError: The gateway cannot listen on its address, a neighbour has the local cloud's own key, the audit
-            cannot be written, or a package for metrics is missing.
-    """
-    check_identity(settings, key.public)
-    lines = network or WanNetwork(congestion=settings.gateway.congestion)
-    gateway = Gateway(node, settings, key, lines, rng or random.Random(entropy(16)), entropy, Path(folder))  # noqa: S311
-    return Opening(_open(gateway))
-
-
-async def _open(gateway: Gateway) -> Gateway:
-    try:
-        await gateway._open()
-    except BaseException:
-        await gateway.close(timeout=0.0)
-        raise
-    return gateway
+#: Opens a gateway, for :func:`iris_py.gateway.opening.start_gateway`.
+open_links: Callable[[Gateway], Coroutine[Any, Any, None]] = methodcaller("_open")

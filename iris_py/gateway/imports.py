@@ -8,12 +8,13 @@ such as the tunnel of a node. An `ItemQueue` holds publications for a tunnel or 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from iris_py.api.cloud.reconnection import Reconnecting
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
 from iris_py.federation import frames, items
@@ -29,13 +30,13 @@ from iris_py.wire.headers import NO_HEADERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.frames import Entry
     from iris_py.federation.items import Item
     from iris_py.gateway.duplex import Channel, Duplexes
+    from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.topic.names import Tokens
 
 #: The overhead of a message in a queue, counted besides its bytes.
@@ -244,7 +245,7 @@ class TunnelFeed(Feed):
         is_blocking: Whether publishers wait for the node.
     """
 
-    def __init__(self, tunnel: Tunnel, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
+    def __init__(self, tunnel: GatewayTunnel, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
         super().__init__(alias, is_blocking, queue)
         self.tunnel = tunnel
 
@@ -258,12 +259,12 @@ class TunnelFeed(Feed):
 
     def lose(self, name: str, outcome: bytes) -> None:
         """Tell the node that a pattern is lost."""
-        if not self.tunnel._try_send(items.encode_lost(name, outcome)):
+        if not self.tunnel.try_send(items.encode_lost(name, outcome)):
             self.end("the node does not read this tunnel")
 
     def end(self, reason: str) -> None:
         """Break the tunnel, so that the node looks for another gateway."""
-        self.tunnel._break(reason, "CloudUnavailable", reason)
+        self.tunnel.break_off(reason, "CloudUnavailable", reason)
 
 
 logger = EventLogger("iris_py.federation")
@@ -273,9 +274,6 @@ logger = EventLogger("iris_py.federation")
 CHANNEL_PATTERNS_MAX: Final = 256
 #: The timeout (seconds) for opening a channel. Too small: a full link looks dead; too large: another bundle is tried late.
 OPEN_TIMEOUT_S: Final = 10.0
-#: The first and the longest pause before another bundle is tried (seconds).
-RETRY_MIN_S: Final = 0.05
-RETRY_MAX_S: Final = 5.0
 #: The period (seconds) of checking whether the bundle is still usable.
 LOOK_S: Final = 1.0
 #: Topics with cached feeds. Forgetting one costs another lookup.
@@ -312,7 +310,7 @@ class Flow:
 
     def __init__(
         self,
-        node: Node,
+        port: GatewayPort,
         core: FederationCore,
         duplexes: Duplexes,
         alias: str,
@@ -324,7 +322,7 @@ class Flow:
         self.rule = rule
         self.is_blocking = is_blocking
         self.is_over = False
-        self._node = node
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._forget = forget
@@ -337,10 +335,10 @@ class Flow:
         self._waiting: dict[asyncio.Future[None], set[Tokens]] = {}
         self._answers: dict[int, asyncio.Future[bytes]] = {}
         self._last_request = 0
-        self._changed = asyncio.Event()
         self._book = GapBook()
-        self._failures = 0
-        self._task = node._loop.create_task(self._run())
+        seed = f"{port.id} {alias} {rule}"
+        self._connection: Reconnecting[Channel] = Reconnecting(self._read, port.loop.create_task, seed, LOOK_S)
+        self._task = port.loop.create_task(self._run())
 
     # -- who wants what
 
@@ -350,7 +348,7 @@ class Flow:
         self._trie.add(pattern, feed)
         self._matches.clear()
         if self._wanted.add(pattern):
-            self._changed.set()
+            self._connection.changed.set()
 
     def remove(self, feed: Sink, pattern: Tokens) -> None:
         """Remove a pattern of a feed."""
@@ -361,7 +359,7 @@ class Flow:
         self._matches.clear()
         if self._wanted.remove(pattern):
             self._known.discard(pattern)
-            self._changed.set()
+            self._connection.changed.set()
             if not len(self._wanted):
                 self.is_over = True
 
@@ -373,7 +371,7 @@ class Flow:
         """
         if patterns <= self._known:
             return
-        told: asyncio.Future[None] = self._node._loop.create_future()
+        told: asyncio.Future[None] = self._port.loop.create_future()
         self._waiting[told] = patterns
         try:
             await told
@@ -382,7 +380,7 @@ class Flow:
 
     def handle_changed(self) -> None:
         """Check the flow after a change of the neighbour's exports or bundles."""
-        self._changed.set()
+        self._connection.changed.set()
 
     def abort(self) -> None:
         """End at once."""
@@ -399,7 +397,7 @@ class Flow:
                     await self._use(*way)
                     self._book.change_upstream()
                 if len(self._wanted):
-                    await self._pause()
+                    await self._connection.pause()
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
@@ -426,7 +424,7 @@ class Flow:
         needed = frames.ALLOW_SUBSCRIBE | (frames.ALLOW_BLOCK if self.is_blocking else 0)
         ways = [
             (bundle, entry)
-            for bundle in neighbour.usable(self._node._loop.time())
+            for bundle in neighbour.usable(self._port.loop.time())
             if bundle is not without and (offer := neighbour.offers.get(bundle)) is not None
             for entry in offer.entries.values()
             if entry.kind == frames.TOPIC and entry.pattern == self.rule and entry.allow & needed == needed
@@ -435,33 +433,23 @@ class Flow:
 
     async def _use(self, bundle: Bundle, entry: Entry) -> None:
         """Follow the rule over one bundle, until the channel breaks, another bundle is better, or no pattern is wanted."""
-        deadline = self._node._loop.time() + OPEN_TIMEOUT_S
+        deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
         try:
             channel = await self._duplexes.open_at(bundle, entry.rule, frames.SUBSCRIBE, "", NO_HEADERS, deadline, options)
         except Refusal as refusal:
             self._handle_refused(refusal)
             return
-        reader = self._node._loop.create_task(self._read(channel))
-        reader.add_done_callback(lambda _reader: self._handle_broken())
         try:
-            while len(self._wanted) and not reader.done():
-                self._changed.clear()
-                if not await self._ask(channel):
-                    break
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self._changed.wait()
-                if not bundle.is_usable(self._node._loop.time()) and self._choose(bundle) is not None:
-                    break
-        except (TunnelBroken, TunnelClosed):
-            pass
+            await self._connection.use(channel, partial(self._follow, bundle))
         finally:
-            reader.cancel()
-            channel._break("nobody subscribes here any more", "", "")
             self._asked, self._known = set(), set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
+
+    async def _follow(self, bundle: Bundle, channel: Channel) -> bool:
+        """Request changed patterns; return whether the channel is still wanted, and the best one."""
+        if not len(self._wanted) or (not bundle.is_usable(self._port.loop.time()) and self._choose(bundle) is not None):
+            return False
+        return await self._ask(channel)
 
     async def _ask(self, channel: Channel) -> bool:
         """Request the wanted patterns; return False after a refusal without a waiting receiver."""
@@ -470,13 +458,13 @@ class Flow:
         new, old = needed - self._asked, self._asked - needed
         if new:
             self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
-            answer = self._answers[request] = self._node._loop.create_future()
+            answer = self._answers[request] = self._port.loop.create_future()
             await channel.send(items.encode_add(request, sorted(map(".".join, new))))
             outcome = decode_outcome(await answer, self.rule, 0.0)
             if isinstance(outcome, IrisError):
                 return self._handle_refused(Refusal(outcome))
             self._asked |= new
-        self._failures = 0
+        self._connection.succeed()
         self._known = wanted & set(self._wanted)
         for told, patterns in list(self._waiting.items()):
             if patterns <= self._known and not told.done():
@@ -496,22 +484,12 @@ class Flow:
                 is_told = True
         return is_told
 
-    def _handle_broken(self) -> None:
+    def _fail_answers(self) -> None:
         """Fail the pending answers after the channel broke."""
-        self._changed.set()
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             if not answer.done():
                 answer.set_exception(TunnelBroken(self.rule, "", "the channel broke"))
-
-    async def _pause(self) -> None:
-        """Wait before another try, or until the neighbour's bundles change."""
-        self._changed.clear()
-        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._changed.wait()
 
     # -- what comes
 
@@ -534,7 +512,9 @@ class Flow:
             pass
         except (ItemError, IrisError) as exc:
             self._core.count_drop("malformed_items")
-            channel._break_by(exc)
+            channel.break_by(exc)
+        finally:
+            self._fail_answers()
 
     def _hand_out(self, received: list[Item]) -> None:
         """Pass publications to the feeds with a matching pattern."""

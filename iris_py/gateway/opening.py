@@ -6,23 +6,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_py.api.opening import Opening
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import FILE_BYTES_MAX, check_identity, check_secrets, parse_settings
 from iris_py.files.secrets import Exposure, check_path, expand_home, read_cloud_key, read_exposed
-from iris_py.gateway.gateway import Gateway, start_gateway
+from iris_py.gateway.gateway import Gateway, open_links
+from iris_py.net.sockets import WanNetwork
 from iris_security import CloudKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
+    from iris_overlay.environment import Rng
     from iris_py.api.node import Node
     from iris_py.federation.settings import FederationSettings
+    from iris_py.net.network import Network
 
-__all__ = ["CloudKey", "load", "open_gateway", "read_identity", "read_settings", "reload_gateway"]
+__all__ = ["CloudKey", "load", "open_gateway", "read_identity", "read_settings", "reload_gateway", "start_gateway"]
 
 
 def read_settings(path: Path) -> FederationSettings:
@@ -76,14 +82,54 @@ def open_gateway(node: Node, file: str | Path) -> Opening[Gateway]:
             address.
         NodeClosed: The node was closed.
     """
-    node._check_open()
+    runtime_of(node).check_open()
     return Opening(_open(node, Path(file)))
 
 
 async def _open(node: Node, file: Path) -> Gateway:
-    node._check_open()  # again: an Opening may be awaited long after its creation
+    runtime_of(node).check_open()  # again: an Opening may be awaited long after its creation
     settings, key = await asyncio.to_thread(load, file, _own_secrets(node))
     return await start_gateway(node, settings, key, folder=file.parent)
+
+
+def start_gateway(
+    node: Node,
+    settings: FederationSettings,
+    key: CloudKey,
+    network: Network | None = None,
+    *,
+    rng: Rng | None = None,
+    entropy: Callable[[int], bytes] = os.urandom,
+    folder: str | Path = "",
+) -> Opening[Gateway]:
+    """Make a node a gateway of its cloud. Use with ``await`` or ``async with``.
+
+    Args:
+        node: The node; stays open when the gateway closes.
+        settings: The neighbours and the rules.
+        key: The key of the cloud.
+        network: The network of the links; None for real sockets.
+        rng: Randomness of choices and waiting.
+        entropy: Randomness of keys. Anything but ``os.urandom`` gives them away.
+        folder: The base of relative paths in the settings.
+
+    Raises:
+        ConfigurationError: The gateway cannot listen on its address, a neighbour has the local cloud's own key, the audit
+            cannot be written, or a package for metrics is missing.
+    """
+    check_identity(settings, key.public)
+    lines = network or WanNetwork(congestion=settings.gateway.congestion)
+    gateway = Gateway(node, settings, key, lines, rng or random.Random(entropy(16)), entropy, Path(folder))  # noqa: S311
+    return Opening(_start(gateway))
+
+
+async def _start(gateway: Gateway) -> Gateway:
+    try:
+        await open_links(gateway)
+    except BaseException:
+        await gateway.close(timeout=0.0)
+        raise
+    return gateway
 
 
 async def reload_gateway(gateway: Gateway, file: str | Path) -> None:
@@ -98,7 +144,7 @@ async def reload_gateway(gateway: Gateway, file: str | Path) -> None:
             the local cloud, another listening address. The rules stay unchanged.
         NodeClosed: The node was closed.
     """
-    gateway._check_loop()
+    runtime_of(gateway.node).check_loop()
     try:
         await _reload(gateway, Path(file))
     except ConfigurationError as exc:
@@ -134,4 +180,4 @@ def load(file: Path, own_secrets: Collection[str]) -> tuple[FederationSettings, 
 
 
 def _own_secrets(node: Node) -> Collection[str]:
-    return node._keyring.own_secrets
+    return runtime_of(node).keyring.own_secrets

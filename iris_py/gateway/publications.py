@@ -27,8 +27,7 @@ from iris_py.wire.imported import SEQUENCE_BYTES
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from iris_py.federation.rules import ExportRule
     from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.gateway.exports import Pseudonyms
+    from iris_py.gateway.port import GatewayPort
     from iris_py.wire.headers import HeaderValue
 
 logger = EventLogger("iris_py.federation")
@@ -66,9 +66,9 @@ class Outlet:
         rule: The pattern of the rule, as in the catalogue.
     """
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, alias: str, kind: int, rule: str) -> None:
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, alias: str, kind: int, rule: str) -> None:
         self.sequence = hashlib.blake2b(f"{kind} {rule}".encode(), digest_size=SEQUENCE_BYTES).digest()
-        self._node = node
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._alias = alias
@@ -113,7 +113,7 @@ class Outlet:
                     book.owe(origin, self.sequence, len(said.payloads) + said.gap)
                 if answers.pop((origin, number), None) is not None:
                     tell(number, encode_outcome(MemberLost(said.topic, "")))
-            self._used_at = self._node._loop.time()
+            self._used_at = self._port.loop.time()
 
     @property
     def is_open(self) -> bool:
@@ -127,12 +127,12 @@ class Outlet:
     def look(self) -> None:
         """Leave a bundle that is no longer usable; a draining one after the peer has consumed the data."""
         bundle, channel = self._bundle, self._channel
-        if bundle is None or channel is None or bundle.is_usable(self._node._loop.time()):
+        if bundle is None or channel is None or bundle.is_usable(self._port.loop.time()):
             return
         if bundle.is_going:
             self._end_soon()
         else:
-            channel._break("the cloud link is silent", "", "")
+            channel.break_off("the line is silent")
 
     def close(self) -> None:
         """End at once."""
@@ -140,23 +140,23 @@ class Outlet:
             if handle is not None:
                 handle.cancel()
         if self._channel is not None:
-            self._channel._break("the gateway was closed", "", "")
+            self._channel.break_off("the gateway was closed")
 
     # --
 
     async def _ready_channel(self, name: str) -> Channel:
         channel = self._channel
-        if channel is not None and channel._core.failure is None and not channel._core.is_ended:
+        if channel is not None and channel.failure is None and not channel.core.is_ended:
             return channel
         if channel is not None:
             self._drop(channel)
         bundle, entry = self._choose(name)
-        deadline = self._node._loop.time() + OPEN_TIMEOUT_S
+        deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         channel = await self._duplexes.open_at(
             bundle, entry.rule, frames.PUBLISH, "" if self._kind == frames.TOPIC else name, NO_HEADERS, deadline, self._options
         )
         self._channel, self._bundle, self._answers = channel, bundle, {}
-        self._reader = self._node._loop.create_task(self._read(channel, self._answers))
+        self._reader = self._port.loop.create_task(self._read(channel, self._answers))
         if self._resting is None:
             self._schedule_rest()
         return channel
@@ -166,7 +166,7 @@ class Outlet:
         return self._rule.encode()
 
     def _choose(self, name: str) -> tuple[Bundle, Entry]:
-        neighbour, now = self._core.lines.neighbours.get(self._alias), self._node._loop.time()
+        neighbour, now = self._core.lines.neighbours.get(self._alias), self._port.loop.time()
         if neighbour is None or not neighbour.is_usable(now):
             raise Refusal(CloudUnavailable(name))
         ways = [
@@ -205,7 +205,7 @@ class Outlet:
             self._drop(channel)
         except (ItemError, IrisError) as exc:
             self._core.count_drop("malformed_items")
-            channel._break_by(exc)
+            channel.break_by(exc)
             self._drop(channel)
         lost = encode_outcome(MemberLost(self._rule, ""))
         for (_origin, number), tell in answers.items():
@@ -213,21 +213,21 @@ class Outlet:
         answers.clear()
 
     def _schedule_rest(self) -> None:
-        loop = self._node._loop
+        loop = self._port.loop
         self._resting = loop.call_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S, self._handle_rest)
 
     def _handle_rest(self) -> None:
         self._resting = None
         if self._channel is None:
             return
-        if self._node._loop.time() >= self._used_at + REST_S and not self._answers:
+        if self._port.loop.time() >= self._used_at + REST_S and not self._answers:
             self._end_soon()
         else:
             self._schedule_rest()
 
     def _end_soon(self) -> None:
         if self._ending is None or self._ending.done():
-            self._ending = self._node._loop.create_task(self._end())
+            self._ending = self._port.loop.create_task(self._end())
 
     async def _end(self) -> None:
         """Close the channel after the peer has consumed all data."""
@@ -249,23 +249,23 @@ class Outlet:
 class Publishing:
     """Publishing and broadcasting between clouds at one gateway, in both directions."""
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._pseudonyms = pseudonyms
         self._outlets: dict[tuple[str, int, str], Outlet] = {}
-        self._tunnels: dict[Tunnel, str] = {}  # by neighbour
+        self._tunnels: dict[GatewayTunnel, str] = {}  # by neighbour
         self._is_draining = False
         duplexes.near[PUBLISH_OP] = self.serve
         duplexes.far[frames.PUBLISH] = self.serve_neighbour
 
     # -- near
 
-    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+    async def serve(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Serve a node's tunnel until its end."""
         if self._is_draining:
-            tunnel._break("the gateway leaves", "", "")
+            tunnel.break_off("the gateway leaves")
             return
         speaker = Speaker(tunnel, alias, self._pseudonyms.origin(alias, tunnel.source))
         await tunnel.send(READY)
@@ -276,7 +276,7 @@ class Publishing:
                     for item in items.decode_items(message):
                         await self._pass_on(speaker, item)
         except ItemError as exc:
-            tunnel._break_by(exc)
+            tunnel.break_by(exc)
         finally:
             del self._tunnels[tunnel]
 
@@ -297,7 +297,7 @@ class Publishing:
         name = item.topic
         if self._core.import_rule(alias, kind, name) is None:
             raise Refusal(NotExported(name))
-        neighbour, now = self._core.lines.neighbours.get(alias), self._node._loop.time()
+        neighbour, now = self._core.lines.neighbours.get(alias), self._port.loop.time()
         if neighbour is None or not neighbour.is_usable(now):
             raise Refusal(CloudUnavailable(name))
         allow = frames.ALLOW_BROADCAST if kind == frames.CLUSTER else frames.ALLOW_PUBLISH
@@ -309,7 +309,7 @@ class Publishing:
         if outlet is None:
             if len(self._outlets) >= OUTLETS_MAX:  # most are of removed rules
                 self._outlets = {key: outlet for key, outlet in self._outlets.items() if outlet.is_open}
-            outlet = self._outlets[key] = Outlet(self._node, self._core, self._duplexes, *key)
+            outlet = self._outlets[key] = Outlet(self._port, self._core, self._duplexes, *key)
         return outlet
 
     def handle_changed(self, alias: str) -> None:
@@ -317,16 +317,16 @@ class Publishing:
         for key, outlet in self._outlets.items():
             if key[0] == alias:
                 outlet.look()
-        if not self._core.is_usable(alias, self._node._loop.time()):
+        if not self._core.is_usable(alias, self._port.loop.time()):
             for tunnel in [tunnel for tunnel, its in self._tunnels.items() if its == alias]:
-                tunnel._break(f"this gateway no longer reaches the cloud {alias!r}", "", "")
+                tunnel.break_off(f"this gateway has no way to the cloud {alias!r} any more")
 
     def drain(self) -> None:
         """Move nodes to other gateways."""
         self._is_draining = True
         for tunnel in list(self._tunnels):
-            if not tunnel._try_send(bytes((items.GOING,))):
-                tunnel._break("the gateway leaves", "", "")
+            if not tunnel.try_send(bytes((items.GOING,))):
+                tunnel.break_off("the gateway leaves")
 
     def close(self) -> None:
         """End at once."""
@@ -334,7 +334,7 @@ class Publishing:
         for outlet in self._outlets.values():
             outlet.close()
         for tunnel in list(self._tunnels):
-            tunnel._break("the gateway was closed", "", "")
+            tunnel.break_off("the gateway was closed")
 
     # -- far
 
@@ -344,7 +344,7 @@ class Publishing:
         if offer.open.options != rule.outside.encode():
             raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
         channel = self._duplexes.accept(offer)
-        listener = Listener(self._node, self._core, offer.bundle, rule, channel)
+        listener = Listener(self._port, self._core, offer.bundle, rule, channel)
         try:
             async for message in _messages(channel):
                 if message[0] == items.SAY:
@@ -352,7 +352,7 @@ class Publishing:
                         await listener.take(item)
         except ItemError as exc:
             self._core.count_drop("malformed_items")
-            channel._break_by(exc)
+            channel.break_by(exc)
 
 
 class Speaker:
@@ -366,11 +366,11 @@ class Speaker:
         origin: The node's pseudonym for the neighbour.
     """
 
-    def __init__(self, tunnel: Tunnel, alias: str, origin: bytes) -> None:
+    def __init__(self, tunnel: GatewayTunnel, alias: str, origin: bytes) -> None:
         self.alias = alias
         self.origin = origin
         self._tunnel = tunnel
-        self._resumes = tunnel._core.headers.get(RESUMES_HEADER) is True
+        self._resumes = tunnel.core.headers.get(RESUMES_HEADER) is True
         self._outlets: set[Outlet] = set()
 
     def is_new_to(self, outlet: Outlet) -> bool:
@@ -382,19 +382,19 @@ class Speaker:
 
     def end(self, reason: str) -> None:
         """Break the tunnel, so that the node looks for another gateway."""
-        self._tunnel._break(reason, "CloudUnavailable", reason)
+        self._tunnel.break_off(reason, "CloudUnavailable", reason)
 
     def tell(self, number: int, outcome: bytes) -> None:
         """Send the outcome of a publication to the node."""
-        if not self._tunnel._try_send(items.encode_said(number, outcome)):
-            self._tunnel._break("the node does not read this tunnel", "", "")
+        if not self._tunnel.try_send(items.encode_said(number, outcome)):
+            self._tunnel.break_off("the node does not take what it is told")
 
 
 class Listener:
     """One channel of a neighbour that publishes to local topics and clusters."""
 
-    def __init__(self, node: Node, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:
+        self._port = port
         self._core = core
         self._bundle = bundle
         self._rule = rule
@@ -463,7 +463,7 @@ class Listener:
         neighbour = self._core.lines.neighbours[alias]
         limits = neighbour.export_limits[rule.number]
         if item.flags & items.BROADCAST:
-            wait_s = limits.begin_use(self._node._loop.time())
+            wait_s = limits.begin_use(self._port.loop.time())
             if wait_s is not None:
                 raise Refusal(Overloaded(item.topic, retry_after_s=wait_s))
         size = item.payload_bytes
@@ -480,7 +480,7 @@ class Listener:
         if item.flags & items.ASKED:
             return 0
         if not item.flags & items.BROADCAST:
-            return await self._node._publish_imported(
+            return await self._port.publish_imported(
                 local,
                 payload,
                 origin=item.origin,
@@ -492,7 +492,7 @@ class Listener:
             )
         own: dict[str, HeaderValue] = {CLOUD_HEADER: alias, ORIGIN_HEADER: item.origin.hex(), NUMBER_HEADER: number}
         sent = encode_headers({**headers, **own}, is_internal=True)
-        return await self._node._send_to_all(self._node._core.broadcast, local, payload, sent)
+        return await self._port.broadcast(local, payload, sent)
 
     def _current_rule(self, item: Item) -> ExportRule | None:
         """Return the rule that now allows an item on this channel; None without one."""
@@ -510,11 +510,11 @@ class Listener:
             return
         core.count_drop("not_exported")
         if self._violations == VIOLATIONS_MAX:
-            core.end_bundle(self._bundle, item.topic, "publish", "not exported, again and again", self._node._loop.time())
-            self._channel._wake()
+            core.end_bundle(self._bundle, item.topic, "publish", "not exported, again and again", self._port.loop.time())
+            self._channel.wake()
 
 
-async def _messages(duplex: Tunnel | Channel) -> AsyncIterator[bytes]:
+async def _messages(duplex: GatewayTunnel | Channel) -> AsyncIterator[bytes]:
     """Yield the non-empty messages of a duplex until it ends or breaks."""
     while True:
         try:

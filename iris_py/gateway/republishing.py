@@ -20,11 +20,11 @@ from iris_py.peers.keyed import first_of, slot_of
 from iris_py.wire.headers import decode_headers, visible_headers
 
 if TYPE_CHECKING:
-    from iris_py.api.node import Node
     from iris_py.federation.items import Item
     from iris_py.federation.rules import ImportRule
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.imports import ItemQueue
+    from iris_py.gateway.port import GatewayPort
     from iris_py.gateway.subscriptions import Subscriptions
 
 logger = EventLogger("iris_py.federation")
@@ -44,11 +44,11 @@ class Republished(Feed):
         is_over: Whether the import must start anew.
     """
 
-    def __init__(self, rule: ImportRule, alias: str, node: Node, queue: ItemQueue) -> None:
+    def __init__(self, rule: ImportRule, alias: str, port: GatewayPort, queue: ItemQueue) -> None:
         super().__init__(alias, False, queue)
         self.rule = rule
         self.is_over = False
-        self._node = node
+        self._port = port
         self._task = asyncio.get_running_loop().create_task(self._publish())
 
     def lose(self, name: str, outcome: bytes) -> None:
@@ -106,7 +106,7 @@ class Republished(Feed):
         visible, number, gap = visible_headers(headers) if headers else None, item.number, item.gap
         for payload in item.payloads:
             try:
-                await self._node._publish_imported(
+                await self._port.publish_imported(
                     topic,
                     payload,
                     origin=item.origin,
@@ -121,8 +121,8 @@ class Republished(Feed):
             number, gap = number + 1, 0
 
     def _miss(self, item: Item, count: int, gap: int, reason: str) -> None:
-        self._node._core.count_drop(reason, count)
-        self._node._miss_imported(item.origin, item.sequence, count + gap)
+        self._port.count_drop(reason, count)
+        self._port.miss_imported(item.origin, item.sequence, count + gap)
 
 
 class Republishing:
@@ -132,8 +132,8 @@ class Republishing:
         subscriptions: The subscriptions, which receive the other cloud's publications.
     """
 
-    def __init__(self, node: Node, subscriptions: Subscriptions) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, subscriptions: Subscriptions) -> None:
+        self._port = port
         self._subscriptions = subscriptions
         self._loop = asyncio.get_running_loop()
         self._rules: dict[tuple[str, str], ImportRule] = {}  # by neighbour and exported pattern
@@ -191,14 +191,14 @@ class Republishing:
     def _is_own(self, key: tuple[str, str], now: float) -> bool:
         """Tell whether this gateway republishes an import, in its own view of the cluster."""
         alias, outside = key
-        group = self._node._core.group_to_ask(gateway_cluster(alias), b"", now)
+        group = self._port.watch(gateway_cluster(alias), now)
         if not group.targets:
             return False
         chosen = hashlib.blake2b(f"{alias} {outside}".encode(), digest_size=16).digest()
         return first_of(group.targets, slot_of(chosen)).peer.is_local
 
     def _begin(self, key: tuple[str, str], rule: ImportRule, now: float) -> None:
-        feed = Republished(rule, key[0], self._node, self._subscriptions.make_queue(is_blocking=False))
+        feed = Republished(rule, key[0], self._port, self._subscriptions.make_queue(is_blocking=False))
         self._subscriptions.begin(feed)
         self._feeds[key] = feed
         refusal = self._subscriptions.add(feed, rule.outside)

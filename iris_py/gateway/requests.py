@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.server import Server
 from iris_py.errors import IrisError, RemoteError, TooManyMembersLost
 from iris_py.federation.calls import Op, Status, decode_call, decode_outcome, encode_outcome, is_given_up
@@ -26,10 +27,10 @@ from iris_py.wire.packets import IDENTITY_BYTES, Rejection
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-    from iris_py.api.node import Node
     from iris_py.federation.bundle import Bundle, Incoming, Outgoing
     from iris_py.federation.calls import Call
     from iris_py.federation.core import FederationCore
+    from iris_py.gateway.port import GatewayPort
     from iris_py.net.driver import Driver
     from iris_py.patterns.request.registration import Execution
     from iris_py.wire.headers import Headers
@@ -67,6 +68,8 @@ class RelayServer(Server):
         relay: The receiver of the requests.
         args: The arguments of a :class:`Server`; the options likewise.
     """
+
+    tunnel_type = GatewayTunnel
 
     def __init__(self, relay: Relay, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
         super().__init__(*args, **options)
@@ -152,7 +155,7 @@ class Requests:
 
     def __init__(
         self,
-        node: Node,
+        port: GatewayPort,
         core: FederationCore,
         driver: Driver,
         describe: Callable[[Op, str], bytes],
@@ -160,7 +163,7 @@ class Requests:
         cloud_id_of: Callable[[str], bytes],
         on_ended: Callable[[Incoming, str], None],
     ) -> None:
-        self._node = node
+        self._port = port
         self._core = core
         self._driver = driver
         self._describe = describe
@@ -213,7 +216,7 @@ class Requests:
             among: The bundles for the first try; None for all.
         """
         self._servers[execution] = answerer
-        now = self._node._loop.time()
+        now = self._port.loop.time()
         sent = self._core.request(alias, call, headers, execution, execution.deadline, now, among)
         if sent is not None:
             self._out[execution] = sent
@@ -235,7 +238,7 @@ class Requests:
         """Stop waiting for a neighbour's reply; end the node's request with the given outcome."""
         outgoing = self._out.get(execution)
         if outgoing is not None:
-            self._core.cancel(outgoing, self._node._loop.time())
+            self._core.cancel(outgoing, self._port.loop.time())
             self._driver.wake()
         self.handle_outcomes([(execution, outcome)])
 
@@ -254,19 +257,19 @@ class Requests:
 
     def serve(self, requests: Sequence[Incoming]) -> None:
         """Send neighbours' requests to local members."""
-        node, now = self._node, self._node._loop.time()
+        port, now = self._port, self._port.loop.time()
         for incoming in requests:
             call = incoming.call
             if incoming.bundle.is_closed:
                 continue
             try:
-                packets.check_size(call.payload, node.max_message_bytes)
+                packets.check_size(call.payload, port.max_message_bytes)
                 wishes = wishes_of(incoming.headers)
                 retry = retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed)
                 if retry is not None and wishes.members_lost_max is not None:
                     retry = replace(retry, members_lost_max=wishes.members_lost_max)
                 pending = new_request(
-                    node._core.group(incoming.name, now),
+                    port.group(incoming.name, now),
                     call.payload,
                     max(incoming.deadline - now, 0.001),
                     retry,
@@ -280,17 +283,16 @@ class Requests:
                     members_wait_s=wishes.members_wait_s,
                     is_exclusive=wishes.is_exclusive and call.is_anchored,
                 )
-                self._in[incoming] = node._core.requester.begin(pending, now)
+                self._in[incoming] = port.request(pending, now)
             except IrisError as exc:
                 self._note(incoming, exc)
-        node._driver.wake()
+        port.wake()
 
     def cancel(self, incoming: Incoming) -> None:
         """Cancel a neighbour's request."""
         number = self._in.pop(incoming, None)
         if number is not None:
-            self._node._core.requester.cancel(number)
-            self._node._driver.wake()
+            self._port.cancel_request(number)
             self._on_ended(incoming, "cancelled")
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
@@ -300,12 +302,12 @@ class Requests:
 
     def _note(self, incoming: Incoming, outcome: bytes | IrisError) -> None:
         if not self._answers:
-            self._node._loop.call_soon(self._tell)
+            self._port.loop.call_soon(self._tell)
         self._answers.append((incoming, outcome))
 
     def _tell(self) -> None:
         answers, self._answers = self._answers, []
-        now = self._node._loop.time()
+        now = self._port.loop.time()
         for incoming, outcome in answers:
             if incoming.bundle.is_closed:
                 continue  # nobody waits any more, and the neighbour may be gone

@@ -24,15 +24,14 @@ from iris_py.wire.headers import visible_headers
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from iris_py.api.duplex import Duplex
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayDuplex, GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.frames import Entry
     from iris_py.gateway.duplex import Duplexes
     from iris_py.patterns.tunnel.duplex import Failure
 
-AnyDuplex: TypeAlias = "Duplex[Any]"
+AnyDuplex: TypeAlias = "GatewayDuplex[Any]"
 
 
 class Gate(Protocol):
@@ -67,19 +66,19 @@ class _Pump:
         self._pause: asyncio.Future[None] | None = None  # while waiting at the gate
         self._is_carrying = False  # a piece was read and not written
         self._is_over = False
-        source._core.hold_done()
+        source.core.hold_done()
 
     async def run(self) -> None:
         """Carry pieces until the source or the target has ended or broken."""
         source, target = self._source, self._target
         try:
-            while (entry := await source._take_piece_async()) is not None:
+            while (entry := await source.take_piece()) is not None:
                 self._is_carrying = True
                 if self._gate is not None:
                     await self._pass_gate(self._gate, len(entry[0]), is_last=entry[1])
-                await target._write_piece(entry[0], is_last=entry[1], source=source)
+                await target.write_piece(entry[0], source, is_last=entry[1])
                 self._is_carrying = False
-            target._end_now()
+            target.end_now()
         except (TunnelBroken, TunnelClosed):
             pass  # the handlers below act on the failure
         self._is_over = True
@@ -87,27 +86,27 @@ class _Pump:
 
     def handle_source_moved(self) -> None:
         """Break the target after a break of the source, behind the earlier pieces."""
-        failure = self._source._core.failure
+        failure = self._source.failure
         if failure is None:
             return
         if self._is_over:
             _break_with(self._target, failure)
         else:
-            self._target._wake_writer()
+            self._target.wake_writer()
             self._end_pause()
 
     def handle_target_moved(self) -> None:
         """Report the target's progress to the source."""
-        near, far = self._source._core, self._target._core
+        near, far = self._source.core, self._target.core
         if far.is_refused or far.failure is not None:
             self._end_pause()
         if far.is_refused:
             near.stop()
             near.release_done(is_taken=far.is_taken and not self._is_carrying)
-            self._source._wake()
+            self._source.wake()
         elif near.holds_done and near.is_stopped:
             near.tell_credit()  # a sender waiting for DONE sees progress
-            self._source._wake()
+            self._source.wake()
 
     async def _pass_gate(self, gate: Gate, size: int, *, is_last: bool) -> None:
         """Wait until a piece may pass.
@@ -117,9 +116,8 @@ class _Pump:
         """
         while wait_s := gate(size, is_last=is_last):
             for duplex in (self._source, self._target):
-                if duplex._core.failure is not None:
-                    raise duplex._broken(duplex._core.failure)
-            self._target._check_sending()
+                duplex.check_intact()
+            self._target.check_sending()
             loop = asyncio.get_running_loop()
             self._pause = loop.create_future()
             timer = loop.call_later(wait_s, self._end_pause)
@@ -156,12 +154,12 @@ class _Splice:
                 await self._settled
         except BaseException as exc:
             for duplex in self._duplexes:
-                duplex._break_by(exc)
+                duplex.break_by(exc)
             raise
         finally:
             one.on_moved = other.on_moved = None
         if self._broken is not None:
-            raise self._broken._broken(self._broken._core.failure)
+            self._broken.check_intact()
 
     def _handle_one_moved(self) -> None:
         self._there.handle_source_moved()
@@ -175,19 +173,19 @@ class _Splice:
 
     def _look(self, moved: AnyDuplex) -> None:
         """Note the end or break of a duplex."""
-        if self._broken is None and moved._core.failure is not None:
+        if self._broken is None and moved.failure is not None:
             self._broken = moved
         if not self._settled.done() and all(_has_ended(duplex) for duplex in self._duplexes):
             self._settled.set_result(None)
 
 
 def _has_ended(duplex: AnyDuplex) -> bool:
-    return duplex._core.is_over or duplex._core.failure is not None
+    return duplex.core.is_over or duplex.failure is not None
 
 
 def _break_with(duplex: AnyDuplex, failure: Failure) -> None:
     """Break a duplex with the failure of another."""
-    duplex._break(
+    duplex.break_off(
         f"the tunnel that it continues broke: {failure.reason}", failure.type or "TunnelBroken", failure.text or failure.reason
     )
 
@@ -196,7 +194,7 @@ Result = TypeVar("Result")
 
 
 async def pass_on(
-    duplexes: Duplexes, core: FederationCore, tunnel: Tunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
+    duplexes: Duplexes, core: FederationCore, tunnel: GatewayTunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
 ) -> None:
     """Continue a node's tunnel as a channel, until both have ended.
 
@@ -210,7 +208,7 @@ async def pass_on(
         Refusal: No bundle or no place is available.
         TunnelBroken: A duplex has broken, and now both have.
     """
-    headers, now = tunnel._core.headers, asyncio.get_running_loop().time()
+    headers, now = tunnel.core.headers, asyncio.get_running_loop().time()
     name = headers.get(NAME_HEADER)
     if not isinstance(name, str):
         raise Refusal(NotExported(""))
@@ -229,14 +227,14 @@ async def pass_on(
     try:
         await tunnel.send(READY)
     except BaseException as exc:
-        channel._break_by(exc)
+        channel.break_by(exc)
         raise
     meter = Meter(limits, neighbour.accounts.of_import("cluster", entry.pattern))
     await splice(tunnel, channel, there=meter.send, back=meter.receive)
 
 
 async def splice_on(
-    duplexes: Duplexes, core: FederationCore, tunnel: Tunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
+    duplexes: Duplexes, core: FederationCore, tunnel: GatewayTunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
 ) -> None:
     """Continue the tunnel of a stand-in's caller as a channel, until both have ended.
 
@@ -248,7 +246,7 @@ async def splice_on(
         Refusal: The neighbour refuses the channel.
         TunnelBroken: A duplex has broken, and now both have.
     """
-    headers = visible_headers(tunnel._core.headers)
+    headers = visible_headers(tunnel.core.headers)
     channel = await while_wanted(tunnel, duplexes.open_at(bundle, entry.rule, frames.TUNNEL, name, headers, deadline, b"\0"))
     neighbour, now = core.lines.neighbours[bundle.alias], asyncio.get_running_loop().time()
     account = neighbour.accounts.of_import("cluster", entry.pattern)
@@ -256,7 +254,7 @@ async def splice_on(
     await splice(tunnel, channel, there=meter.send, back=meter.receive)
 
 
-async def while_wanted(duplex: Duplex[Any], doing: Coroutine[Any, Any, Result]) -> Result:
+async def while_wanted(duplex: AnyDuplex, doing: Coroutine[Any, Any, Result]) -> Result:
     """Await a coroutine for a duplex; cancel it if the duplex breaks.
 
     Args:
@@ -268,7 +266,7 @@ async def while_wanted(duplex: Duplex[Any], doing: Coroutine[Any, Any, Result]) 
     task = asyncio.ensure_future(doing)
 
     def look() -> None:
-        if duplex._core.failure is not None:
+        if duplex.failure is not None:
             task.cancel()
 
     duplex.on_moved = look
@@ -276,9 +274,9 @@ async def while_wanted(duplex: Duplex[Any], doing: Coroutine[Any, Any, Result]) 
     try:
         return await task
     except asyncio.CancelledError as exc:
-        if is_cancelled(exc) or duplex._core.failure is None:
+        if is_cancelled(exc) or duplex.failure is None:
             raise
-        raise duplex._broken(duplex._core.failure) from None
+        raise duplex.broken(duplex.failure) from None
     finally:
         duplex.on_moved = None
 

@@ -14,6 +14,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.handler import Handler
 from iris_py.defaults import TUNNEL_TIMEOUT_S
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost
@@ -29,8 +30,6 @@ from iris_py.wire.headers import visible_headers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.api.membership import Membership
-    from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from iris_py.federation.rules import ImportRule, Offer
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.duplex import Duplexes
+    from iris_py.gateway.port import GatewayPort, Place
     from iris_py.gateway.requests import RelayServer, Requests
     from iris_py.patterns.request.registration import Execution
 
@@ -63,15 +63,15 @@ class StandIn(Handler):
         ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
     """
 
-    def __init__(self, rule: ImportRule, node: Node, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
+    def __init__(self, rule: ImportRule, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
         self.rule = rule
         self.ways: dict[str, frozenset[Bundle]] = {}
-        self._node = node
+        self._port = port
         self._core = core
         self._requests = requests
         self._duplexes = duplexes
         self._loop = asyncio.get_running_loop()
-        self._membership: Membership | None = None
+        self._place: Place | None = None
         self._said = (0, False)  # the announced rank, and whether it takes overflow
         self._left_at = -RETURN_S
         self._tunnels = 0  # the limit on concurrent tunnels
@@ -88,7 +88,7 @@ class StandIn(Handler):
     @property
     def is_joined(self) -> bool:
         """Whether the gateway is a member of the cluster."""
-        return self._membership is not None
+        return self._place is not None
 
     # -- taking part
 
@@ -101,8 +101,8 @@ class StandIn(Handler):
         """
         self.ways = ways
         self._tunnels = TUNNELS_MAX if serves_tunnels else 0
-        if self._membership is not None:
-            self._membership._registration.tunnels = self._tunnels
+        if self._place is not None:
+            self._place.limit_tunnels(self._tunnels)
         self._give_back_suspect()
         if self._following is None or self._following.done():
             self._following = self._loop.create_task(self._follow())
@@ -128,7 +128,7 @@ class StandIn(Handler):
                     logger.info("stand_in_left", "no other cloud stands in for %r any more", name, about=name, cluster=name)
                     self._leave(LEAVE_TIMEOUT_S)
                     continue
-                if self._membership is None and await self._pause():
+                if self._place is None and await self._pause():
                     continue  # it may not be wanted any more
                 logger.info(
                     "stand_in_joined",
@@ -140,10 +140,10 @@ class StandIn(Handler):
                     cloud=self.rule.clouds[wanted[0] - 1],
                 )
                 self._said = wanted
-                if self._membership is None:
-                    self._membership = await self._join(*wanted)
+                if self._place is None:
+                    self._place = await self._join(*wanted)
                 else:
-                    await self._node._change_rank(self._membership, wanted[0], takes_overflow=wanted[1])
+                    await self._place.change_rank(wanted[0], takes_overflow=wanted[1])
         except IrisError as exc:
             self._said = 0, False
             logger.warning(
@@ -161,26 +161,24 @@ class StandIn(Handler):
             return False
         return True
 
-    async def _join(self, rank: int, takes_overflow: bool) -> Membership:
-        return await self._node._join_as_stand_in(
+    async def _join(self, rank: int, takes_overflow: bool) -> Place:
+        return await self._port.join_as_stand_in(
             self.rule.local,
             self,
             rank,
             takes_overflow=takes_overflow,
             concurrency=CONCURRENCY,
-            queue_messages=0,
             tunnels=self._tunnels,
-            remembers=False,
             server_type=partial(StandInServer, self),
         )
 
     def _leave(self, timeout: float) -> None:
         """Leave in the background: running work may still finish, and a serving cloud may return before the end."""
         self._said = 0, False
-        membership, self._membership = self._membership, None
-        if membership is not None:
+        place, self._place = self._place, None
+        if place is not None:
             self._left_at = self._loop.time()
-            leaving = self._loop.create_task(membership.leave(timeout=timeout))
+            leaving = self._loop.create_task(place.leave(timeout=timeout))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 
@@ -258,6 +256,7 @@ class StandIn(Handler):
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         """Continue a tunnel in the first cloud that accepts it."""
+        assert isinstance(tunnel, GatewayTunnel)
         outcome = encode_outcome(CloudUnavailable(self.rule.local))
         for alias in list(self.ways):
             try:
@@ -268,7 +267,7 @@ class StandIn(Handler):
             except Refusal as refusal:
                 outcome = refusal.outcome
         error = decode_outcome(outcome, self.rule.local, TUNNEL_TIMEOUT_S)
-        tunnel._break("no other cloud takes it", type(error).__name__, str(error))
+        tunnel.break_off("no other cloud takes it", type(error).__name__, str(error))
 
 
 class _Told:
@@ -287,8 +286,8 @@ class _Told:
 class StandIns:
     """The stand-ins of one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
+        self._port = port
         self._core = core
         self._requests = requests
         self._duplexes = duplexes
@@ -309,7 +308,7 @@ class StandIns:
             if name in self._by_name:
                 self._by_name[name].rule = rule
             else:
-                self._by_name[name] = StandIn(rule, self._node, self._core, self._requests, self._duplexes)
+                self._by_name[name] = StandIn(rule, self._port, self._core, self._requests, self._duplexes)
         for alias in {bundle.alias for bundle in self._told} | settings.clouds.keys():
             self.handle_offers(alias)
 

@@ -24,11 +24,11 @@ from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import parse_pattern
 
 if TYPE_CHECKING:
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.core import FederationCore
     from iris_py.federation.neighbour import Neighbour
     from iris_py.gateway.duplex import Duplexes
+    from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.topic.names import Tokens
 
 logger = EventLogger("iris_py.federation")
@@ -52,8 +52,8 @@ TELL_TIMEOUT_S: Final = 20.0
 class Subscriptions:
     """The subscriptions of local nodes at one gateway."""
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes) -> None:
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._feeds: dict[str, dict[Feed, None]] = {}  # by neighbour
@@ -61,21 +61,21 @@ class Subscriptions:
         self._is_draining = False
         duplexes.near[SUBSCRIBE_OP] = self.serve
 
-    async def serve(self, tunnel: Tunnel, alias: str) -> None:
+    async def serve(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Serve a node's tunnel until its end."""
         if self._is_draining:
-            tunnel._break("the gateway leaves", "", "")
+            tunnel.break_off("the gateway leaves")
             return
-        is_blocking = tunnel._core.headers.get(BLOCK_HEADER) is True
+        is_blocking = tunnel.core.headers.get(BLOCK_HEADER) is True
         feed = TunnelFeed(tunnel, alias, is_blocking, self.make_queue(is_blocking=is_blocking))
         await tunnel.send(READY)
         self.begin(feed)
-        sender = self._node._loop.create_task(feed.send())
+        sender = self._port.loop.create_task(feed.send())
         try:
             while True:
                 self._handle(feed, await tunnel.receive(max_bytes=items.PATTERNS_MAX * 256 + 64))
         except ItemError as exc:
-            tunnel._break_by(exc)
+            tunnel.break_by(exc)
         finally:
             sender.cancel()
             for task in feed.tellings.values():
@@ -125,7 +125,7 @@ class Subscriptions:
             # Add patterns here, not in the task: a REMOVE may follow immediately.
             error = next((error for name in names if (error := self.add(feed, name)) is not None), None)
             key = names[0]
-            task = self._node._loop.create_task(self._tell(feed, request, names, error))
+            task = self._port.loop.create_task(self._tell(feed, request, names, error))
             feed.tellings[key] = task
             task.add_done_callback(lambda done: _forget(feed.tellings, key, done))
         elif kind == items.REMOVE:
@@ -190,7 +190,7 @@ class Subscriptions:
         except ValueError as exc:
             raise Refusal(ConfigurationError(str(exc))) from exc
         neighbour = self._core.lines.neighbours.get(alias)
-        now = self._node._loop.time()
+        now = self._port.loop.time()
         imported = [
             both
             for rule in self._core.imports_overlapping(alias, name)
@@ -245,7 +245,7 @@ class Subscriptions:
         try:
             plan = self._plan(feed.alias, name, is_blocking=feed.is_blocking)
         except Refusal as refusal:
-            if not self._core.is_usable(feed.alias, self._node._loop.time()):
+            if not self._core.is_usable(feed.alias, self._port.loop.time()):
                 feed.end(f"this gateway no longer reaches the cloud {feed.alias!r}")
             elif name not in feed.tellings:  # a waiting ADD gets its own answer
                 self._drop(feed, name)
@@ -258,7 +258,7 @@ class Subscriptions:
         key = alias, rule, is_blocking
         flow = self._flows.get(key)
         if flow is None or flow.is_over:
-            flow = self._flows[key] = Flow(self._node, self._core, self._duplexes, alias, rule, is_blocking, self._forget_flow)
+            flow = self._flows[key] = Flow(self._port, self._core, self._duplexes, alias, rule, is_blocking, self._forget_flow)
         return flow
 
     def _forget_flow(self, flow: Flow) -> None:

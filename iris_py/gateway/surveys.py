@@ -37,12 +37,12 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.calls import Said
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.gateway.duplex import Channel, Duplexes
+    from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.survey import SurveyEvent
     from iris_py.wire.headers import Headers
 
@@ -60,8 +60,8 @@ class Surveys:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
@@ -69,9 +69,9 @@ class Surveys:
         duplexes.near["survey"] = self._pass_on
         duplexes.far[frames.SURVEY] = self._serve
 
-    async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
+    async def _pass_on(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Continue a node's survey."""
-        stop_after = tunnel._core.headers.get(STOP_HEADER)
+        stop_after = tunnel.core.headers.get(STOP_HEADER)
         options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
         await pass_on(self._duplexes, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
 
@@ -97,7 +97,7 @@ class Surveys:
             await while_wanted(channel, self._ask(channel, offer, headers, meter))
             await channel.close()
         except BaseException as exc:
-            channel._break_by(exc)
+            channel.break_by(exc)
             raise
 
     async def _ask(self, channel: Channel, offer: ChannelOffer, headers: Headers, meter: Meter) -> None:
@@ -110,16 +110,15 @@ class Surveys:
             return
         room = self._rooms.setdefault(alias, Room())
         pseudonym_of = partial(self._pseudonym_of, alias)
-        taker = Taker(room, lambda node_id: bytes.fromhex(pseudonym_of(node_id)), self._node._core.count_drop)
+        taker = Taker(room, lambda node_id: bytes.fromhex(pseudonym_of(node_id)), self._port.count_drop)
         loop = asyncio.get_running_loop()
         stop_after = decode_stop_after(offer.open.options)
         left = max(offer.deadline - loop.time(), 0.001)
         survey_id = 0
         try:
-            survey_id = self._node._core.survey(offer.name, question, left, stop_after, taker, loop.time(), headers)
+            survey_id = self._port.survey_members(offer.name, question, left, stop_after, taker, headers)
         except IrisError as exc:
             taker.end(exc)
-        self._node._driver.wake()
         try:
             while (said := await taker.take()) is not None:
                 data = encode_said(said)
@@ -127,11 +126,10 @@ class Surveys:
                 await channel.send(data)
         finally:
             taker.close()
-            self._node._core.surveyor.cancel(survey_id)
-            self._node._driver.wake()
+            self._port.cancel_survey(survey_id)
 
     async def _question_of(self, channel: Channel, offer: ChannelOffer, meter: Meter) -> bytes:
-        limit = self._node.max_message_bytes
+        limit = self._port.max_message_bytes
         async with asyncio.timeout_at(offer.deadline):
             message = await channel.receive(max_bytes=limit + OVERHEAD_BYTES)
             await meter.wait_to_receive(len(message))

@@ -23,11 +23,11 @@ from iris_py.peers.member import OWN_ONLY
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.node import Node
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.gateway.duplex import Duplexes
+    from iris_py.gateway.port import GatewayPort
 
 
 class Tunnels:
@@ -37,17 +37,17 @@ class Tunnels:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, node: Node, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
-        self._node = node
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
+        self._port = port
         self._core = core
         self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
         duplexes.near["tunnel"] = self._pass_on
         duplexes.far[frames.TUNNEL] = self._serve
 
-    async def _pass_on(self, tunnel: Tunnel, alias: str) -> None:
+    async def _pass_on(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Continue a node's tunnel as a channel."""
-        options = bytes((WAITS if tunnel._core.headers.get(WAITS_HEADER) else 0,))
+        options = bytes((WAITS if tunnel.core.headers.get(WAITS_HEADER) else 0,))
         await pass_on(self._duplexes, self._core, tunnel, alias, frames.TUNNEL, options)
 
     async def _serve(self, offer: ChannelOffer) -> None:
@@ -68,22 +68,20 @@ class Tunnels:
             try:
                 channel = self._duplexes.accept(offer)
             except Refusal as exc:
-                tunnel._break_by(exc)
+                tunnel.break_by(exc)
                 raise
             meter = Meter(limits, account)
             await splice(tunnel, channel, there=meter.send, back=meter.receive)
         finally:
             limits.close_tunnel()
 
-    async def _open(self, offer: ChannelOffer) -> Tunnel:
+    async def _open(self, offer: ChannelOffer) -> GatewayTunnel:
         """Open a tunnel to a member."""
         alias = offer.bundle.alias
         left = max(offer.deadline - asyncio.get_running_loop().time(), 0.001)
         waits = bool(offer.open.options and offer.open.options[0] & WAITS)
         headers = headers_for_members(offer.open.headers, alias, trace=offer.rule.trace)
         try:
-            return await self._node._request_tunnel(
-                offer.name, left, TUNNEL_WINDOW_BYTES, headers, waits=waits, placement=OWN_ONLY
-            )
+            return await self._port.open_tunnel(offer.name, left, headers, waits=waits)
         except IrisError as exc:
             raise Refusal(hide_members(exc, partial(self._pseudonym_of, alias))) from None

@@ -91,7 +91,7 @@ class Gateway:
 
 async def publish(node: Node, topic: str, number: int, gap: int = 0, **options: Any) -> int:
     where = {"origin": ORIGIN, "sequence": SEQUENCE, "cloud": "eu", **options}
-    return await node._publish_imported(topic, b"%d" % number, number=number, gap=gap, **where)
+    return await port_of(node).publish_imported(topic, b"%d" % number, number=number, gap=gap, **where)
 
 
 class Subscriber:
@@ -186,11 +186,10 @@ def test_what_a_gateway_drops_shows_with_its_next_one() -> None:
         await publish(gateway, "t", 1)
         where: dict[str, Any] = {"origin": ORIGIN, "sequence": SEQUENCE, "cloud": "eu", "gap": 0}
         number = 1
-        while gateway._try_publish_imported("t", b"", number=number + 1, **where) is not None:
+        while not await is_given_up(publish(gateway, "t", number + 1)):
             number += 1
-            await asyncio.sleep(0.01)
         dropped = number + 1
-        gateway._miss_imported(ORIGIN, SEQUENCE, 1)
+        port_of(gateway).miss_imported(ORIGIN, SEQUENCE, 1)
         waiting = asyncio.ensure_future(publish(gateway, "t", dropped + 1))
         await asyncio.sleep(1.0)
         assert not waiting.done()

@@ -1,4 +1,4 @@
-"""Tunnels and surveys to other clouds, at the calling node (docs/design.md 15.71, 15.81).
+"""Duplexes with a gateway at one end or at both, and their opening by a node (docs/design.md 15.71, 15.81).
 
 A tunnel to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways to cloud ``eu``, with headers for the
 purpose. The gateway's first message accepts or refuses; from then on the gateway only forwards messages. Surveys, publications
@@ -9,100 +9,284 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.api.base import NodeBase
 from iris_py.api.cloud.requests import translate
-from iris_py.api.info import Member
-from iris_py.api.tunnel import Tunnel
+from iris_py.api.duplex import Duplex
+from iris_py.api.tunnel import Tunnel, open_end
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
 from iris_py.errors import (
     ConfigurationError,
     IrisError,
     MemberLost,
+    MessageTooLarge,
     NodeClosed,
     RemoteError,
     RequestTimeout,
     TunnelBroken,
     TunnelClosed,
 )
-from iris_py.federation.calls import (
-    DROPPED,
-    OVERHEAD_BYTES,
-    Answer,
-    Asked,
-    Place,
-    decode_outcome,
-    decode_said,
-    encode_question,
-)
-from iris_py.federation.names import NAME_HEADER, OP_HEADER, STOP_HEADER, TIME_HEADER, gateway_cluster, split
-from iris_py.node.refusals import refusals
+from iris_py.federation.calls import decode_outcome
+from iris_py.federation.names import NAME_HEADER, OP_HEADER, TIME_HEADER, WAITS_HEADER, gateway_cluster
+from iris_py.observe.counts import count_in
 from iris_py.patterns.request.backlog import pause_s
 from iris_py.patterns.request.pending import new_opening
-from iris_py.wire.headers import encode_headers
-from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+from iris_py.patterns.tunnel.duplex import PIECE_BYTES_MAX, PIECE_CHARGE, End
+from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.wire.headers import NO_HEADERS, encode_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iris_py.api.survey import Survey
-    from iris_py.federation.calls import Said
-    from iris_py.patterns.tunnel.table import TunnelOpened
-    from iris_py.peers.member import Placement
+    from iris_py.api.runtime import Runtime
+    from iris_py.patterns.tunnel.duplex import Failure, Piece
     from iris_py.wire.headers import Headers, HeaderValue
 
 #: The largest first message of a gateway.
 _FIRST_BYTES_MAX: Final = 64 * 1024
 
 
-async def open_gateway_tunnel(
-    node: NodeBase, name: str, alias: str, op: str, *, anchor: str = "", headers: Mapping[str, HeaderValue] | None = None
-) -> Tunnel:
-    """Open a tunnel to a gateway to a cloud, and wait until the tunnel is ready.
+class GatewayDuplex(Duplex[End]):
+    """A duplex with a gateway at one end or at both. Its owner also controls the local end, which no program does."""
+
+    @property
+    def core(self) -> End:
+        """The local end."""
+        return self._core
+
+    @property
+    def failure(self) -> Failure | None:
+        """The reason of a break; None if the duplex is intact."""
+        return self._core.failure
+
+    def wake(self) -> None:
+        """Send what the local end has to send."""
+        self._wake()
+
+    def try_send(self, payload: bytes) -> bool:
+        """Send a message at once if the credit covers all of it; returns whether it was sent."""
+        end, size = self._core, len(payload)
+        if self._sending.locked() or end.is_ended or end.failure is not None:
+            return False
+        if end.credit < size + PIECE_CHARGE * (size // PIECE_BYTES_MAX + 1):
+            return False
+        end.write(payload, is_last=True)
+        self._wake()
+        return True
+
+    # -- the end
+
+    def break_by(self, exc: BaseException) -> None:
+        """Break the duplex, and tell the other side of an exception."""
+        self._break_by(exc)
+
+    def break_off(self, reason: str, type: str = "", text: str = "") -> None:  # noqa: A002 - as TunnelBroken
+        """Break the duplex.
+
+        Args:
+            reason: The reason, for this side.
+            type: The class of an exception, for the other side; empty for none.
+            text: Its text.
+        """
+        self._break(reason, type, text)
+
+    def end_now(self) -> None:
+        """End this side's direction; not in the middle of a message."""
+        self._end_now()
+
+    def leave(self) -> None:
+        """End both directions without waiting: all messages were received."""
+        self._end_now()
+        self._core.stop()
+        self._wake()
+
+    def broken(self, failure: Failure) -> TunnelBroken:
+        """Return the error for a break."""
+        return self._broken(failure)
+
+    def check_intact(self) -> None:
+        """Raise if the duplex has broken.
+
+        Raises:
+            TunnelBroken: The duplex has broken.
+        """
+        if self._core.failure is not None:
+            raise self._broken(self._core.failure)
+
+    def check_sending(self) -> None:
+        """Raise if nothing more can be sent.
+
+        Raises:
+            TunnelClosed: As for :meth:`send`.
+            TunnelBroken: As for :meth:`send`.
+        """
+        self._check_sending()
+
+    # -- pieces, for one forwarding task
+
+    async def take_piece(self) -> tuple[Piece, bool] | None:
+        """Take the next piece of a message, and whether it is the last; None if the other side has ended cleanly.
+
+        Raises:
+            TunnelBroken: The duplex has broken.
+        """
+        end = self._core
+        while (entry := self._take_piece()) is None:
+            self.check_intact()
+            if end.is_peer_ended or end.is_stopped:
+                return None
+            await self._wait_readable()
+        return entry
+
+    async def write_piece(self, data: Piece, source: GatewayDuplex[Any], *, is_last: bool) -> None:
+        """Send a part of a message, as credit comes; the caller is the only sender.
+
+        Args:
+            data: Must not change any more.
+            source: The duplex that the part comes from. After a break of the source, the call no longer waits for credit.
+            is_last: Whether the message ends with it.
+
+        Raises:
+            TunnelClosed: As for :meth:`send`.
+            TunnelBroken: As for :meth:`send`; or ``source`` has broken.
+        """
+        await self._write_piece(data, is_last=is_last, check=source.check_intact)
+
+    def wake_writer(self) -> None:
+        """Wake a task that waits for credit."""
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+
+class GatewayTunnel(GatewayDuplex[TunnelEnd], Tunnel):
+    """A tunnel between a node and a gateway."""
+
+    def for_program(self) -> Tunnel:
+        """Return the tunnel for a program, which replaces this one."""
+        return Tunnel(self._core, self._local, self._wake, self._name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuplexRequest:
+    """A node's request for a duplex to another cloud."""
+
+    op: str
+    """The operation of the gateway."""
+    name: str
+    """The addressed name, with its alias."""
+    headers: Headers = NO_HEADERS
+    """The headers of the application."""
+    further: Mapping[str, HeaderValue] | None = None
+    """Further headers for the gateway."""
+    timeout_s: float = TUNNEL_TIMEOUT_S
+    """The timeout of the opening."""
+    window_bytes: int = TUNNEL_WINDOW_BYTES
+    """The receive window."""
+    waits: bool = False
+    """Whether to wait for a place if every gateway is full."""
+    anchor: str = ""
+    """Chooses the gateway: equal anchors choose the same gateway, within one membership view. Empty: by load."""
+
+
+async def open_duplex(runtime: Runtime, request: DuplexRequest, ends_at: float | None = None) -> GatewayTunnel:
+    """Open a tunnel to a gateway to another cloud, and wait until the gateway has accepted.
 
     Args:
-        node: The node.
-        name: The addressed name with the alias, for errors.
-        alias: The cloud.
-        op: The operation for the gateway.
-        anchor: Chooses the gateway: equal anchors choose the same gateway, within one membership view. Empty: by load.
-        headers: Further headers for the gateway.
+        runtime: The node.
+        request: The request.
+        ends_at: The end of the caller's timeout, by the clock of the loop, which the gateway learns, too. None: the opening has
+            the timeout of the request, and the gateway may take any time to answer.
 
     Raises:
-        IrisError: The tunnel cannot be opened; as for requests to the cloud.
-        TunnelBroken: The gateway was lost meanwhile.
+        IrisError: The tunnel cannot be opened, or the gateway has refused, with the errors of a request to the cloud.
+        TunnelBroken: The gateway was lost before its answer.
     """
-    core, loop, now = node._core, node._loop, node._loop.time()
-    sent = encode_headers({OP_HEADER: op, **(headers or {})}, is_internal=True)
-    key = hashlib.blake2b(f"{alias} {anchor}".encode(), digest_size=16).digest() if anchor else b""
-    opened: asyncio.Future[Tunnel] = loop.create_future()
-    offer = core.tunnels.offer(core.group_to_ask(gateway_cluster(alias), b"", now), TUNNEL_WINDOW_BYTES, sent)
-    tunnel_id = core.requester.begin(new_opening(offer.group, offer, TUNNEL_TIMEOUT_S, opened, now, None, key), now)
-    node._driver.wake()
+    name, alias = request.name.rsplit("@", 1)
+    own: dict[str, HeaderValue] = {OP_HEADER: request.op}
+    left = request.timeout_s
+    if ends_at is not None:
+        left = ends_at - runtime.loop.time()
+        own |= {NAME_HEADER: name, TIME_HEADER: left}
+    headers = encode_headers({**request.headers, **own, **(request.further or {})}, is_internal=True)
+    end = await _open_end(runtime, request, alias, headers, left)
+    tunnel = GatewayTunnel(end, runtime.core.info.id.hex(), runtime.wake, request.name)
     try:
-        tunnel = await opened
-    except asyncio.CancelledError as exc:
-        if opened.done() and not opened.cancelled() and opened.exception() is None:
-            opened.result()._break_by(exc)  # both happened in one turn
-        core.requester.cancel(tunnel_id)
-        node._driver.wake()
-        raise
-    except IrisError as exc:
-        raise translate(exc, name, TUNNEL_TIMEOUT_S) from exc
-    try:
-        first = await tunnel.receive(max_bytes=_FIRST_BYTES_MAX)
+        async with asyncio.timeout_at(ends_at):
+            first = await tunnel.receive(max_bytes=_FIRST_BYTES_MAX)
+    except TimeoutError:
+        tunnel.break_by(asyncio.CancelledError("no answer in time"))
+        raise RequestTimeout(request.name, request.timeout_s, None, gateway=tunnel.member) from None
     except TunnelClosed:
-        raise TunnelBroken(name, tunnel.member, "the gateway has ended it") from None
-    except asyncio.CancelledError as exc:
-        tunnel._break_by(exc)
+        raise TunnelBroken(request.name, tunnel.member, "the gateway has ended it") from None
+    except (asyncio.CancelledError, MessageTooLarge) as exc:
+        tunnel.break_by(exc)
         raise
-    outcome = read_outcome(first, name)
+    outcome = decode_outcome(first, request.name, request.timeout_s, tunnel.member)
     if isinstance(outcome, IrisError):
-        tunnel._break("the gateway has refused it", "", "")
+        tunnel.leave()
         raise outcome
     return tunnel
+
+
+async def _open_end(runtime: Runtime, request: DuplexRequest, alias: str, headers: Headers, timeout_s: float) -> TunnelEnd:
+    """Open a tunnel to a gateway; raises as :func:`open_duplex`."""
+    core, anchor = runtime.core, request.anchor
+    key = hashlib.blake2b(f"{alias} {anchor}".encode(), digest_size=16).digest() if anchor else b""
+
+    def begin(opened: asyncio.Future[TunnelEnd], now: float) -> int:
+        group = core.group_to_ask(gateway_cluster(alias), b"", now)
+        offer = core.tunnels.offer(group, request.window_bytes, headers)
+        return core.requester.begin(new_opening(group, offer, timeout_s, opened, now, None, key, waits=request.waits), now)
+
+    try:
+        return await open_end(runtime, begin)
+    except IrisError as exc:
+        raise translate(exc, request.name, request.timeout_s) from None
+
+
+async def open_in_time(runtime: Runtime, request: DuplexRequest) -> GatewayTunnel:
+    """Open a duplex to a member in another cloud. Before that no data is sent, so another gateway is tried after a loss.
+
+    Raises:
+        IrisError: As :func:`open_duplex`; or every tried gateway was lost.
+    """
+    ends_at, attempts = runtime.loop.time() + request.timeout_s, 0
+    while True:
+        attempts += 1
+        lost: IrisError
+        try:
+            return await open_duplex(runtime, request, ends_at)
+        except TunnelBroken as exc:
+            lost = NodeClosed() if runtime.closing is not None else MemberLost(request.name, "", gateway=exc.member)
+        except MemberLost as exc:
+            lost = exc
+        pause = pause_s(attempts, 1)
+        if isinstance(lost, NodeClosed) or runtime.loop.time() + pause >= ends_at:
+            raise lost
+        await asyncio.sleep(pause)
+        runtime.check_open()
+
+
+async def open_far_tunnel(
+    runtime: Runtime, cluster: str, timeout: float, window_bytes: int, headers: Headers, waits: bool
+) -> Tunnel:
+    """Open a program's tunnel to a cluster of another cloud. Raises as :func:`open_in_time`."""
+    request = DuplexRequest(
+        op="tunnel",
+        name=cluster,
+        headers=headers,
+        further={WAITS_HEADER: waits},
+        timeout_s=timeout,
+        window_bytes=window_bytes,
+        waits=waits,
+    )
+    try:
+        return (await open_in_time(runtime, request)).for_program()
+    except IrisError as exc:
+        count_in(runtime.core.requester.counts.far.of(cluster).unopened, type(exc).__name__)
+        raise
 
 
 def read_outcome(outcome: bytes, name: str) -> bytes | IrisError:
@@ -111,172 +295,3 @@ def read_outcome(outcome: bytes, name: str) -> bytes | IrisError:
     if isinstance(decoded, RemoteError) and decoded.type == ConfigurationError.__qualname__:
         return ConfigurationError(decoded.text)
     return decoded
-
-
-#: The largest message of a survey: the largest reply of any node, with its overhead.
-_SAID_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + OVERHEAD_BYTES
-
-
-class FarDuplexes(NodeBase):
-    """The part of a node that opens tunnels, here and to gateways of other clouds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._far_surveys: dict[asyncio.Task[None], Survey] = {}
-
-    async def _request_tunnel(
-        self,
-        cluster: str,
-        timeout: float,
-        window_bytes: int,
-        headers: Headers,
-        *,
-        waits: bool,
-        placement: Placement | None = None,
-    ) -> Tunnel:
-        """Open a tunnel to a member of any cluster of this cloud, including clusters of gateways."""
-        future: asyncio.Future[Tunnel] = self._loop.create_future()
-        now = self._loop.time()
-        tunnel_id = self._core.open_tunnel(cluster, timeout, window_bytes, future, now, headers, placement, waits=waits)
-        self._driver.wake()
-        try:
-            return await future
-        except asyncio.CancelledError as exc:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                future.result()._break_by(exc)  # both happened in one turn
-            self._core.requester.cancel(tunnel_id)
-            self._driver.wake()
-            raise
-
-    def _handle_tunnel_opened(self, event: TunnelOpened) -> None:
-        tunnel = Tunnel(event.end, self._core.info.id.hex(), self._driver.wake)
-        assert isinstance(event.token, asyncio.Future)
-        if event.token.done():
-            tunnel._break_by(asyncio.CancelledError("the caller gave up"))
-        else:
-            event.token.set_result(tunnel)
-
-    async def _open_far_duplex(
-        self,
-        op: str,
-        cluster: str,
-        timeout: float,
-        window_bytes: int,
-        headers: Headers,
-        further: dict[str, HeaderValue],
-        *,
-        waits: bool,
-    ) -> Tunnel:
-        """Open a duplex to another cloud. Before that no data is sent, so another gateway is tried after a loss.
-
-        Args:
-            op: The operation.
-            cluster: The name, with its alias.
-            timeout: The time for all tries (seconds).
-            window_bytes: The receive window.
-            headers: The headers of the application.
-            further: Further headers for the gateway.
-            waits: Whether to wait for a place if every gateway is full.
-        """
-        with refusals:
-            name, alias = split(cluster)
-        ends_at, attempts = self._loop.time() + timeout, 0
-        while True:
-            attempts += 1
-            left = ends_at - self._loop.time()
-            own: dict[str, HeaderValue] = {OP_HEADER: op, NAME_HEADER: name, TIME_HEADER: left, **further}
-            sent = encode_headers({**headers, **own}, is_internal=True)
-            try:
-                tunnel = await self._request_tunnel(gateway_cluster(alias), left, window_bytes, sent, waits=waits)
-            except IrisError as exc:
-                raise translate(exc, cluster, timeout) from None
-            tunnel._name = cluster
-            outcome = await self._outcome_of(tunnel, timeout, ends_at)
-            if not isinstance(outcome, IrisError):
-                return tunnel
-            pause = pause_s(attempts, 1)
-            if not isinstance(outcome, MemberLost) or self._loop.time() + pause >= ends_at:
-                raise outcome
-            await asyncio.sleep(pause)
-            self._check_open()
-
-    async def _outcome_of(self, tunnel: Tunnel, timeout: float, ends_at: float) -> bytes | IrisError:
-        """Return a gateway's answer to the opening of a duplex."""
-        cluster, gateway = tunnel.cluster, tunnel.member
-        try:
-            async with asyncio.timeout_at(ends_at):
-                reply = await tunnel.receive()
-        except TimeoutError:
-            tunnel._break_by(asyncio.CancelledError("no answer in time"))
-            return RequestTimeout(cluster, timeout, None, gateway=gateway)
-        except asyncio.CancelledError as exc:
-            tunnel._break_by(exc)
-            raise
-        except (TunnelBroken, TunnelClosed):
-            return NodeClosed() if self._closing is not None else MemberLost(cluster, "", gateway=gateway)
-        outcome = decode_outcome(reply, cluster, timeout, gateway)
-        if isinstance(outcome, IrisError):
-            tunnel._leave()
-        return outcome
-
-    # -- surveys
-
-    def _begin_far_survey(
-        self, survey: Survey, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
-    ) -> asyncio.Task[None]:
-        """Begin a survey of a cluster of another cloud. Cancelling the returned task ends it at all members."""
-        task = self._loop.create_task(self._run_far_survey(survey, cluster, question, timeout, stop_after, headers))
-        self._far_surveys[task] = survey
-        task.add_done_callback(self._far_surveys.pop)
-        return task
-
-    def _close_far_surveys(self) -> None:
-        for task, survey in list(self._far_surveys.items()):
-            survey._end(NodeClosed())
-            task.cancel()
-
-    async def _run_far_survey(
-        self, survey: Survey, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
-    ) -> None:
-        ends_at = self._loop.time() + timeout
-        further: dict[str, HeaderValue] = {STOP_HEADER: stop_after or 0}
-        try:
-            tunnel = await self._open_far_duplex("survey", cluster, timeout, TUNNEL_WINDOW_BYTES, headers, further, waits=True)
-        except IrisError as exc:
-            survey._end(exc)
-            return
-        try:
-            async with asyncio.timeout_at(ends_at):
-                await tunnel.send(encode_question(question))
-                while not survey._is_over:
-                    self._handle_said(survey, decode_said(await tunnel.receive(max_bytes=_SAID_BYTES_MAX)), tunnel)
-        except TimeoutError as exc:
-            survey._end(None if survey._is_asked else RequestTimeout(cluster, timeout, None, gateway=tunnel.member))
-            tunnel._break_by(exc)
-        except asyncio.CancelledError as exc:
-            tunnel._break_by(exc)
-            raise
-        except IrisError as exc:  # no further answers come
-            survey._end(None if survey._is_asked else MemberLost(cluster, "", gateway=tunnel.member))
-            tunnel._break_by(exc)
-        else:
-            with suppress(TunnelBroken):
-                await tunnel.close()
-
-    def _handle_said(self, survey: Survey, said: Said | None, tunnel: Tunnel) -> None:
-        """Handle a message about a survey from the gateway of the other cloud."""
-        if said is None:
-            raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a faulty one
-        if isinstance(said, Asked):
-            survey._handle_asked(said.expected, [_member_of(place) for place in said.members])
-        elif not isinstance(said, Answer):
-            outcome = decode_outcome(said.outcome, tunnel.cluster, 0.0, tunnel.member)
-            survey._end(outcome if isinstance(outcome, IrisError) else None)
-        elif said.kind == DROPPED:
-            survey._handle_dropped(_member_of(said.member), is_last=said.is_last)
-        else:
-            survey._handle_answer(_member_of(said.member), said.kind, said.payload, is_last=said.is_last)
-
-
-def _member_of(place: Place) -> Member:
-    return Member(id=place.pseudonym.hex(), address="", zone=place.zone)

@@ -12,7 +12,8 @@ import contextlib
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.cloud.duplex import open_gateway_tunnel, read_outcome
+from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
+from iris_py.api.cloud.reconnection import RETRY_MIN_S, Reconnecting
 from iris_py.errors import IrisError, MemberLost, NodeClosed, Overloaded, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import items
 from iris_py.federation.items import Item, ItemError
@@ -22,8 +23,8 @@ from iris_py.patterns.topic.names import parse_topic
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
-    from iris_py.api.base import NodeBase
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.cloud.duplex import GatewayTunnel
+    from iris_py.api.runtime import Runtime
     from iris_py.wire.headers import Headers
 
 #: The operation of these tunnels at the gateway, and the header of a tunnel that continues a broken one.
@@ -34,8 +35,6 @@ RESUMES_HEADER: Final = "iris-resumes"
 REST_S: Final = 60.0
 #: Tries of a publication to find another gateway after a loss. More gateways do not die at once.
 ATTEMPTS: Final = 8
-#: The pause before the next gateway is tried (seconds). Too small: many nodes crowd a gateway; too large: publishers wait.
-AGAIN_S: Final = 0.1
 #: Timeout of the other cloud's answer at the first use of a topic (seconds).
 ASK_TIMEOUT_S: Final = 30.0
 #: Topics known as accepted. A full table is cleared, and the topics are asked for again.
@@ -46,11 +45,11 @@ class FarPublishing:
     """The publications and broadcasts of one node to other clouds.
 
     Args:
-        node: The node.
+        runtime: The node.
     """
 
-    def __init__(self, node: NodeBase) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._lines: dict[str, PublishLine] = {}
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> int:
@@ -69,8 +68,8 @@ class FarPublishing:
             IrisError: They cannot be sent.
         """
         line, name = self._line_to(topic)
-        tracing = self._node._tracing
-        packets.check_size(payloads[0], self._node._core.max_message_bytes)
+        tracing = self._runtime.tracing
+        packets.check_size(payloads[0], self._runtime.core.max_message_bytes)
         await line.learn(name)
         if tracing is None:
             await line.publish(name, payloads, headers)
@@ -87,7 +86,7 @@ class FarPublishing:
             Overloaded: The call would have to wait, or the other cloud's answer on the topic is not known yet.
         """
         line, name = self._line_to(topic)
-        packets.check_size(payload, self._node._core.max_message_bytes)
+        packets.check_size(payload, self._runtime.core.max_message_bytes)
         if not line.try_publish(name, payload, headers):
             raise Overloaded(topic=topic)
         return 1
@@ -96,11 +95,11 @@ class FarPublishing:
         """Broadcast to a cluster; returns the number of members it was sent to."""
         with refusals:
             name, alias = split(cluster)
-        packets.check_size(payload, self._node._core.max_message_bytes)
+        packets.check_size(payload, self._runtime.core.max_message_bytes)
         line = self._line(alias)
-        if self._node._tracing is None:
+        if self._runtime.tracing is None:
             return await line.broadcast(name, payload, headers)
-        with self._node._tracing.send("broadcast", cluster, headers, len(payload)) as headers:
+        with self._runtime.tracing.send("broadcast", cluster, headers, len(payload)) as headers:
             return await line.broadcast(name, payload, headers)
 
     async def close(self, timeout: float) -> None:
@@ -124,7 +123,7 @@ class FarPublishing:
     def _line(self, alias: str) -> PublishLine:
         line = self._lines.get(alias)
         if line is None:
-            line = self._lines[alias] = PublishLine(self._node, alias)
+            line = self._lines[alias] = PublishLine(self._runtime, alias)
         return line
 
 
@@ -132,15 +131,14 @@ class PublishLine:
     """The publications and broadcasts of a node to one cloud, and the successive tunnels for them.
 
     Args:
-        node: The node.
+        runtime: The node.
         alias: The cloud.
     """
 
-    def __init__(self, node: NodeBase, alias: str) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, alias: str) -> None:
+        self._runtime = runtime
         self._alias = alias
-        self._tunnel: Tunnel | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.spawn, alias)
         self._published: dict[str, None] = {}  # topics
         # Topics that may have lost messages in a broken tunnel and were not published to since. While any exist, gateways are
         # told so and report them at the first publication under each export rule, since this node cannot know the rules.
@@ -167,7 +165,7 @@ class PublishLine:
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> None:
         """Send publications to an accepted topic."""
-        limit, encoded, begin = self._node._core.max_message_bytes, headers.encoded, 0
+        limit, encoded, begin = self._runtime.core.max_message_bytes, headers.encoded, 0
         small = list(takewhile(lambda payload: len(payload) <= limit, payloads))
         while begin < len(small):
             end = begin + max(1, items.count_fitting(small[begin : begin + items.PUBLICATIONS_MAX], encoded))
@@ -182,11 +180,11 @@ class PublishLine:
             if topic not in self._asking:
                 self._ask_once(topic).add_done_callback(_take_exception)
             return False
-        tunnel = self._tunnel
+        tunnel = self._connection.duplex
         if tunnel is None or self._lock.locked() or self._is_going:
             return False
         item = Item(topic, [payload], self._number + 1, headers=headers.encoded)
-        if not tunnel._try_send(items.encode_items(items.SAY, (item,))):
+        if not tunnel.try_send(items.encode_items(items.SAY, (item,))):
             return False
         self._number += 1
         self._note_said(item)
@@ -213,8 +211,7 @@ class PublishLine:
             task.cancel()
         if self._resting is not None:
             self._resting.cancel()
-        if self._reader is not None:
-            self._reader.cancel()
+        self._connection.abort()
         _fail(self._answers, NodeClosed())
 
     # --
@@ -222,7 +219,7 @@ class PublishLine:
     def _ask_once(self, topic: str) -> asyncio.Task[None]:
         task = self._asking.get(topic)
         if task is None:
-            task = self._asking[topic] = self._node._spawn(self._ask(topic))
+            task = self._asking[topic] = self._runtime.spawn(self._ask(topic))
             task.add_done_callback(lambda _task: self._asking.pop(topic, None))
         return task
 
@@ -235,7 +232,7 @@ class PublishLine:
                     with contextlib.suppress(MemberLost):
                         await (await self._say_answered(Item(topic, [b""], 0, flags=items.ASKED | items.ANSWERED)))
                         break
-                    await asyncio.sleep(AGAIN_S)
+                    await asyncio.sleep(RETRY_MIN_S)
         except TimeoutError:
             raise RequestTimeout(name, ASK_TIMEOUT_S, None, is_fixed=True) from None
         if len(self._taken) >= NAMES_MAX:
@@ -244,7 +241,7 @@ class PublishLine:
 
     async def _say_answered(self, item: Item) -> asyncio.Future[int]:
         """Send an item; returns a future of its answer."""
-        answer: asyncio.Future[int] = self._node._loop.create_future()
+        answer: asyncio.Future[int] = self._runtime.loop.create_future()
         await self._say(item, answer)
         return answer
 
@@ -273,7 +270,7 @@ class PublishLine:
         raise MemberLost(name, "")
 
     def _note_said(self, item: Item) -> None:
-        self._used_at = self._node._loop.time()
+        self._used_at = self._runtime.loop.time()
         topic = item.topic
         if not item.flags:
             if topic not in self._published:
@@ -283,48 +280,41 @@ class PublishLine:
             if self._resumes:
                 self._doubted.pop(topic, None)
 
-    async def _ready_tunnel(self, name: str) -> Tunnel:
+    async def _ready_tunnel(self, name: str) -> GatewayTunnel:
         """Return the tunnel, or open one."""
-        self._node._check_open()
-        if self._is_going and self._tunnel is not None:
+        self._runtime.check_open()
+        if self._is_going:
             await self._close_tunnel(REST_S)
-        tunnel = self._tunnel
+        tunnel = self._connection.duplex
         while tunnel is None:
             try:
                 self._resumes = bool(self._doubted)
-                headers = {RESUMES_HEADER: True} if self._resumes else None
-                tunnel = await open_gateway_tunnel(self._node, name, self._alias, PUBLISH_OP, headers=headers)
+                further = {RESUMES_HEADER: True} if self._resumes else None
+                tunnel = await open_duplex(self._runtime, DuplexRequest(op=PUBLISH_OP, name=name, further=further))
             except TunnelBroken:  # the gateway was lost: try another one
-                await asyncio.sleep(AGAIN_S)
-                self._node._check_open()
+                await asyncio.sleep(RETRY_MIN_S)
+                self._runtime.check_open()
                 continue
-            self._tunnel, self._is_going = tunnel, False
-            self._answers = {}
-            self._reader = self._node._spawn(self._read(tunnel, self._answers))
+            self._is_going, self._answers = False, {}
+            self._connection.begin(tunnel)
             self._schedule_rest()
         return tunnel
 
     async def _close_tunnel(self, timeout: float) -> None:
         """End the tunnel cleanly: the gateway has then taken all messages."""
-        tunnel, reader = self._tunnel, self._reader
-        if tunnel is None:
-            return
-        self._tunnel = self._reader = None
         try:
-            await tunnel.close(timeout=timeout)
+            await self._connection.close(timeout)
         except TunnelBroken:
             self._doubted |= self._published
-        if reader is not None:
-            await reader
 
-    def _drop_tunnel(self, tunnel: Tunnel) -> None:
+    def _drop_tunnel(self, tunnel: GatewayTunnel) -> None:
         """Handle the break of a tunnel."""
-        if self._tunnel is tunnel:
-            self._tunnel = self._reader = None
+        if self._connection.forget(tunnel):
             self._doubted |= self._published
             self._taken.clear()  # the next gateway may know different topics
 
-    async def _read(self, tunnel: Tunnel, answers: dict[int, tuple[str, asyncio.Future[int]]]) -> None:
+    async def _read(self, tunnel: GatewayTunnel) -> None:
+        answers = self._answers
         try:
             while True:
                 message = await tunnel.receive(max_bytes=items.OUTCOME_BYTES_MAX + 64)
@@ -337,8 +327,8 @@ class PublishLine:
         except (TunnelBroken, TunnelClosed):
             pass
         except (ItemError, IrisError) as exc:
-            self._node._core.count_drop("malformed")
-            tunnel._break_by(exc)
+            self._runtime.core.count_drop("malformed")
+            tunnel.break_by(exc)
         self._drop_tunnel(tunnel)
         _fail(answers, None)
 
@@ -360,27 +350,27 @@ class PublishLine:
     def _schedule_rest(self, *, now: bool = False) -> None:
         if self._resting is not None:
             self._resting.cancel()
-        loop = self._node._loop
+        loop = self._runtime.loop
         self._rest_at(loop.time() if now else self._used_at + REST_S)
 
     def _rest_at(self, when: float) -> None:
-        self._resting = self._node._driver.call_at(when, self._handle_rest)
+        self._resting = self._runtime.driver.call_at(when, self._handle_rest)
 
     def _handle_rest(self) -> None:
         """Close the tunnel if it is idle, or has to end."""
-        loop = self._node._loop
+        loop = self._runtime.loop
         self._resting = None
-        if self._tunnel is None or self._node._closing is not None:
+        if self._connection.duplex is None or self._runtime.closing is not None:
             return
         is_resting = loop.time() >= self._used_at + REST_S and not self._answers
         if not (is_resting or self._is_going):
             self._rest_at(max(self._used_at, loop.time() - REST_S / 2) + REST_S)
         elif self._closing is None or self._closing.done():
-            self._closing = self._node._spawn(self._rest())
+            self._closing = self._runtime.spawn(self._rest())
 
     async def _rest(self) -> None:
         async with self._lock:
-            if self._is_going or self._node._loop.time() >= self._used_at + REST_S:
+            if self._is_going or self._runtime.loop.time() >= self._used_at + REST_S:
                 await self._close_tunnel(REST_S)
 
 

@@ -13,15 +13,14 @@ The tunnel is always read: the queue of each subscription decides which messages
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import random
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.api.cloud.duplex import open_gateway_tunnel, read_outcome
+from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
+from iris_py.api.cloud.reconnection import Reconnecting
 from iris_py.api.failures import is_cancelled
 from iris_py.api.subscription import Subscription
 from iris_py.errors import (
@@ -46,9 +45,9 @@ from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from iris_py.api.base import NodeBase
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.api.hooks import HandlerHook
-    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.runtime import Runtime
     from iris_py.federation.items import Item
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -64,10 +63,6 @@ SHARDS: Final = 8
 #: Timeout of the other cloud's confirmation (seconds). Too small: a subscription fails when a gateway is lost meanwhile; too
 #: large: a hanging gateway goes unnoticed.
 SUBSCRIBE_TIMEOUT_S: Final = 30.0
-#: The pause before the next gateway is tried after a break, at first and at most (seconds). Too small: nodes crowd a gateway
-#: that has just started; too large: messages are missed although a gateway is available.
-RETRY_MIN_S: Final = 0.1
-RETRY_MAX_S: Final = 5.0
 #: Topics whose matching subscriptions are cached. Forgetting one costs a new lookup.
 TOPICS_MAX: Final = 4096
 #: A placeholder for the blocked publishers of another cloud.
@@ -78,11 +73,11 @@ class FarTopics:
     """The subscriptions of one node to topics of other clouds.
 
     Args:
-        node: The node.
+        runtime: The node.
     """
 
-    def __init__(self, node: NodeBase) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._lines: dict[Hashable, Line] = {}
         self._line_of: dict[SubscriptionQueue, Line] = {}
         self._paths = count()
@@ -107,15 +102,14 @@ class FarTopics:
         Raises:
             IrisError: The subscription is not possible.
         """
-        node = self._node
-        node._check_open()
+        self._runtime.check_open()
 
         async def leave(subscription: Subscription[Any]) -> None:
             if registry.pop(queue, None) is not None:
                 queue.lag.settle()
             self._remove(subscription, alias)
 
-        subscription = subscription_type(queue, hook, leave, self._handle_drained, node._tracing)
+        subscription = subscription_type(queue, hook, leave, self._handle_drained, self._runtime.tracing)
         registry[queue] = subscription
         told = self._add(subscription, alias)
         try:
@@ -142,7 +136,7 @@ class FarTopics:
         key = self._key_of(queue, alias)
         line = self._lines.get(key)
         if line is None or line.is_empty:  # an empty one ends
-            line = self._lines[key] = Line(self._node, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
+            line = self._lines[key] = Line(self._runtime, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
         self._line_of[queue] = line
         return line.add(subscription)
 
@@ -189,29 +183,29 @@ class Line:
     """The subscriptions of a node with a shared tunnel, and the successive tunnels.
 
     Args:
-        node: The node.
+        runtime: The node.
         alias: The cloud.
         shard: The shard of its topics.
         is_blocking: Whether its publishers wait for a full queue.
         paths: Numbers for the tunnels.
     """
 
-    def __init__(self, node: NodeBase, alias: str, shard: int, is_blocking: bool, paths: count[int]) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, alias: str, shard: int, is_blocking: bool, paths: count[int]) -> None:
+        self._runtime = runtime
         self._alias = alias
         self._shard = shard
         self._is_blocking = is_blocking
         self._paths = paths
-        self._rng = random.Random(f"{node._core.info.id.hex()} {alias} {shard}")  # noqa: S311 - when to try again
         self._wants: dict[str, _Want] = {}
         self._removed: list[str] = []  # to tell the gateway
         self._trie: TopicTrie[Subscription[Any]] = TopicTrie()
         self._matches: dict[str, list[Subscription[Any]]] = {}
         self._requests: dict[int, list[str]] = {}
         self._last_request = 0
-        self._changed, self._hurry, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._failures = 0
-        self._task = node._spawn(self._run())
+        self._room = asyncio.Event()
+        seed = f"{runtime.core.info.id.hex()} {alias} {shard}"
+        self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.loop.create_task, seed)
+        self._task = runtime.spawn(self._run())
 
     @property
     def is_empty(self) -> bool:
@@ -220,7 +214,7 @@ class Line:
 
     def add(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
         """Add a subscription; returns a future for the confirmation or error."""
-        told: asyncio.Future[None] = self._node._loop.create_future()
+        told: asyncio.Future[None] = self._runtime.loop.create_future()
         name = self._pattern_of(subscription)
         want = self._wants.get(name)
         if want is None:
@@ -233,8 +227,7 @@ class Line:
         else:
             subscription._is_connected = False
             want.tellings[subscription] = told
-            self._changed.set()
-            self._hurry.set()
+            self._connection.changed.set()
         return told
 
     def remove(self, subscription: Subscription[Any]) -> None:
@@ -250,8 +243,7 @@ class Line:
             del self._wants[name]
             if want.is_asked:
                 self._removed.append(name)
-        self._changed.set()
-        self._hurry.set()
+        self._connection.changed.set()
         self._room.set()
 
     def handle_drained(self) -> None:
@@ -268,22 +260,22 @@ class Line:
     async def _run(self) -> None:
         try:
             while self._wants:
+                request = DuplexRequest(
+                    op=SUBSCRIBE_OP,
+                    name=f"{next(iter(self._wants))}@{self._alias}",
+                    further={BLOCK_HEADER: True} if self._is_blocking else None,
+                    anchor=str(self._shard),
+                )
                 try:
-                    tunnel = await open_gateway_tunnel(
-                        self._node,
-                        next(iter(self._wants)) + "@" + self._alias,
-                        self._alias,
-                        SUBSCRIBE_OP,
-                        anchor=str(self._shard),
-                        headers={BLOCK_HEADER: True} if self._is_blocking else None,
-                    )
+                    tunnel = await open_duplex(self._runtime, request)
                 except TunnelBroken:
                     pass  # the gateway was lost: try another one
                 except IrisError as exc:
                     self._fail_waiting(exc)
                 else:
                     await self._use(tunnel)
-                await self._pause()
+                if self._wants:
+                    await self._connection.pause()
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
@@ -297,29 +289,18 @@ class Line:
                 self._fail_waiting(CloudUnavailable("topics@" + self._alias))
             raise
 
-    async def _use(self, tunnel: Tunnel) -> None:
+    async def _use(self, tunnel: GatewayTunnel) -> None:
         """Use a tunnel for all subscriptions, until a break or the end of the last subscription."""
         self._removed.clear()
-        reader = self._node._loop.create_task(self._read(tunnel))
-        reader.add_done_callback(lambda _reader: self._changed.set())
         try:
-            while self._wants and not reader.done():
-                self._changed.clear()
-                await self._tell(tunnel)
-                await self._changed.wait()
-        except (TunnelBroken, TunnelClosed):
-            pass
+            await self._connection.use(tunnel, self._tell)
         finally:
-            reader.cancel()
-            tunnel._break("nobody subscribes here any more", "", "")
             self._requests.clear()
             for want in self._wants.values():
                 want.is_asked = want.is_added = False
                 for subscription in want.tellings:
                     subscription._is_connected = False
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
-        if self._wants and self._node._closing is None:
+        if self._wants and self._runtime.closing is None:
             logger.info(
                 "gateway_lost",
                 "subscriptions to topics of the cloud %r have lost their gateway; looking for another one",
@@ -328,8 +309,10 @@ class Line:
                 cloud=self._alias,
             )
 
-    async def _tell(self, tunnel: Tunnel) -> None:
-        """Send new patterns to the gateway, and removed ones."""
+    async def _tell(self, tunnel: GatewayTunnel) -> bool:
+        """Send new patterns to the gateway, and removed ones; return whether there are any patterns."""
+        if not self._wants:
+            return False
         removed, self._removed = self._removed, []
         for begin in range(0, len(removed), items.PATTERNS_MAX):
             await tunnel.send(items.encode_remove(removed[begin : begin + items.PATTERNS_MAX]))
@@ -342,21 +325,11 @@ class Line:
             self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
             self._requests[request] = [name]
             await tunnel.send(items.encode_add(request, [name]))
-
-    async def _pause(self) -> None:
-        """Wait before the next gateway is tried, or until a new subscription comes."""
-        if not self._wants:
-            return
-        self._hurry.clear()
-        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2**self._failures) * self._rng.uniform(0.5, 1)
-        self._failures = min(self._failures + 1, 16)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_s):
-                await self._hurry.wait()
+        return True
 
     # -- received messages
 
-    async def _read(self, tunnel: Tunnel) -> None:
+    async def _read(self, tunnel: GatewayTunnel) -> None:
         path, totals = next(self._paths), MissedTotals()
         try:
             while True:
@@ -376,7 +349,7 @@ class Line:
         except (TunnelBroken, TunnelClosed):
             pass
         except ItemError as exc:
-            self._node._core.count_drop("malformed")
+            self._runtime.core.count_drop("malformed")
             logger.warning(
                 "gateway_malformed",
                 "a gateway has sent an invalid message: %s",
@@ -391,7 +364,7 @@ class Line:
             return
         error = read_outcome(outcome, f"{name}@{self._alias}")
         if isinstance(error, bytes):
-            self._failures = 0
+            self._connection.succeed()
             want.is_added = True
             for subscription, told in want.tellings.items():
                 subscription._is_connected = True
@@ -421,7 +394,7 @@ class Line:
         touched: dict[Subscription[Any], None] = {}
         for item in received:
             self._deliver_run(item, path, totals, touched)
-        now = self._node._loop.time()
+        now = self._runtime.loop.time()
         for subscription in touched:
             queue = subscription._queue
             if queue.is_cut:
@@ -439,7 +412,7 @@ class Line:
 
     def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
         """Deliver consecutive messages of a topic to the subscriptions, without duplicates."""
-        node, many = self._node, len(run.payloads)
+        core, many = self._runtime.core, len(run.payloads)
         missed = totals.add(run.origin, run.sequence, run.gap)
         subscriptions = self._matches.get(run.topic)
         if subscriptions is None:
@@ -448,7 +421,7 @@ class Line:
         if run.headers:
             decoded = decode_headers(run.headers)
             if decoded is None:
-                node._core.count_drop("malformed_headers", many)
+                core.count_drop("malformed_headers", many)
                 totals.add(run.origin, run.sequence, many)
                 return
             headers = visible_headers(decoded)
@@ -458,23 +431,23 @@ class Line:
             queue = subscription._queue
             late, gap = queue.fence.take(run.origin, run.sequence, path, run.number, many, missed)
             if late:
-                node._core.count_drop("federation_late", late)
+                core.count_drop("federation_late", late)
             own = messages[late:]
             if not own or queue.is_cut:
                 continue
             if gap:
                 own[0] = msgspec.structs.replace(own[0], gap=gap)
             dropped = queue.put_all(own, sum([len(message.payload) for message in own]))
-            queue.mark(node._loop.time())
+            queue.mark(self._runtime.loop.time())
             if dropped:
-                node._core.count_drop(f"subscription_{queue.policy}", dropped)
+                core.count_drop(f"subscription_{queue.policy}", dropped)
             touched[subscription] = None
 
     def _match(self, topic: str) -> list[Subscription[Any]]:
         try:
             tokens = parse_topic(topic)
         except ValueError:
-            self._node._core.count_drop("malformed")
+            self._runtime.core.count_drop("malformed")
             return []
         if len(self._matches) >= TOPICS_MAX:
             self._matches.clear()

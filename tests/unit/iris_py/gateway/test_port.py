@@ -1,4 +1,4 @@
-"""The part of a node that gateways need: what they hear of their cloud, and what they publish in it for others."""
+"""What gateways see of their node: the topics that they export, and the publications of other clouds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.api.runtime import SENT_PER_TURN_MAX
+from iris_py.gateway.port import port_of
 from iris_py.testing import NodeSimulation, run
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ def test_a_gateway_hears_its_cloud_run_by_run_with_the_groups_it_came_under() ->
     async def scenario(simulation: NodeSimulation) -> None:
         gateway, publisher, other = await simulation.start_nodes(3)
         heard = Heard()
-        export = await gateway._subscribe_for_export("a.>", heard)
+        export = await port_of(gateway).subscribe_for_export("a.>", heard)
         for number in range(100):
             await publisher.publish("a.x", b"%d" % number, headers={"n": number} if number >= 90 else None)
         await gateway.publish("a.y", b"own")
         await publisher.publish("b", b"not wanted")
-        await other._publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
-        await gateway._publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
+        await port_of(other).publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
+        await port_of(gateway).publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
         await simulation.until(lambda: len(heard.messages) == 101)
         await asyncio.sleep(0.1)
         assert {sequence for _messages, sequence in heard.runs} == {group_id(gateway, "a")[:4]}
@@ -82,7 +83,7 @@ def test_all_gateways_of_a_cloud_hear_the_same_numbers() -> None:
         await publisher.subscribe(">")
         sinks = [Heard(), Heard()]
         for gateway, heard in zip(gateways, sinks, strict=True):
-            await gateway._subscribe_for_export("a.*", heard)
+            await port_of(gateway).subscribe_for_export("a.*", heard)
         for node in (publisher, *gateways):  # a gateway hears itself as others hear it
             for number in range(50):
                 await node.publish(("a.x", "a.y", "a.y.z")[number % 3], b"")
@@ -101,7 +102,7 @@ def test_what_a_gateway_missed_shows_with_the_next_one() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         gateway, publisher = await simulation.start_nodes(2)
         heard = Heard()
-        await gateway._subscribe_for_export("a", heard)
+        await port_of(gateway).subscribe_for_export("a", heard)
         await publisher.publish("a", b"1")
         await simulation.until(lambda: heard.messages)
         for number in range(2, 7):
@@ -126,7 +127,7 @@ def test_a_sink_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptureFixtur
             raise ValueError("defect")
 
         async with gateway.subscribe("a") as subscription:
-            await gateway._subscribe_for_export("a", sink)
+            await port_of(gateway).subscribe_for_export("a", sink)
             for payload in (b"1", b"2"):
                 await publisher.publish("a", payload)
                 assert (await anext(subscription)).payload == payload
@@ -140,35 +141,21 @@ def test_a_sink_that_fails_is_logged_and_goes_on(caplog: pytest.LogCaptureFixtur
 def test_what_is_wrong_is_refused() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         node = await simulation.start_node()
-        with pytest.raises(iris.ConfigurationError, match="continues after"):
-            await node._subscribe_for_export("a.>.b", Heard())
-        for send in (node._publish_imported("a..b", b"", number=1, gap=0, **WHERE),):
+        with pytest.raises(iris.ConfigurationError, match="goes on after"):
+            await port_of(node).subscribe_for_export("a.>.b", Heard())
+        for send in (port_of(node).publish_imported("a..b", b"", number=1, gap=0, **WHERE),):
             with pytest.raises(iris.ConfigurationError, match="empty token"):
                 await send
         with pytest.raises(iris.ConfigurationError, match="no name for a header"):
-            node._try_publish_imported("a", b"", number=1, gap=0, headers={"": 1}, **WHERE)
-        export = await node._subscribe_for_export("a", Heard())
+            await port_of(node).publish_imported("a", b"", number=1, gap=0, headers={"": 1}, **WHERE)
+        export = await port_of(node).subscribe_for_export("a", Heard())
         simulation.nodes.remove(node)
         await node.close()
         with pytest.raises(iris.NodeClosed):
-            await node._subscribe_for_export("a", Heard())
+            await port_of(node).subscribe_for_export("a", Heard())
         with pytest.raises(iris.NodeClosed):
-            await node._publish_imported("a", b"", number=1, gap=0, **WHERE)
-        with pytest.raises(iris.NodeClosed):
-            node._try_publish_imported("a", b"", number=1, gap=0, **WHERE)
+            await port_of(node).publish_imported("a", b"", number=1, gap=0, **WHERE)
         await export.close()
-
-    simulate(scenario)
-
-
-def test_not_to_wait_is_to_return_nothing_until_it_is_known_who_subscribes() -> None:
-    async def scenario(simulation: NodeSimulation) -> None:
-        gateway, subscriber = await simulation.start_nodes(2)
-        async with subscriber.subscribe("t") as subscription:
-            assert gateway._try_publish_imported("t", b"1", number=1, gap=0, **WHERE) is None
-            await simulation.until(lambda: gateway._try_publish_imported("t", b"2", number=2, gap=0, **WHERE))
-            assert gateway._try_publish_imported("t", b"3", number=3, gap=0, **WHERE) == 1
-            assert [(await anext(subscription)).payload for _ in range(2)] == [b"2", b"3"]
 
     simulate(scenario)
 
@@ -184,10 +171,10 @@ def test_publishing_for_other_clouds_lets_others_have_a_turn() -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        await node._publish_imported("t", b"", number=0, gap=0, **WHERE)
+        await port_of(node).publish_imported("t", b"", number=0, gap=0, **WHERE)
         task = asyncio.ensure_future(take_turns())
         for number in range(SENT_PER_TURN_MAX):
-            await node._publish_imported("t", b"", number=2 * number, gap=0, **WHERE)
+            await port_of(node).publish_imported("t", b"", number=2 * number, gap=0, **WHERE)
         assert turns >= 1
         task.cancel()
 
