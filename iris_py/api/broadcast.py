@@ -109,7 +109,7 @@ class BroadcastQueue:
         tracing: Tracing | None = None,
     ) -> None:
         self._core = core
-        self._loop = asyncio.get_running_loop()
+        self.loop = self._loop = asyncio.get_running_loop()
         call, context = Call(self), context.copy()
         context.run(running_call.set, call)
         self._calls = OrderedCalls(hook, context, failures, self._span if tracing is not None else None, call)
@@ -205,7 +205,8 @@ class BroadcastQueue:
                 self._may_pause = True
                 self._release()
 
-    def _handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: Call) -> None:
+        """Note that a call has begun to wait for an end, or has stopped."""
         if call.waits:
             self._waits.set()
         else:

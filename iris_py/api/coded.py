@@ -9,7 +9,7 @@ from iris_py.api.codec import UNDECODABLE, decode, decode_message, encode
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import check_answers
 from iris_py.api.hooks import NOTHING, wrap
-from iris_py.api.subscription import Subscription
+from iris_py.api.subscription import Inbox, Subscription
 from iris_py.api.threads import call_in_loop
 from iris_py.errors import DecodeError, EncodeError
 from iris_py.patterns.messages import Request
@@ -115,6 +115,62 @@ def _ignore(_result: object, _needed: object) -> None:
     """Return nothing."""
 
 
+class CodedInbox(Inbox):
+    """The inbox of a subscription with decoded messages.
+
+    Args:
+        codec: The codec of the messages.
+        count_drop: Counts messages that do not fit.
+        queue: As for :class:`~iris_py.api.subscription.Inbox`, like all further arguments.
+
+    Attributes:
+        codec: As passed.
+        unread: The number of messages that did not fit.
+        undecodable: The error of the latest one.
+    """
+
+    def __init__(
+        self,
+        codec: Codec[Any, Any],
+        count_drop: Callable[[str], object],
+        queue: Any,  # noqa: ANN401 - as for Inbox
+        hook: HandlerHook | None,
+        *others: Any,  # noqa: ANN401 - likewise
+    ) -> None:
+        super().__init__(queue, hook and wrap(hook, self._enter, _ignore), *others)
+        self.codec = codec
+        self.unread = 0
+        self.undecodable: DecodeError | None = None
+        self._count_drop = count_drop
+        self._unread_log = FailureLog(f"reading a message of the subscription to {queue.name!r}")
+
+    def read(self, message: Message[Any]) -> Message[Any] | None:
+        """Return a message decoded; None if the message does not fit the codec."""
+        try:
+            return decode_message(self.codec, message)
+        except DecodeError as exc:
+            self.note_undecodable(exc)
+            return None
+
+    def note_undecodable(self, error: DecodeError) -> None:
+        """Count, keep and log the error of a message that does not fit."""
+        self.unread += 1
+        self.undecodable = error
+        self._count_drop(UNDECODABLE)
+        self._unread_log.log(error, self.loop.time())
+
+    def _enter(self, message: Message[Any]) -> tuple[object, None]:
+        """Return the message for the callback; may run in a thread."""
+        try:
+            return decode_message(self.codec, message), None
+        except DecodeError as exc:
+            if self.is_own_thread():
+                self.note_undecodable(exc)
+            else:
+                call_in_loop(self.loop, self.note_undecodable, exc)
+            return NOTHING, None
+
+
 class CodedSubscription(Subscription[Payload]):
     """A subscription with decoded messages.
 
@@ -123,65 +179,42 @@ class CodedSubscription(Subscription[Payload]):
     Args:
         codec: The codec of the messages.
         count_drop: Counts messages that do not fit.
-        queue: As for :class:`Subscription`, like all further arguments.
+        arguments: As for :class:`Subscription`.
     """
 
     def __init__(
         self,
         codec: Codec[Any, Any],
         count_drop: Callable[[str], object],
-        queue: Any,  # noqa: ANN401 - as for Subscription
-        hook: HandlerHook | None,
-        *others: Any,  # noqa: ANN401 - likewise
+        *arguments: Any,  # noqa: ANN401 - as for Subscription
     ) -> None:
-        super().__init__(queue, hook and wrap(hook, self._enter, _ignore), *others)
-        self._codec = codec
-        self._count_drop = count_drop
-        self._unread = 0
-        self._unread_log = FailureLog(f"reading a message of the subscription to {self.pattern!r}")
+        self._inbox = self._coded = CodedInbox(codec, count_drop, *arguments)
 
     @property
     def dropped(self) -> Mapping[str, int]:
         """As for :class:`Subscription`, and ``undecodable``: messages that do not fit the codec."""
-        dropped = super().dropped
-        return {**dropped, UNDECODABLE: self._unread} if self._unread else dropped
+        dropped, unread = super().dropped, self._coded.unread
+        return {**dropped, UNDECODABLE: unread} if unread else dropped
+
+    @property
+    def undecodable(self) -> DecodeError | None:
+        """As for :class:`Subscription`."""
+        return self._coded.undecodable
 
     async def __aiter__(self) -> AsyncIterator[Message[Payload]]:
+        read = self._coded.read
         async for message in super().__aiter__():
-            if (read := self._read(message)) is not None:
-                yield read
+            if (decoded := read(message)) is not None:
+                yield decoded
 
     async def __anext__(self) -> Message[Payload]:
-        while (read := self._read(await super().__anext__())) is None:
+        while (decoded := self._coded.read(await super().__anext__())) is None:
             pass
-        return read
+        return decoded
 
     async def batches(self) -> AsyncIterator[list[Message[Payload]]]:
         """As for :class:`Subscription`."""
+        read = self._coded.read
         async for batch in super().batches():
-            if read := [each for message in batch if (each := self._read(message)) is not None]:
-                yield read
-
-    def _read(self, message: Message[Any]) -> Message[Payload] | None:
-        try:
-            return decode_message(self._codec, message)
-        except DecodeError as exc:
-            self._note_undecodable(exc)
-            return None
-
-    def _note_undecodable(self, error: DecodeError) -> None:
-        self._unread += 1
-        self._undecodable = error
-        self._count_drop(UNDECODABLE)
-        self._unread_log.log(error, self._loop.time())
-
-    def _enter(self, message: Message[Any]) -> tuple[object, None]:
-        """Return the message for the callback; may run in a thread."""
-        try:
-            return decode_message(self._codec, message), None
-        except DecodeError as exc:
-            if self._is_own_thread():
-                self._note_undecodable(exc)
-            else:
-                call_in_loop(self._loop, self._note_undecodable, exc)
-            return NOTHING, None
+            if decoded := [each for message in batch if (each := read(message)) is not None]:
+                yield decoded

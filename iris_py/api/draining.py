@@ -25,9 +25,9 @@ LAST_WORDS_S: Final = 2.0
 class Owner(Protocol):
     """The owner of calls: runs a handler or a callback."""
 
-    _loop: asyncio.AbstractEventLoop
+    loop: asyncio.AbstractEventLoop
 
-    def _handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: Call) -> None:
         """Note that a call has begun to wait for an end, or has stopped."""
 
 
@@ -56,7 +56,7 @@ class Call(msgspec.Struct, eq=False):
         self.is_over = True
         if self.waits:
             self.waits = 0
-            self.owner._handle_waiting(self)
+            self.owner.handle_waiting(self)
             assert self.over is not None
             self.over.set_result(None)
             self.over = None
@@ -64,16 +64,16 @@ class Call(msgspec.Struct, eq=False):
     async def wait_for(self, *futures: asyncio.Future[None]) -> None:
         """Wait for one of some futures, or until the call has returned; meanwhile nothing waits for the call."""
         if self.over is None:
-            self.over = self.owner._loop.create_future()
+            self.over = self.owner.loop.create_future()
         over = self.over
         self.waits += 1
-        self.owner._handle_waiting(self)
+        self.owner.handle_waiting(self)
         try:
             await asyncio.wait([*futures, over], return_when=asyncio.FIRST_COMPLETED)
         finally:
             if over is self.over:
                 self.waits -= 1
-                self.owner._handle_waiting(self)
+                self.owner.handle_waiting(self)
 
 
 #: The call of the current context.
@@ -88,7 +88,7 @@ async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[
         settled: Done when only calls that wait for an end remain.
     """
     call = running_call.get()
-    if call is not None and not call.is_over and call.owner._loop is asyncio.get_running_loop() and not ended.done():
+    if call is not None and not call.is_over and call.owner.loop is asyncio.get_running_loop() and not ended.done():
         await call.wait_for(ended, settled)
         if settled.done() and not call.is_over and not ended.done():
             return

@@ -18,19 +18,12 @@ import sys
 import threading
 from asyncio import _get_running_loop
 from operator import attrgetter
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn
 
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class ThreadLock(Protocol):
-    """A reentrant lock. ``threading.Condition`` also calls this method, so every version of Python has it."""
-
-    def _is_owned(self) -> bool:
-        """Tell whether the calling thread holds the lock."""
 
 
 class _Marks(threading.local):
@@ -39,7 +32,6 @@ class _Marks(threading.local):
     def __init__(self) -> None:
         lock = threading.RLock()
         lock.acquire()
-        self.lock = cast("ThreadLock", lock)
         self.is_own_thread: Callable[[], bool] = attrgetter("_is_owned")(lock)  # threading.Condition relies on it, too
 
 
@@ -58,7 +50,6 @@ class LoopBound:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._own_thread = _marks.lock
         self._is_own_thread = _marks.is_own_thread
 
     def _check_loop(self) -> None:
@@ -85,6 +76,24 @@ class LoopBound:
             f"this {self._what} belongs to the event loop of another thread, and {threading.current_thread().name!r} calls it. "
             "Hand the call over with asyncio.run_coroutine_threadsafe(), or use iris_py.sync, whose nodes work in every thread."
         )
+
+
+class PartInLoop(LoopBound):
+    """A :class:`LoopBound` that programs do not see, so its names need no underscore.
+
+    Attributes:
+        loop: The event loop.
+        is_own_thread: Tells whether the caller is in the thread of the loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = self._loop
+        self.is_own_thread = self._is_own_thread
+
+    def check_loop(self) -> None:
+        """Refuse a call from another thread or event loop, as :meth:`LoopBound._check_loop` does."""
+        self._check_loop()
 
 
 #: The remedy for a program of trio.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from iris_py.api.unpicklable import Unpicklable
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
 Result = TypeVar("Result", bound="Closable")
@@ -47,4 +48,9 @@ class Opening(Unpicklable, Generic[Result]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._opened is not None
-        await self._opened._exit(exc)
+        await exit_of(self._opened)(exc)
+
+
+#: Returns how an object ends after a block, given the exception that has left the block; and how it ends without one.
+exit_of: Callable[[Closable], Callable[[BaseException | None], Coroutine[object, object, None]]] = attrgetter("_exit")
+end_of: Callable[[Closable], Callable[[], Coroutine[object, object, None]]] = attrgetter("_end")

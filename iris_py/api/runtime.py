@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from iris_py.api.arguments import check_name
-from iris_py.api.loops import LoopBound
+from iris_py.api.loops import PartInLoop
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.federation.names import CLOUD_MARK, check_own_name, split
@@ -88,7 +88,7 @@ class Reports:
             resolve(waiting)
 
 
-class Runtime(LoopBound):
+class Runtime(PartInLoop):
     """The core, driver, event loop and settings of one node.
 
     Args:
@@ -130,8 +130,6 @@ class Runtime(LoopBound):
         self.config = config
         self.keyring = keyring
         self.is_simulated = is_simulated
-        self.loop = self._loop
-        self.is_own_thread = self._is_own_thread
         self.tracing: Tracing | None = None  # read for every message sent: the check must cost no more than this
         self.threads = DaemonThreads(None, "iris-handler")
         self.closing: asyncio.Future[None] | None = None

@@ -103,7 +103,7 @@ class Server:
         self._cluster = registration.group.name
         self._failures = FailureLog(f"the handler of {self._cluster!r}")
         self._wait_for_room = wait_for_room
-        self._loop = asyncio.get_running_loop()
+        self.loop = self._loop = asyncio.get_running_loop()
         self._context = context_of_calls(self._cluster)
         self._hooks = hooks
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
@@ -207,7 +207,7 @@ class Server:
         if self._broadcasts is not None:
             await self._broadcasts.settle()
 
-    def _handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: Call) -> None:
         """Note that a call has begun to wait for an end, or has stopped."""
         if call.waits:
             self._waiting[call] = None

@@ -74,7 +74,7 @@ class Observation:
         now = runtime.loop.time()
         return statistics_of(
             self._core,
-            self._topics.subscriptions,
+            self._topics.inboxes,
             ProcessStatistics() if runtime.is_simulated else read_process(self._driver.lateness, now),
             self._desk.statistics(),
             runtime.started_at,

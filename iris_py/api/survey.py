@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.info import Member, describe
-from iris_py.api.loops import LoopBound
+from iris_py.api.loops import PartInLoop
 from iris_py.api.seal import SealedCall, as_seal
 from iris_py.api.unpicklable import Unpicklable
 from iris_py.errors import ConfigurationError, DecodeError, SealError
@@ -124,29 +124,39 @@ class SurveyTaker(ABC):
         """Handle an event of the survey."""
 
 
-class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
-    """A request to every member of a cluster, made by :meth:`iris_py.Node.survey` and sent at the first use.
+class Gathering(PartInLoop, SurveyTaker):
+    """A survey at its node: the members, their answers, and the end.
 
-    ``await`` it for all :class:`Answers`, or use ``async for`` to take each :class:`SurveyReply` on arrival. Leaving the loop
-    ends the survey and cancels its running handlers.
+    Programs see a :class:`Survey`, which has one.
+
+    Args:
+        begin: Sends the survey; returns the function that cancels it.
+        count_drop: Counts replies that are dropped for want of memory.
+        read: Decodes a reply of a member id; None if replies are bytes.
+
+    Attributes:
+        call: The span of the survey, if the node traces.
+        sealed: Decrypts the answers of a sealed survey.
+        is_asked: Whether the survey was sent, and so has members.
+        is_over: Whether no further answers come.
     """
 
     _what = "survey"
 
     def __init__(
         self,
-        begin: Callable[[Survey[Any]], Callable[[], object]],
+        begin: Callable[[Gathering], Callable[[], object]],
         count_drop: Callable[[str], object],
-        read: Callable[[bytes, str], Payload] | None = None,
+        read: Callable[[bytes, str], Any] | None = None,
     ) -> None:
         super().__init__()
         self._begin = begin
         self._read = read  # decodes a reply of a member id; None if replies are bytes
         self._count_drop = count_drop
         self._cancel: Callable[[], object] | None = None  # set once the survey has begun
-        self._call: Call | None = None  # its span, if the node traces
-        self._sealed: SealedCall | None = None  # decrypts its answers, if sealed
-        self._is_asked = self._is_over = False
+        self.call: Call | None = None
+        self.sealed: SealedCall | None = None
+        self.is_asked = self.is_over = False
         self._error: IrisError | None = None
         self._changed = asyncio.Event()  # set by a reply or the end
         self._ended = asyncio.Event()
@@ -161,12 +171,21 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         self._declined: list[Member] = []
         self._dropped = 0
 
-    # -- for the application
+    @property
+    def has_begun(self) -> bool:
+        """Whether the survey was sent."""
+        return self._cancel is not None
 
     @property
-    def answers(self) -> Answers[Payload]:
-        """The answers so far: the replies not taken by a loop, and the other members' results."""
-        self._check_loop()
+    def progress(self) -> tuple[int, int]:
+        """The number of members with all their answers, and the number of members."""
+        return self._answered, self._expected
+
+    # -- for the application
+
+    def answers(self) -> Answers[Any]:
+        """Return the answers so far: the replies not taken by a loop, and the other members' results."""
+        self.check_loop()
         return Answers(
             replies=tuple(self._replies),
             expected=self._expected,
@@ -179,46 +198,22 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         )
 
     def cancel(self) -> None:
-        """End it: running handlers are cancelled, and the answers so far are the result. Harmless if it has ended."""
-        self._check_loop()
-        if not self._is_over:
+        """End it, as :meth:`Survey.cancel` does."""
+        self.check_loop()
+        if not self.is_over:
             if self._cancel is not None:
                 self._cancel()
-            self._end(None)
+            self.end(None)
 
-    def __await__(self) -> Generator[object, object, Answers[Payload]]:
-        return self._all().__await__()
-
-    def __aiter__(self) -> SurveyReplies[Payload]:
-        self._start()
-        return SurveyReplies(self)
-
-    def __repr__(self) -> str:
-        state = "over" if self._is_over else "not begun" if self._cancel is None else "under way"
-        return f"<Survey {state}: {self._answered} of {self._expected} members have answered>"
-
-    # -- for the node
-
-    def handle_event(self, event: SurveyEvent) -> None:
-        """Handle an event of the survey."""
-        if isinstance(event, SurveyAsked):
-            self._handle_asked(event.count, [describe(peer.info, name=peer.label) for peer in event.members or ()])
-        elif isinstance(event, SurveyAnswered):
-            self._handle_answer(
-                describe(event.peer.info, name=event.peer.label), event.kind, event.payload, is_last=event.is_last
-            )
-        else:
-            self._end(event.error)
-
-    # --
-
-    def _start(self) -> None:
-        self._check_loop()
-        if self._cancel is None and not self._is_over:
+    def start(self) -> None:
+        """Send the survey, unless sent before."""
+        self.check_loop()
+        if self._cancel is None and not self.is_over:
             self._cancel = self._begin(self)
 
-    async def _all(self) -> Answers[Payload]:
-        self._start()
+    async def all(self) -> Answers[Any]:
+        """Wait for the end; return all answers."""
+        self.start()
         try:
             await self._ended.wait()
         except asyncio.CancelledError:
@@ -226,44 +221,58 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
             raise
         if self._error is not None:
             raise self._error
-        return self.answers
+        return self.answers()
 
-    async def _next(self) -> SurveyReply[Payload]:
-        self._check_loop()
+    async def next(self) -> SurveyReply[Any]:
+        """Wait for the next reply; end the iteration at the end of the survey."""
+        self.check_loop()
         while not self._replies:
             if self._error is not None:
                 raise self._error
-            if self._is_over:
+            if self.is_over:
                 raise StopAsyncIteration
             self._changed.clear()
             await self._changed.wait()
         self._replies_bytes -= self._sizes.popleft()
         return self._replies.popleft()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Handle the end of a loop. The garbage collector may call this at any time, in any thread."""
-        if not self._is_over:
+        if not self.is_over:
             try:
-                self._loop.call_soon_threadsafe(self.cancel)
+                self.loop.call_soon_threadsafe(self.cancel)
             except RuntimeError:
                 pass  # the event loop is closed, and so is the node
 
-    def _handle_asked(self, count: int, members: Sequence[Member]) -> None:
+    # -- for the node
+
+    def handle_event(self, event: SurveyEvent) -> None:
+        """Handle an event of the survey."""
+        if isinstance(event, SurveyAsked):
+            self.handle_asked(event.count, [describe(peer.info, name=peer.label) for peer in event.members or ()])
+        elif isinstance(event, SurveyAnswered):
+            self.handle_answer(
+                describe(event.peer.info, name=event.peer.label), event.kind, event.payload, is_last=event.is_last
+            )
+        else:
+            self.end(event.error)
+
+    def handle_asked(self, count: int, members: Sequence[Member]) -> None:
         """Note that the survey was sent.
 
         Args:
             count: The number of members asked.
             members: The members, if known.
         """
-        if self._is_over:
+        if self.is_over:
             return
-        self._is_asked = True
+        self.is_asked = True
         self._expected = count
         self._open = {member.id: member for member in members}
 
-    def _handle_answer(self, member: Member, kind: int, payload: bytes, *, is_last: bool) -> None:
+    def handle_answer(self, member: Member, kind: int, payload: bytes, *, is_last: bool) -> None:
         """Note a member's answer: see :class:`~iris_py.patterns.survey.SurveyAnswered`."""
-        if self._is_over:
+        if self.is_over:
             return
         if is_last:
             self._note_answered(member)
@@ -278,16 +287,29 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         else:
             self._rejected.append(member)
 
-    def _is_full_of_others(self) -> bool:
-        """Tell whether the lists of members without a reply are full."""
-        return len(self._failed) + len(self._rejected) + len(self._declined) >= REPLIES_MAX
-
-    def _handle_dropped(self, member: Member, *, is_last: bool) -> None:
+    def handle_dropped(self, member: Member, *, is_last: bool) -> None:
         """Note a member's reply that was dropped on the way for want of memory."""
-        if not self._is_over:
+        if not self.is_over:
             if is_last:
                 self._note_answered(member)
             self._drop()
+
+    def end(self, error: IrisError | None) -> None:
+        """End the survey: with the answers so far, or with an error."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._error = error
+        if self.call is not None:
+            self.call.end(error)
+        self._changed.set()
+        self._ended.set()
+
+    # --
+
+    def _is_full_of_others(self) -> bool:
+        """Tell whether the lists of members without a reply are full."""
+        return len(self._failed) + len(self._rejected) + len(self._declined) >= REPLIES_MAX
 
     def _note_answered(self, member: Member) -> None:
         self._answered += 1
@@ -299,8 +321,8 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
             self._drop()
             return
         try:
-            if self._sealed is not None:
-                payload = self._sealed.open_reply(payload)
+            if self.sealed is not None:
+                payload = self.sealed.open_reply(payload)
             value = payload if self._read is None else self._read(payload, member.id)
         except (DecodeError, SealError) as exc:
             if self._is_full_of_others():
@@ -314,9 +336,9 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         self._changed.set()
 
     def _failure_of(self, member: Member, type_: str, text: str) -> SurveyFailure:
-        if self._sealed is not None:
+        if self.sealed is not None:
             try:
-                type_, text = self._sealed.open_failure(type_, text) or (type_, text)
+                type_, text = self.sealed.open_failure(type_, text) or (type_, text)
             except SealError as exc:
                 type_, text = type(exc).__name__, str(exc)
         return SurveyFailure(member=member, type=type_, text=text)
@@ -325,35 +347,67 @@ class Survey(Unpicklable, LoopBound, SurveyTaker, Generic[Payload]):
         self._dropped += 1
         self._count_drop("survey_replies_full")
 
-    def _end(self, error: IrisError | None) -> None:
-        if self._is_over:
-            return
-        self._is_over = True
-        self._error = error
-        if self._call is not None:
-            self._call.end(error)
-        self._changed.set()
-        self._ended.set()
+
+class Survey(Unpicklable, SurveyTaker, Generic[Payload]):
+    """A request to every member of a cluster, made by :meth:`iris_py.Node.survey` and sent at the first use.
+
+    ``await`` it for all :class:`Answers`, or use ``async for`` to take each :class:`SurveyReply` on arrival. Leaving the loop
+    ends the survey and cancels its running handlers.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Gathering], Callable[[], object]],
+        count_drop: Callable[[str], object],
+        read: Callable[[bytes, str], Payload] | None = None,
+    ) -> None:
+        self._gathering = Gathering(begin, count_drop, read)
+
+    @property
+    def answers(self) -> Answers[Payload]:
+        """The answers so far: the replies not taken by a loop, and the other members' results."""
+        return self._gathering.answers()
+
+    def cancel(self) -> None:
+        """End it: running handlers are cancelled, and the answers so far are the result. Harmless if it has ended."""
+        self._gathering.cancel()
+
+    def __await__(self) -> Generator[object, object, Answers[Payload]]:
+        return self._gathering.all().__await__()
+
+    def __aiter__(self) -> SurveyReplies[Payload]:
+        self._gathering.start()
+        return SurveyReplies(self._gathering)
+
+    def __repr__(self) -> str:
+        gathering = self._gathering
+        state = "over" if gathering.is_over else "under way" if gathering.has_begun else "not begun"
+        answered, expected = gathering.progress
+        return f"<Survey {state}: {answered} of {expected} members have answered>"
+
+    def handle_event(self, event: SurveyEvent) -> None:
+        """Handle an event of the survey."""
+        self._gathering.handle_event(event)
 
 
 class SurveyReplies(Generic[Payload]):
     """The replies to a survey, as they come."""
 
-    def __init__(self, survey: Survey[Payload]) -> None:
-        self._survey = survey
+    def __init__(self, gathering: Gathering) -> None:
+        self._gathering = gathering
 
     def __aiter__(self) -> SurveyReplies[Payload]:
         return self
 
     async def __anext__(self) -> SurveyReply[Payload]:
-        return await self._survey._next()
+        return await self._gathering.next()
 
     def __del__(self) -> None:
-        self._survey._leave()
+        self._gathering.leave()
 
 
-#: Begins a survey of a cluster of another cloud: survey, cluster, question, timeout, number of replies and headers.
-BeginFar: TypeAlias = "Callable[[Survey[Any], str, bytes, float, int | None, Headers], asyncio.Task[None]]"
+#: Begins a survey of a cluster of another cloud: answers, cluster, question, timeout, number of replies and headers.
+BeginFar: TypeAlias = "Callable[[Gathering, str, bytes, float, int | None, Headers], asyncio.Task[None]]"
 
 
 class Surveys:
@@ -425,24 +479,24 @@ class Surveys:
             is_far: Whether the cluster is one of another cloud.
         """
 
-        def send(survey: Survey[Any]) -> Callable[[], object]:
+        def send(gathering: Gathering) -> Callable[[], object]:
             self._runtime.check_open()
             asked = question
             if sealing is not None:
-                survey._sealed = SealedCall(sealing, cluster, question, None, self._runtime.entropy)
-                asked = survey._sealed.payload
+                gathering.sealed = SealedCall(sealing, cluster, question, None, self._runtime.entropy)
+                asked = gathering.sealed.payload
             call = None if self._runtime.tracing is None else self._runtime.tracing.call("survey", cluster, given)
             sent = given if call is None else call.headers
             if is_far:
-                survey._call = call
-                return self._begin_far(survey, cluster, asked, timeout, stop_after, sent).cancel
+                gathering.call = call
+                return self._begin_far(gathering, cluster, asked, timeout, stop_after, sent).cancel
             try:
-                survey_id = self._core.survey(cluster, asked, timeout, stop_after, survey, self._runtime.loop.time(), sent)
+                survey_id = self._core.survey(cluster, asked, timeout, stop_after, gathering, self._runtime.loop.time(), sent)
             except ConfigurationError as exc:
                 if call is not None:
                     call.end(exc)
                 raise
-            survey._call = call
+            gathering.call = call
             self._runtime.wake()
             return partial(self._cancel, survey_id)
 

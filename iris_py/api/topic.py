@@ -15,7 +15,7 @@ from iris_py.api.coded import CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.opening import Opening
 from iris_py.api.runtime import SENT_PER_TURN_MAX
-from iris_py.api.subscription import Subscription
+from iris_py.api.subscription import Subscription, inbox_of
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
 from iris_py.node.refusals import refusals
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris_py.api.codec import AnyCodec
     from iris_py.api.hooks import HandlerHook
     from iris_py.api.runtime import Runtime
-    from iris_py.api.subscription import Callback
+    from iris_py.api.subscription import Callback, Inbox
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import Headers, HeaderValue
 
@@ -57,11 +57,11 @@ class Topics:
         publications: The publications to topics of other clouds.
 
     Attributes:
-        subscriptions: The open subscriptions.
+        inboxes: The inboxes of the open subscriptions.
     """
 
     def __init__(self, runtime: Runtime, far_topics: FarTopics, publications: FarPublishing) -> None:
-        self.subscriptions: dict[SubscriptionQueue, Subscription[Any]] = {}
+        self.inboxes: dict[SubscriptionQueue, Inbox] = {}
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
         self._add = runtime.core.pubsub.publisher.add
@@ -229,7 +229,7 @@ class Topics:
         check_flag("inline", inline)
         hook = None if callback is None else hook_of(callback, None if inline else self._runtime.threads)
         if alias:
-            return Opening(self._far_topics.subscribe(queue, hook, alias, self.subscriptions, kind))
+            return Opening(self._far_topics.subscribe(queue, hook, alias, self.inboxes, kind))
         return Opening(self._subscribe(queue, hook, kind))
 
     async def _subscribe(
@@ -237,17 +237,17 @@ class Topics:
     ) -> Subscription[Any]:
         self._runtime.check_open()  # again: an Opening may be awaited long after it was made
         subscription = kind(queue, hook, self.end_subscription, self.handle_drained, self._runtime.tracing)
-        await self.begin_subscription(subscription)
+        await self.begin_subscription(inbox_of(subscription))
         return subscription
 
-    async def begin_subscription(self, subscription: Subscription[Any]) -> None:
+    async def begin_subscription(self, inbox: Inbox) -> None:
         """Wait until every publisher knows of a subscription."""
-        queue = subscription._queue
-        self.subscriptions[queue] = subscription
+        queue = inbox.queue
+        self.inboxes[queue] = inbox
         try:
             is_told_later = self._core.subscribe(queue, self._loop.time())
         except ConfigurationError:
-            del self.subscriptions[queue]
+            del self.inboxes[queue]
             raise
         if is_told_later:
             self._driver.wake()
@@ -256,7 +256,7 @@ class Topics:
                 await told
             except asyncio.CancelledError:
                 self._telling.pop(queue, None)
-                await subscription.close()
+                await inbox.close()
                 raise
         else:
             # This never waits: tens of thousands in a row would hold up the loop until others believe the node to be dead.
@@ -266,10 +266,10 @@ class Topics:
                 runtime.unrested = 0
                 await asyncio.sleep(0)
 
-    async def end_subscription(self, subscription: Subscription[Any]) -> None:
+    async def end_subscription(self, inbox: Inbox) -> None:
         """Tell every publisher of the end of a subscription; harmless if repeated."""
-        queue = subscription._queue
-        if self.subscriptions.pop(queue, None) is None:
+        queue = inbox.queue
+        if self.inboxes.pop(queue, None) is None:
             return
         groups = self._core.unsubscribe(queue, self._loop.time())
         waiting = [self._runtime.leaves.expect(group_id) for group_id in groups]
@@ -279,8 +279,8 @@ class Topics:
 
     def begin_closing_callbacks(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
         """Begin to close the subscriptions with running callbacks; returns futures of the end and of the settled end of each."""
-        running = [each for each in self.subscriptions.values() if each._consumer is not None]
-        return [(each._begin_closing(timeout), each._settled) for each in running]
+        running = [each for each in self.inboxes.values() if each.consumer is not None]
+        return [(each.begin_closing(timeout), each.settled) for each in running]
 
     def close(self) -> None:
         """End all subscriptions at the end of the node."""
@@ -289,10 +289,10 @@ class Topics:
                 told.set_exception(NodeClosed())
         self._telling.clear()
         self._far_topics.close()
-        subscriptions, self.subscriptions = self.subscriptions, {}
-        for queue, subscription in subscriptions.items():
+        inboxes, self.inboxes = self.inboxes, {}
+        for queue, inbox in inboxes.items():
             queue.lag.settle()
-            subscription._end_with_node()
+            inbox.end_with_node()
 
     # -- events of the core
 
@@ -304,8 +304,8 @@ class Topics:
 
     def handle_ready(self, queue: SubscriptionQueue) -> None:
         """Note the arrival of a message in a queue, or the end of the queue."""
-        subscription = self.subscriptions.get(queue)
-        if subscription is None:
+        inbox = self.inboxes.get(queue)
+        if inbox is None:
             return
         if queue.is_cut:
             logger.warning(
@@ -317,8 +317,8 @@ class Topics:
             )
             self._core.unsubscribe(queue, self._loop.time())
         elif queue.dropped:
-            subscription._note_drops(self._loop.time())
-        subscription._handle_ready()
+            inbox.note_drops(self._loop.time())
+        inbox.handle_ready()
 
     def handle_drained(self, queue: SubscriptionQueue) -> None:
         """Let publishers of a blocking subscription continue."""

@@ -14,7 +14,7 @@ from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import hooks_of
 from iris_py.api.parts import parts_of
 from iris_py.api.runtime import SENT_PER_TURN_MAX
-from iris_py.api.subscription import Subscription
+from iris_py.api.subscription import Inbox
 from iris_py.api.topic import RUN_COST
 from iris_py.api.tunnel import open_end
 from iris_py.defaults import HANDLER_QUEUE_BYTES, TUNNEL_WINDOW_BYTES
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 Sink: TypeAlias = "Callable[[list[Message], bytes], object]"
 
 
-class Export(Subscription[Any]):
+class Export(Inbox):
     """A subscription of a gateway from :meth:`GatewayPort.subscribe_for_export`. It has no queue and drops no messages."""
 
     def __init__(
         self,
         queue: ExportQueue,
         sink: Sink,
-        leave: Callable[[Subscription[Any]], Coroutine[object, object, None]],
+        leave: Callable[[Inbox], Coroutine[object, object, None]],
         drained: Callable[[SubscriptionQueue], None],
     ) -> None:
         super().__init__(queue, None, leave, drained)
@@ -69,7 +69,8 @@ class Export(Subscription[Any]):
         if not is_held and self._runs.blocked:
             self._drained(self._runs)
 
-    def _handle_ready(self) -> None:
+    def handle_ready(self) -> None:
+        """Pass the messages to the sink."""
         for messages, sequence in self._runs.take_runs():
             try:
                 self._sink(messages, sequence)

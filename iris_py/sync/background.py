@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from iris_py.api.hooks import contain
+from iris_py.api.opening import end_of
 from iris_py.api.run import loop_factory
 from iris_py.api.runtime import runtime_of
 from iris_py.api.threads import DaemonThreads
@@ -144,6 +145,8 @@ class Background:
     Attributes:
         loop: The event loop.
         executor: The threads for slow iterables.
+        is_over: Whether the program ends, and so the nodes.
+        is_closed: Whether the end is complete.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -151,9 +154,9 @@ class Background:
         self.executor = DaemonThreads(THREADS_MAX, "iris-handler")
         self._owner = os.getpid()
         self._is_inherited = False
-        self._is_over = False
+        self.is_over = False
         self._is_ending = False
-        self._is_closed = False
+        self.is_closed = False
         self._nodes: dict[Closable, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
@@ -163,7 +166,7 @@ class Background:
     @property
     def is_gone(self) -> bool:
         """Whether no objects are left to close: this process is a fork, or the program ends."""
-        return self._is_inherited or self._is_over
+        return self._is_inherited or self.is_over
 
     # -- calls
 
@@ -179,7 +182,7 @@ class Background:
                 f"this belongs to process {self._owner}, and process {os.getpid()} is a fork of it. "
                 "Make a node of its own after the fork, with iris_py.sync.connect()."
             )
-        if self._is_over:
+        if self.is_over:
             raise NodeClosed
 
     def call(self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -239,7 +242,7 @@ class Background:
 
     def shut_down(self) -> None:
         """Close all nodes and end the loop and its thread, within a bound."""
-        self._is_over = True
+        self.is_over = True
         closing = self._submit(self._close_all)
         concurrent.futures.wait([closing], EXIT_TIMEOUT_S)
         self._is_ending = True
@@ -247,7 +250,7 @@ class Background:
         self._thread.join(JOIN_TIMEOUT_S)
         if not self._thread.is_alive():
             self.loop.close()
-        self._is_closed = True
+        self.is_closed = True
 
     def disown(self) -> None:
         """Disable the loop in the child of a fork. Its nodes close their sockets themselves."""
@@ -306,7 +309,7 @@ class Background:
         self._spawn(self._end(opened))
 
     async def _end(self, opened: Closable) -> None:
-        await opened._end()
+        await end_of(opened)()
         self._nodes.pop(opened, None)
 
     async def _close_all(self) -> None:
@@ -394,13 +397,13 @@ def _close_with_worker() -> None:
 
 def shut_down() -> None:
     """Close the nodes of this process, unless that has begun."""
-    if _current is not None and not _current._is_over:
+    if _current is not None and not _current.is_over:
         _current.shut_down()
 
 
 def is_shutting_down() -> bool:
     """Whether the nodes of this process are being closed at the end of the program."""
-    return _current is not None and _current._is_over and not _current._is_closed
+    return _current is not None and _current.is_over and not _current.is_closed
 
 
 def is_program_over() -> bool:

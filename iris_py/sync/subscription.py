@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from iris_py.api.arguments import check_time
 from iris_py.api.codec import decode_message
-from iris_py.api.coded import CodedSubscription
+from iris_py.api.coded import CodedInbox
 from iris_py.api.subscription import Subscription as AsyncSubscription
+from iris_py.api.subscription import inbox_of
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import DecodeError
 from iris_py.patterns.topic.queue import size_of
@@ -42,7 +43,8 @@ class Subscription(Closable, Generic[Payload]):
     def __init__(self, inner: AsyncSubscription[Payload], loop: Background) -> None:
         self._inner = inner
         self._background = loop
-        self._codec = inner._codec if isinstance(inner, CodedSubscription) else None
+        self._inbox = inbox = inbox_of(inner)
+        self._codec = inbox.codec if isinstance(inbox, CodedInbox) else None
         self._taken: deque[Message[Any]] = deque()  # filled by the event loop, so an interrupt loses nothing
 
     @property
@@ -158,21 +160,21 @@ class Subscription(Closable, Generic[Payload]):
 
     def _read(self, message: Message[Any]) -> Message[Payload] | None:
         """Return a message decoded in this thread; None if the codec cannot decode it."""
-        assert isinstance(self._inner, CodedSubscription)
+        assert isinstance(self._inbox, CodedInbox)
         assert self._codec is not None
         try:
             return decode_message(self._codec, message)
         except DecodeError as exc:
-            self._background.call(self._inner._note_undecodable, exc)
+            self._background.call(self._inbox.note_undecodable, exc)
             return None
 
     # -- in the event loop
 
     async def _fill(self, *, is_some: bool = False) -> bool:
         """Take messages, at least one; returns False at the end."""
-        if not await self._inner._wait():
+        if not await self._inbox.wait():
             return False
-        self._taken.extend(self._inner._take(is_some=is_some))
+        self._taken.extend(self._inbox.take(is_some=is_some))
         return True
 
     async def _fill_within(self, timeout: float | None) -> None:

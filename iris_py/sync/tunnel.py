@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from iris_py.api.arguments import check_chunks
 from iris_py.api.duplex import CLOSE_TIMEOUT_S
+from iris_py.api.opening import exit_of
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed
@@ -127,7 +128,7 @@ class Tunnel(Closable):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if not self._background.is_gone:
-            self._background.wait(self._inner._exit, exc)
+            self._background.wait(exit_of(self._inner), exc)
 
     # -- in the event loop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iris_py.api.cloud.duplex import DuplexRequest, open_in_time
 from iris_py.api.info import Member
@@ -16,7 +16,7 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.api.runtime import Runtime
-    from iris_py.api.survey import Survey
+    from iris_py.api.survey import Gathering
     from iris_py.federation.calls import Place, Said
     from iris_py.wire.headers import Headers
 
@@ -33,10 +33,10 @@ class FarSurveys:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._under_way: dict[asyncio.Task[None], Survey[Any]] = {}
+        self._under_way: dict[asyncio.Task[None], Gathering] = {}
 
     def begin(
-        self, survey: Survey[Any], cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
+        self, gathering: Gathering, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
     ) -> asyncio.Task[None]:
         """Begin a survey of a cluster of another cloud. Cancelling the returned task ends it at all members."""
         request = DuplexRequest(
@@ -47,57 +47,57 @@ class FarSurveys:
             timeout_s=timeout,
             waits=True,
         )
-        task = self._runtime.loop.create_task(self._run(survey, request, question))
-        self._under_way[task] = survey
+        task = self._runtime.loop.create_task(self._run(gathering, request, question))
+        self._under_way[task] = gathering
         task.add_done_callback(self._under_way.pop)
         return task
 
     def close(self) -> None:
         """End all surveys at the end of the node."""
-        for task, survey in list(self._under_way.items()):
-            survey._end(NodeClosed())
+        for task, gathering in list(self._under_way.items()):
+            gathering.end(NodeClosed())
             task.cancel()
 
-    async def _run(self, survey: Survey[Any], request: DuplexRequest, question: bytes) -> None:
+    async def _run(self, gathering: Gathering, request: DuplexRequest, question: bytes) -> None:
         ends_at = self._runtime.loop.time() + request.timeout_s
         try:
             tunnel = await open_in_time(self._runtime, request)
         except IrisError as exc:
-            survey._end(exc)
+            gathering.end(exc)
             return
         try:
             async with asyncio.timeout_at(ends_at):
                 await tunnel.send(encode_question(question))
-                while not survey._is_over:
-                    _take(survey, decode_said(await tunnel.receive(max_bytes=_SAID_BYTES_MAX)), tunnel)
+                while not gathering.is_over:
+                    _take(gathering, decode_said(await tunnel.receive(max_bytes=_SAID_BYTES_MAX)), tunnel)
         except TimeoutError as exc:
             timed_out = RequestTimeout(request.name, request.timeout_s, None, gateway=tunnel.member)
-            survey._end(None if survey._is_asked else timed_out)
+            gathering.end(None if gathering.is_asked else timed_out)
             tunnel.break_by(exc)
         except asyncio.CancelledError as exc:
             tunnel.break_by(exc)
             raise
         except IrisError as exc:  # no further answers come
-            survey._end(None if survey._is_asked else MemberLost(request.name, "", gateway=tunnel.member))
+            gathering.end(None if gathering.is_asked else MemberLost(request.name, "", gateway=tunnel.member))
             tunnel.break_by(exc)
         else:
             with suppress(TunnelBroken):
                 await tunnel.close()
 
 
-def _take(survey: Survey[Any], said: Said | None, tunnel: GatewayTunnel) -> None:
+def _take(gathering: Gathering, said: Said | None, tunnel: GatewayTunnel) -> None:
     """Pass a gateway's message about a survey to the survey."""
     if said is None:
         raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a faulty one
     if isinstance(said, Asked):
-        survey._handle_asked(said.expected, [_member_of(place) for place in said.members])
+        gathering.handle_asked(said.expected, [_member_of(place) for place in said.members])
     elif not isinstance(said, Answer):
         outcome = decode_outcome(said.outcome, tunnel.cluster, 0.0, tunnel.member)
-        survey._end(outcome if isinstance(outcome, IrisError) else None)
+        gathering.end(outcome if isinstance(outcome, IrisError) else None)
     elif said.kind == DROPPED:
-        survey._handle_dropped(_member_of(said.member), is_last=said.is_last)
+        gathering.handle_dropped(_member_of(said.member), is_last=said.is_last)
     else:
-        survey._handle_answer(_member_of(said.member), said.kind, said.payload, is_last=said.is_last)
+        gathering.handle_answer(_member_of(said.member), said.kind, said.payload, is_last=said.is_last)
 
 
 def _member_of(place: Place) -> Member:

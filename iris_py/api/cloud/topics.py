@@ -22,7 +22,7 @@ import msgspec
 from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
 from iris_py.api.cloud.reconnection import Reconnecting
 from iris_py.api.failures import is_cancelled
-from iris_py.api.subscription import Subscription
+from iris_py.api.subscription import Inbox, Subscription, inbox_of
 from iris_py.errors import (
     CloudUnavailable,
     ConfigurationError,
@@ -87,7 +87,7 @@ class FarTopics:
         queue: SubscriptionQueue,
         hook: HandlerHook | None,
         alias: str,
-        registry: dict[SubscriptionQueue, Subscription[Any]],
+        registry: dict[SubscriptionQueue, Inbox],
         subscription_type: Callable[..., Subscription[Any]] = Subscription,
     ) -> Subscription[Any]:
         """Begin a subscription; returns when all publishers of the other cloud know of it.
@@ -96,7 +96,7 @@ class FarTopics:
             queue: Its queue.
             hook: The callback; None to iterate.
             alias: The cloud.
-            registry: The subscriptions of the node.
+            registry: The inboxes of the node.
             subscription_type: Makes the subscription.
 
         Raises:
@@ -104,22 +104,22 @@ class FarTopics:
         """
         self._runtime.check_open()
 
-        async def leave(subscription: Subscription[Any]) -> None:
+        async def leave(inbox: Inbox) -> None:
             if registry.pop(queue, None) is not None:
                 queue.lag.settle()
-            self._remove(subscription, alias)
+            self._remove(inbox, alias)
 
         subscription = subscription_type(queue, hook, leave, self._handle_drained, self._runtime.tracing)
-        registry[queue] = subscription
-        told = self._add(subscription, alias)
+        inbox = registry[queue] = inbox_of(subscription)
+        told = self._add(inbox, alias)
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 await told
         except TimeoutError:
-            await subscription.close()
+            await inbox.close()
             raise RequestTimeout(queue.name, SUBSCRIBE_TIMEOUT_S, None) from None
         except BaseException:
-            await subscription.close()
+            await inbox.close()
             raise
         return subscription
 
@@ -131,21 +131,21 @@ class FarTopics:
 
     # --
 
-    def _add(self, subscription: Subscription[Any], alias: str) -> asyncio.Future[None]:
-        queue = subscription._queue
+    def _add(self, inbox: Inbox, alias: str) -> asyncio.Future[None]:
+        queue = inbox.queue
         key = self._key_of(queue, alias)
         line = self._lines.get(key)
         if line is None or line.is_empty:  # an empty one ends
             line = self._lines[key] = Line(self._runtime, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
         self._line_of[queue] = line
-        return line.add(subscription)
+        return line.add(inbox)
 
-    def _remove(self, subscription: Subscription[Any], alias: str) -> None:
-        queue = subscription._queue
+    def _remove(self, inbox: Inbox, alias: str) -> None:
+        queue = inbox.queue
         line = self._line_of.pop(queue, None)
         if line is None:
             return
-        line.remove(subscription)
+        line.remove(inbox)
         key = self._key_of(queue, alias)
         if line.is_empty and self._lines.get(key) is line:
             del self._lines[key]
@@ -175,7 +175,7 @@ class _Want:
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
-        self.tellings: dict[Subscription[Any], asyncio.Future[None] | None] = {}
+        self.tellings: dict[Inbox, asyncio.Future[None] | None] = {}
         self.is_asked = self.is_added = False
 
 
@@ -198,8 +198,8 @@ class Line:
         self._paths = paths
         self._wants: dict[str, _Want] = {}
         self._removed: list[str] = []  # to tell the gateway
-        self._trie: TopicTrie[Subscription[Any]] = TopicTrie()
-        self._matches: dict[str, list[Subscription[Any]]] = {}
+        self._trie: TopicTrie[Inbox] = TopicTrie()
+        self._matches: dict[str, list[Inbox]] = {}
         self._requests: dict[int, list[str]] = {}
         self._last_request = 0
         self._room = asyncio.Event()
@@ -212,32 +212,32 @@ class Line:
         """Whether it has no subscriptions."""
         return not self._wants
 
-    def add(self, subscription: Subscription[Any]) -> asyncio.Future[None]:
+    def add(self, inbox: Inbox) -> asyncio.Future[None]:
         """Add a subscription; returns a future for the confirmation or error."""
         told: asyncio.Future[None] = self._runtime.loop.create_future()
-        name = self._pattern_of(subscription)
+        name = self._pattern_of(inbox)
         want = self._wants.get(name)
         if want is None:
-            want = self._wants[name] = _Want(subscription._queue.pattern)
-        self._trie.add(want.tokens, subscription)
+            want = self._wants[name] = _Want(inbox.queue.pattern)
+        self._trie.add(want.tokens, inbox)
         self._matches.clear()
         if want.is_added:
             told.set_result(None)
-            want.tellings[subscription] = None
+            want.tellings[inbox] = None
         else:
-            subscription._is_connected = False
-            want.tellings[subscription] = told
+            inbox.is_connected = False
+            want.tellings[inbox] = told
             self._connection.changed.set()
         return told
 
-    def remove(self, subscription: Subscription[Any]) -> None:
+    def remove(self, inbox: Inbox) -> None:
         """Remove a subscription; harmless if it has ended."""
-        name = self._pattern_of(subscription)
+        name = self._pattern_of(inbox)
         want = self._wants.get(name)
-        if want is None or subscription not in want.tellings:
+        if want is None or inbox not in want.tellings:
             return
-        del want.tellings[subscription]
-        self._trie.remove(want.tokens, subscription)
+        del want.tellings[inbox]
+        self._trie.remove(want.tokens, inbox)
         self._matches.clear()
         if not want.tellings:
             del self._wants[name]
@@ -298,8 +298,8 @@ class Line:
             self._requests.clear()
             for want in self._wants.values():
                 want.is_asked = want.is_added = False
-                for subscription in want.tellings:
-                    subscription._is_connected = False
+                for inbox in want.tellings:
+                    inbox.is_connected = False
         if self._wants and self._runtime.closing is None:
             logger.info(
                 "gateway_lost",
@@ -366,16 +366,16 @@ class Line:
         if isinstance(error, bytes):
             self._connection.succeed()
             want.is_added = True
-            for subscription, told in want.tellings.items():
-                subscription._is_connected = True
+            for inbox, told in want.tellings.items():
+                inbox.is_connected = True
                 if told is not None and not told.done():
                     told.set_result(None)
-                want.tellings[subscription] = None
+                want.tellings[inbox] = None
             return
         is_final = isinstance(error, NotExported | ConfigurationError)
-        for subscription, told in list(want.tellings.items()):
+        for inbox, told in list(want.tellings.items()):
             if told is not None or is_final:
-                self._end(subscription, error)
+                self._end(inbox, error)
         want.is_asked = False
         if want.tellings:
             raise TunnelBroken(name, "", "the gateway cannot serve it now")  # added again at the next gateway
@@ -387,16 +387,16 @@ class Line:
         want.is_asked = False
         error = read_outcome(outcome, f"{name}@{self._alias}")
         if isinstance(error, IrisError):
-            for subscription in list(want.tellings):
-                self._end(subscription, error)
+            for inbox in list(want.tellings):
+                self._end(inbox, error)
 
     def _deliver(self, received: list[Item], path: int, totals: MissedTotals) -> None:
-        touched: dict[Subscription[Any], None] = {}
+        touched: dict[Inbox, None] = {}
         for item in received:
             self._deliver_run(item, path, totals, touched)
         now = self._runtime.loop.time()
-        for subscription in touched:
-            queue = subscription._queue
+        for inbox in touched:
+            queue = inbox.queue
             if queue.is_cut:
                 logger.warning(
                     "subscription_cut",
@@ -405,12 +405,12 @@ class Line:
                     about=queue.name,
                     pattern=queue.name,
                 )
-                self.remove(subscription)
+                self.remove(inbox)
             elif queue.dropped:
-                subscription._note_drops(now)
-            subscription._handle_ready()
+                inbox.note_drops(now)
+            inbox.handle_ready()
 
-    def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Subscription[Any], None]) -> None:
+    def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Inbox, None]) -> None:
         """Deliver consecutive messages of a topic to the subscriptions, without duplicates."""
         core, many = self._runtime.core, len(run.payloads)
         missed = totals.add(run.origin, run.sequence, run.gap)
@@ -427,8 +427,8 @@ class Line:
             headers = visible_headers(decoded)
         source, topic, cloud, numbers = run.origin.hex(), run.topic, self._alias, count(run.number)
         messages = [Message(payload, source, next(numbers), "", topic, 0, headers, cloud) for payload in run.payloads]
-        for subscription in subscriptions:
-            queue = subscription._queue
+        for inbox in subscriptions:
+            queue = inbox.queue
             late, gap = queue.fence.take(run.origin, run.sequence, path, run.number, many, missed)
             if late:
                 core.count_drop("federation_late", late)
@@ -441,9 +441,9 @@ class Line:
             queue.mark(self._runtime.loop.time())
             if dropped:
                 core.count_drop(f"subscription_{queue.policy}", dropped)
-            touched[subscription] = None
+            touched[inbox] = None
 
-    def _match(self, topic: str) -> list[Subscription[Any]]:
+    def _match(self, topic: str) -> list[Inbox]:
         try:
             tokens = parse_topic(topic)
         except ValueError:
@@ -456,34 +456,34 @@ class Line:
 
     async def _wait_for_room(self) -> None:
         """Stop reading while a queue is full: the gateway waits, and in the end the publishers."""
-        while full := [each for want in self._wants.values() for each in want.tellings if each._queue.is_full]:
-            for subscription in full:
-                subscription._queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
+        while full := [each for want in self._wants.values() for each in want.tellings if each.queue.is_full]:
+            for inbox in full:
+                inbox.queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
             self._room.clear()
             await self._room.wait()
 
     # --
 
-    def _end(self, subscription: Subscription[Any], error: IrisError) -> None:
+    def _end(self, inbox: Inbox, error: IrisError) -> None:
         """End a subscription with an error: at its confirmation, or for its reader."""
-        want = self._wants.get(self._pattern_of(subscription))
-        told = None if want is None else want.tellings.get(subscription)
-        self.remove(subscription)
+        want = self._wants.get(self._pattern_of(inbox))
+        told = None if want is None else want.tellings.get(inbox)
+        self.remove(inbox)
         if told is None:
-            subscription._fail(error)
+            inbox.fail(error)
         elif not told.done():
             told.set_exception(error)
 
     def _fail_waiting(self, error: IrisError) -> None:
         """Fail the subscriptions without a confirmation: the cloud cannot be reached."""
         for want in list(self._wants.values()):
-            for subscription, told in list(want.tellings.items()):
+            for inbox, told in list(want.tellings.items()):
                 if told is not None:
-                    self._end(subscription, error)
+                    self._end(inbox, error)
 
     @staticmethod
-    def _pattern_of(subscription: Subscription[Any]) -> str:
-        return ".".join(subscription._queue.pattern)
+    def _pattern_of(inbox: Inbox) -> str:
+        return ".".join(inbox.queue.pattern)
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:

@@ -42,7 +42,7 @@ class Subscribed:
 
     def put(self, sequence: int) -> None:
         self.queue.put(message(sequence))
-        self.subscription._handle_ready()
+        self.subscription._inbox.handle_ready()
 
     async def leave(self, _subscription: Subscription) -> None:
         """Nobody has to be told."""
@@ -88,13 +88,13 @@ class InThread:
     def put(self, *sequences: int) -> None:
         for sequence in sequences:
             self.queue.put(message(sequence))
-        self.subscription._handle_ready()
+        self.subscription._inbox.handle_ready()
 
     async def take_many(self, count: int) -> None:
         """Take so many without a stop, so that the next batch is a large one."""
         self.go_on.set()
         self.put(*range(count))
-        consumer = self.subscription._consumer
+        consumer = self.subscription._inbox.consumer
         assert consumer is not None
         await asyncio.wait([consumer])
         self.go_on.clear()
@@ -149,13 +149,13 @@ def test_what_comes_when_the_callback_is_cancelled_starts_it_no_more() -> None:
     async def main() -> Subscribed:
         subscribed = Subscribed()
         subscribed.put(1)
-        consumer = subscribed.subscription._consumer
+        consumer = subscribed.subscription._inbox.consumer
         assert consumer is not None
         consumer.cancel()
         for _ in range(10):
             await asyncio.sleep(0)
         assert consumer.cancelled()
-        assert subscribed.subscription._consumer is None
+        assert subscribed.subscription._inbox.consumer is None
         return subscribed
 
     assert asyncio.run(main()).seen == []
@@ -173,7 +173,7 @@ class Blocked:
         for sequence in range(8):
             self.queue.put(message(sequence))
         self.queue.blocked[cast("Group", "group"), cast("Peer", "publisher")] = None
-        self.subscription._handle_ready()
+        self.subscription._inbox.handle_ready()
 
     def take(self, _message: Message) -> None:
         """It takes whatever comes."""
@@ -215,7 +215,7 @@ def test_others_have_a_turn_between_many_calls_of_a_callback() -> None:
         subscribed.queue.messages_max = subscribed.queue.bytes_max = 10_000
         for sequence in range(2, 2 * CALLS_PER_TURN_MAX + 12):
             subscribed.queue.put(message(sequence))
-        subscribed.subscription._handle_ready()
+        subscribed.subscription._inbox.handle_ready()
         seen = []
         while subscribed.queue.waiting:
             await asyncio.sleep(0)
@@ -242,7 +242,7 @@ def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: fl
         queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
         subscription = Subscription(queue, hook_of(take, None), blocked.leave, blocked.drained, None)
         queue.put(message(1))
-        subscription._handle_ready()
+        subscription._inbox.handle_ready()
         await asyncio.sleep(0)
         await subscription.close(timeout=1.0)
         await asyncio.sleep(0.01)
@@ -278,7 +278,7 @@ class Filled:
     def put(self, *sequences: int) -> None:
         for sequence in sequences:
             self.queue.put(message(sequence))
-        self.subscription._handle_ready()
+        self.subscription._inbox.handle_ready()
 
     async def take(self, count: int) -> list[int]:
         seen = []

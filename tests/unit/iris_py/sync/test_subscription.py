@@ -56,7 +56,7 @@ class World:
     def put(self, *sequences: int, payload: bytes = b"x") -> None:
         for sequence in sequences:
             self.queue.put(Message(payload, "source", sequence, "", "a", 0))
-        self.inner._handle_ready()
+        self.inner._inbox.handle_ready()
 
     def put_later(self, *sequences: int) -> None:
         """Let them come when somebody waits."""
