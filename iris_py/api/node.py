@@ -87,4 +87,3 @@ async def start_node(
         await node.close()
         raise
     return node
-

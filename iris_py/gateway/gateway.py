@@ -52,7 +52,7 @@ from iris_py.gateway.port import port_of
 from iris_py.gateway.probing import Probing
 from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republishing import Republishing
-from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, RelayServer, Requests
+from iris_py.gateway.requests import RelayServer, Requests
 from iris_py.gateway.stand_ins import StandIns
 from iris_py.gateway.subscriptions import Subscriptions
 from iris_py.gateway.surveys import Surveys
@@ -72,11 +72,11 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.api.draining import Call
     from iris_py.api.node import Node
-    from iris_py.gateway.port import Place
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.events import FederationEvent
     from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.settings import FederationSettings
+    from iris_py.gateway.port import Place
     from iris_py.net.network import Network
     from iris_py.patterns.messages import Request
     from iris_py.patterns.request.registration import Execution
@@ -350,9 +350,7 @@ class Gateway(LoopBound, Closable):
         self._places[alias] = await self._port.join_as_gateway(
             gateway_cluster(alias),
             handler,
-            concurrency=CONCURRENCY,
-            tunnels=TUNNELS_MAX,
-            server_type=partial(RelayServer, handler),
+            partial(RelayServer, handler),
         )
 
     def _follow(self, alias: str) -> None:

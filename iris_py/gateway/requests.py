@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.registration import Execution
     from iris_py.wire.headers import Headers
 
-#: Concurrent requests of a gateway for one cluster. Too small: 10,000 requests a second take 800 at 80 ms, and a slow far
-#: cluster holds ten times as many; too large: memory for waiting payloads.
-CONCURRENCY: Final = 16_384
-#: Concurrent tunnels of nodes at a gateway, for one cluster: subscriptions, publishing, surveys and tunnels.
-TUNNELS_MAX: Final = 1024
 #: The rejections for callers of a stand-in: they retry at another member, or learn that the request may have been executed.
 _REASONS: Final[dict[int, Rejection]] = {
     Status.NO_MEMBERS: Rejection.NOT_A_MEMBER,

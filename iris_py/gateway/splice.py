@@ -194,7 +194,14 @@ Result = TypeVar("Result")
 
 
 async def pass_on(
-    duplexes: Duplexes, core: FederationCore, tunnel: GatewayTunnel, alias: str, kind: int, options: bytes, *, comes_back: bool = False
+    duplexes: Duplexes,
+    core: FederationCore,
+    tunnel: GatewayTunnel,
+    alias: str,
+    kind: int,
+    options: bytes,
+    *,
+    comes_back: bool = False,
 ) -> None:
     """Continue a node's tunnel as a channel, until both have ended.
 

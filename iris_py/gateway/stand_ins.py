@@ -21,7 +21,8 @@ from iris_py.errors import CloudUnavailable, IrisError, MemberLost
 from iris_py.federation import frames
 from iris_py.federation.calls import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
 from iris_py.gateway.duplex import Refusal
-from iris_py.gateway.requests import CONCURRENCY, TUNNELS_MAX, StandInServer
+from iris_py.gateway.port import TUNNELS_MAX
+from iris_py.gateway.requests import StandInServer
 from iris_py.gateway.splice import splice_on
 from iris_py.logs import EventLogger
 from iris_py.peers.group import SUBJECT_BYTES
@@ -63,7 +64,9 @@ class StandIn(Handler):
         ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
     """
 
-    def __init__(self, rule: ImportRule, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
+    def __init__(
+        self, rule: ImportRule, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes
+    ) -> None:
         self.rule = rule
         self.ways: dict[str, frozenset[Bundle]] = {}
         self._port = port
@@ -167,7 +170,6 @@ class StandIn(Handler):
             self,
             rank,
             takes_overflow=takes_overflow,
-            concurrency=CONCURRENCY,
             tunnels=self._tunnels,
             server_type=partial(StandInServer, self),
         )

@@ -60,7 +60,9 @@ class Surveys:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]
+    ) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes

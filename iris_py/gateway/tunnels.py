@@ -9,7 +9,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from iris_py.defaults import TUNNEL_WINDOW_BYTES
 from iris_py.errors import CloudUnavailable, IrisError, Overloaded
 from iris_py.federation import frames
 from iris_py.federation.calls import encode_outcome
@@ -18,7 +17,6 @@ from iris_py.federation.names import WAITS, WAITS_HEADER
 from iris_py.gateway.duplex import Meter, Refusal
 from iris_py.gateway.privacy import headers_for_members, hide_members
 from iris_py.gateway.splice import pass_on, splice
-from iris_py.peers.member import OWN_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +35,9 @@ class Tunnels:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
     """
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]) -> None:
+    def __init__(
+        self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonym_of: Callable[[str, str], str]
+    ) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes

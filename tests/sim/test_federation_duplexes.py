@@ -10,6 +10,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.federation.channels import QUEUED_BYTES_MAX
+from iris_py.gateway.port import port_of
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
@@ -647,7 +648,7 @@ def test_large_questions_and_replies_pass() -> None:
 def test_stand_ins_are_not_surveyed_for_another_cloud_and_serve_no_tunnels_for_it() -> None:
     async def scenario(world: World) -> None:
         stand_in = Member(echo)
-        await world.federation.members("eu")[2]._join_as_stand_in("store", stand_in, 1)
+        await port_of(world.federation.members("eu")[2]).join_as_stand_in("store", stand_in, 1)
         with pytest.raises(iris.NoMembers):
             await world.caller.tunnel("store@eu")
         await world.serve(echo, members=2)

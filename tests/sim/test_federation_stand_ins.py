@@ -666,13 +666,13 @@ def test_a_neighbour_that_tells_ever_other_counts_makes_no_work_of_that() -> Non
         caller = federation.members("us")[0]
         joins: Counter[float] = Counter()
         for gateway in gateways(federation):
-            join = gateway.node._join_as_stand_in
+            join = gateway._port.join_as_stand_in
 
             def counted(*how: Any, join: Any = join, **options: Any) -> Any:
                 joins[federation.now] += 1
                 return join(*how, **options)
 
-            gateway.node._join_as_stand_in = counted  # type: ignore[method-assign]
+            gateway._port.join_as_stand_in = counted  # type: ignore[method-assign]
         for members in range(1000):
             for gateway in gateways(federation, "eu"):
                 for bundle in gateway.core.lines.neighbours["us"].bundles.values():

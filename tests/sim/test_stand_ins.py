@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_py.gateway.port import port_of
 from iris_py.peers.member import OWN_ONLY
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 
 if TYPE_CHECKING:
-    from iris_py.api.membership import Membership
     from iris_py.api.node import Node
+    from iris_py.gateway.port import Place
 
 #: How long after the last member is gone a stand-in has what it had.
 TAKEN_OVER_S = 1.0
@@ -46,8 +47,8 @@ class Worker(iris.Handler):
             pass
 
 
-async def stand_in(node: Node, worker: Worker, rank: int = 1, *, full: bool = False, concurrency: int = 128) -> Membership:
-    return await node._join_as_stand_in("work", worker, rank, takes_overflow=full, concurrency=concurrency)
+async def stand_in(node: Node, worker: Worker, rank: int = 1, *, full: bool = False, concurrency: int = 128) -> Place:
+    return await port_of(node).join_as_stand_in("work", worker, rank, takes_overflow=full, concurrency=concurrency)
 
 
 async def ask(node: Node, count: int = 20, **options: bool | str) -> set[bytes]:
@@ -110,12 +111,12 @@ def test_a_node_is_a_member_or_stands_in_and_not_both() -> None:
             node = await simulation.start_node()
             membership = await stand_in(node, Worker("far"))
             await stand_in(node, Worker("far"))
-            for join in (node.join("work", Worker("near")), node._join_as_stand_in("work", Worker("far"), 2)):
+            for join in (node.join("work", Worker("near")), port_of(node).join_as_stand_in("work", Worker("far"), 2)):
                 with pytest.raises(iris.ConfigurationError, match="with rank 1 already"):
                     await join
             for rank in (0, 8):
                 with pytest.raises(iris.ConfigurationError, match="from 1 to 7"):
-                    node._join_as_stand_in("other", Worker("far"), rank)
+                    await port_of(node).join_as_stand_in("other", Worker("far"), rank)
             await membership.leave()
 
     run(scenario(), limit_s=60)
@@ -200,9 +201,7 @@ def test_when_the_stand_in_is_full_as_well_requests_wait_for_either() -> None:
         async with NodeSimulation(1) as simulation:
             caller, member, gateway = await simulation.start_nodes(3)
             await member.join("work", Worker("near", 0.05), concurrency=2, queue_messages=0)
-            await gateway._join_as_stand_in(
-                "work", Worker("far", 0.05), 1, takes_overflow=True, concurrency=2, queue_messages=0
-            )
+            await stand_in(gateway, Worker("far", 0.05), full=True, concurrency=2)
             answered = await ask_at_once(caller, 60)
             assert answered.keys() == {b"near", b"far"}
             assert answered[b"near"] > 20
@@ -238,7 +237,7 @@ def test_overflow_goes_to_the_first_that_has_a_place_in_order() -> None:
         async with NodeSimulation(4) as simulation:
             caller, member, near, far, absent = await simulation.start_nodes(5)
             await member.join("work", Worker("0", 0.1), concurrency=1, queue_messages=0)
-            await near._join_as_stand_in("work", Worker("1", 0.1), 1, takes_overflow=True, concurrency=3, queue_messages=0)
+            await stand_in(near, Worker("1", 0.1), full=True, concurrency=3)
             await stand_in(absent, Worker("never"), 2)
             await stand_in(far, Worker("3", 0.1), 3, full=True)
             assert await ask_at_once(caller, 10) == {b"0": 1, b"1": 3, b"3": 6}
