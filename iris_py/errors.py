@@ -201,9 +201,13 @@ class NoMembers(IrisError):
         seeds = f" No node of this network answers at the seeds: {_join_seeds(self.seeds)}." if self.seeds else ""
         return key + seeds + _describe_strangers(self.strangers)
 
-    def _add_surroundings(self, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None) -> None:
-        self.seeds, self.strangers, self.has_own_secret = seeds, strangers, has_own_secret
-        self.args = (self.args[0] + self.surroundings,)
+
+def add_surroundings(
+    error: NoMembers, seeds: Mapping[str, str], strangers: Sequence[str], *, has_own_secret: bool | None
+) -> None:
+    """Add the possible reasons for missing members to an error, and to its text; the attributes describe the arguments."""
+    error.seeds, error.strangers, error.has_own_secret = seeds, strangers, has_own_secret
+    error.args = (error.args[0] + error.surroundings,)
 
 
 class CloudUnavailable(NoMembers):

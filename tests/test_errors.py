@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 import iris_py
-from iris_py.errors import UnpicklableCause
+from iris_py.errors import UnpicklableCause, add_surroundings
 from iris_security import AuthenticationError
 from tests.specimens import find_error_classes, make_specimens
 
@@ -70,7 +70,7 @@ def test_every_error_survives(kind: type[BaseException]) -> None:
 def test_what_a_node_adds_to_an_error_survives(duplicate: Callable[[Any], Any]) -> None:
     error = iris_py.NoMembers("databases", 2)
     seeds = {"192.0.2.1:1": "is silent"}
-    error._add_surroundings(seeds, ["192.0.2.7"], has_own_secret=True)
+    add_surroundings(error, seeds, ["192.0.2.7"], has_own_secret=True)
     assert describe(duplicate(error)) == describe(error)
     not_connected = iris_py.NotConnected("databases", seeds, ["192.0.2.7"])
     assert describe(duplicate(not_connected)) == describe(not_connected)

@@ -33,7 +33,7 @@ from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation
 from iris_py.api.tunnel import Tunnels
 from iris_py.build import build
-from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected
+from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected, add_surroundings
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import Offer
 from iris_py.logs import EventLogger
@@ -361,7 +361,7 @@ class Parts:
         if error.nodes == 0 and not error.without_tunnels and self.seeds.is_unknown:
             return NotConnected(error.cluster, self.seeds.unreached, strangers)
         has_own_secret = runtime.keyring.has_own_secret(error.cluster)
-        error._add_surroundings(self.seeds.unreached, strangers, has_own_secret=has_own_secret)
+        add_surroundings(error, self.seeds.unreached, strangers, has_own_secret=has_own_secret)
         return error
 
     def _handle_dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:

@@ -26,6 +26,7 @@ from iris_py.errors import (
     RemoteError,
     RequestTimeout,
     TooManyMembersLost,
+    add_surroundings,
 )
 from iris_py.federation.calls import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
@@ -309,7 +310,7 @@ def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
         unavailable = CloudUnavailable(cluster, error.nodes)
         # If other nodes are known, nodes with another secret explain nothing: they may belong to the other cloud itself.
         strangers = () if error.nodes else error.strangers
-        unavailable._add_surroundings(error.seeds, strangers, has_own_secret=None)
+        add_surroundings(unavailable, error.seeds, strangers, has_own_secret=None)
         return unavailable
     if isinstance(error, NotConnected):
         return NotConnected(cluster, error.seeds, error.strangers)
