@@ -31,6 +31,7 @@ LIMITS: Final = {
     "modules named by a gerund": 23,
     "modules that differ by a plural s": 3,
     "class names in several modules": 118,
+    "classes with three bases of this repository": 0,
     "vague words in 1,000 words of docstrings": 55,
     "what, who and whose in 10,000 words": 9,
     "sentences over 30 % vague words, in 1,000": 1,
@@ -40,6 +41,7 @@ REPORTED: Final = ("modules", "lines")
 
 FUNCTION_LINES_MAX: Final = 70
 PARAMETERS_MAX: Final = 8
+BASES_MAX: Final = 2
 SMALL_LINES: Final = 60
 #: Nouns and adjectives of the field that end in -ing.
 NO_GERUNDS: Final = {"hedging", "keyring", "pacing", "pending", "ping", "ring", "routing", "tracing"}
@@ -111,9 +113,16 @@ def count_prose(figures: Figures, docstring: str, place: str) -> None:
             figures.add("sentences over 30 % vague words, in 1,000", f"{place} {' '.join(words)}")
 
 
-def count_module(figures: Figures, path: Path, text: str) -> list[str]:
-    """Count one module; returns the names of its classes."""
-    tree, name, classes = ast.parse(text), str(path.relative_to(ROOT)), []
+def name_of(base: ast.expr) -> str:
+    """Return the last name of the base of a class."""
+    if isinstance(base, ast.Subscript):
+        return name_of(base.value)
+    return base.attr if isinstance(base, ast.Attribute) else ast.unparse(base)
+
+
+def count_module(figures: Figures, path: Path, text: str) -> dict[str, list[str]]:
+    """Count one module; returns the names of its classes, each with the names of its bases."""
+    tree, name, classes = ast.parse(text), str(path.relative_to(ROOT)), {}
     own = own_names(tree)
     figures.counts["lines"] += text.count("\n")
     if 0 < text.count("\n") < SMALL_LINES:
@@ -124,7 +133,7 @@ def count_module(figures: Figures, path: Path, text: str) -> list[str]:
         place = f"{name}:{getattr(node, 'lineno', 0)}"
         match node:
             case ast.ClassDef():
-                classes.append(node.name.lstrip("_"))
+                classes[node.name] = [name_of(base) for base in node.bases]
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 count_function(figures, node, f"{place} {node.name}")
             case ast.Attribute():
@@ -139,18 +148,24 @@ def measure() -> Figures:
     """Count everything, once."""
     figures = Figures()
     classes: defaultdict[str, set[str]] = defaultdict(set)
+    bases: dict[str, list[str]] = {}
     stems: defaultdict[Path, set[str]] = defaultdict(set)
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         figures.counts["modules"] += 1
         stems[path.parent].add(path.stem)
-        for name in count_module(figures, path, path.read_text()):
-            classes[name].add(str(path.relative_to(ROOT)))
+        for name, own_bases in count_module(figures, path, path.read_text()).items():
+            classes[name.lstrip("_")].add(str(path.relative_to(ROOT)))
+            bases[f"{path.relative_to(ROOT)} {name}"] = own_bases
     for folder, names in stems.items():
         for name in sorted(name for name in names if f"{name}s" in names):
             figures.add("modules that differ by a plural s", f"{folder.relative_to(ROOT)}/{name}")
     for name, modules in sorted(classes.items()):
         if len(modules) > 1:
             figures.add("class names in several modules", f"{name}: {', '.join(sorted(modules))}")
+    for place, names in bases.items():
+        if sum(name.lstrip("_") in classes for name in names) > BASES_MAX:
+            figures.add("classes with three bases of this repository", f"{place}({', '.join(names)})")
+    figures.counts.setdefault("classes with three bases of this repository", 0)
     words = sum(figures.words.values())
     vague, questions = (sum(figures.words[word] for word in those) for those in (VAGUE_WORDS, QUESTION_WORDS))
     figures.counts["vague words in 1,000 words of docstrings"] = round(1000 * vague / words)

@@ -558,7 +558,7 @@ def test_a_survey_that_nobody_wants_any_more_is_cancelled_at_the_members(how: st
                 if how == "left":
                     break
 
-        loop = asyncio.ensure_future(survey._all() if how == "task" else first())
+        loop = asyncio.ensure_future(survey._gathering.all() if how == "task" else first())
         await world.federation.until(lambda: survey.answers.missing_count == 1)
         if how == "cancel":
             survey.cancel()
@@ -583,7 +583,7 @@ def test_a_gateway_that_dies_ends_a_survey_with_what_came(victim: str) -> None:
     async def scenario(world: World) -> None:
         await world.serve(members=2)
         survey = world.caller.survey("store@eu", b"hang some", timeout=30.0)
-        waiting = asyncio.ensure_future(survey._all())
+        waiting = asyncio.ensure_future(survey._gathering.all())
         await world.federation.until(lambda: survey.answers)
         began = world.federation.now
         world.federation.kill(world.gateway_of("us" if victim == "near gateway" else "eu"))
@@ -599,7 +599,7 @@ def test_a_line_that_is_cut_costs_a_survey_what_did_not_come() -> None:
     async def scenario(world: World) -> None:
         await world.serve(members=2)
         survey = world.caller.survey("store@eu", b"hang some", timeout=3.0)
-        waiting = asyncio.ensure_future(survey._all())
+        waiting = asyncio.ensure_future(survey._gathering.all())
         await world.federation.until(lambda: survey.answers)
         world.federation.cut("us", "eu")
         answers = await waiting
