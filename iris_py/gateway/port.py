@@ -7,7 +7,7 @@ other clouds, exports of topics, and surveys and requests for nodes of other clo
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.failures import FailureLog
