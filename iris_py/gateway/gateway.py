@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from iris_py.federation.events import FederationEvent
     from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.port import Place
+    from iris_py.gateway.port import GatewayMembership
     from iris_py.net.network import Network
     from iris_py.patterns.messages import Request
     from iris_py.patterns.request.registration import Execution
@@ -168,7 +168,7 @@ class Gateway(LoopBound, Closable):
         self.republishing: Republishing = Republishing(port, self.subscriptions)
         self.exports: Exports = Exports(port, self.core, self.duplexes, pseudonyms)
         self.publishing: Publishing = Publishing(port, self.core, self.duplexes, pseudonyms)
-        self._places: dict[str, Place] = {}  # by alias; the cluster of all gateways under ""
+        self._memberships: dict[str, GatewayMembership] = {}  # by alias; the cluster of all gateways under ""
         self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
         self._leaving: set[asyncio.Task[None]] = set()
         self._origin_keys: dict[str, bytes] = {}
@@ -246,11 +246,11 @@ class Gateway(LoopBound, Closable):
         for change in self._changes.values():
             change.cancel()
         await asyncio.gather(*self._changes.values(), return_exceptions=True)
-        places, self._places = self._places, {}
+        memberships, self._memberships = self._memberships, {}
         self.republishing.close()
         self.subscriptions.drain()
         self.publishing.drain()
-        leaving = [place.leave(timeout=timeout) for place in places.values()]
+        leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
         await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
         while not self.core.is_idle and self._loop.time() < deadline:  # poll: no event reports this, and the wait is short
             if self._own_waiting and self.core.count_under_way() <= self._own_waiting and not self._settled.done():
@@ -347,7 +347,7 @@ class Gateway(LoopBound, Closable):
 
     async def _join(self, alias: str) -> None:
         handler = GatewayHandler(self.requests, self.duplexes, self._describe, alias)
-        self._places[alias] = await self._port.join_as_gateway(
+        self._memberships[alias] = await self._port.join_as_gateway(
             gateway_cluster(alias),
             handler,
             partial(RelayServer, handler),
@@ -360,13 +360,13 @@ class Gateway(LoopBound, Closable):
             self._changes[alias] = self._loop.create_task(self._follow_changes(alias))
 
     async def _follow_changes(self, alias: str) -> None:
-        while (wanted := self.core.is_usable(alias, self._loop.time())) is not (alias in self._places):
+        while (wanted := self.core.is_usable(alias, self._loop.time())) is not (alias in self._memberships):
             if wanted:
                 await self._join(alias)
             else:
                 # Leave in the background: running work may still finish, and the cloud may be reachable again before the end.
-                place, occasion = self._places.pop(alias), f"the cloud {alias!r} cannot be reached"
-                leaving = self._loop.create_task(place.leave(timeout=DRAIN_TIMEOUT_S, occasion=occasion))
+                membership, occasion = self._memberships.pop(alias), f"the cloud {alias!r} cannot be reached"
+                leaving = self._loop.create_task(membership.leave(timeout=DRAIN_TIMEOUT_S, occasion=occasion))
                 self._leaving.add(leaving)
                 leaving.add_done_callback(self._leaving.discard)
 

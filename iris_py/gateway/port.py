@@ -84,7 +84,7 @@ class Export(Inbox):
                 self._failures.log(exc, self._loop.time())
 
 
-class Place:
+class GatewayMembership:
     """The membership of a gateway in a cluster, with the changes that only gateways make."""
 
     def __init__(self, runtime: Runtime, registration: Registration, membership: Membership) -> None:
@@ -169,7 +169,7 @@ class GatewayPort:
 
     # -- memberships
 
-    async def join_as_gateway(self, cluster: str, handler: Handler, server_type: ServerType) -> Place:
+    async def join_as_gateway(self, cluster: str, handler: Handler, server_type: ServerType) -> GatewayMembership:
         """Join a cluster of gateways. The member keeps no queue, and no replies for repeated requests.
 
         Args:
@@ -196,7 +196,7 @@ class GatewayPort:
         concurrency: int = CONCURRENCY,
         tunnels: int = TUNNELS_MAX,
         server_type: ServerType = Server,
-    ) -> Place:
+    ) -> GatewayMembership:
         """Serve a cluster in place of members of another cloud (docs/design.md 6.13). The member keeps no queue, and no replies
         for repeated requests.
 
@@ -226,12 +226,12 @@ class GatewayPort:
 
     async def _join(
         self, registration: Registration, handler: Handler | RequestFunction, tunnels: int, server_type: ServerType
-    ) -> Place:
+    ) -> GatewayMembership:
         hooks = hooks_of(handler, self._runtime.threads)
         registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
         registration.window_bytes = TUNNEL_WINDOW_BYTES
         membership = await self._memberships.register(registration, hooks, server_type)
-        return Place(self._runtime, registration, membership)
+        return GatewayMembership(self._runtime, registration, membership)
 
     # -- topics
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iris_py.federation.rules import ImportRule, Offer
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.duplex import Duplexes
-    from iris_py.gateway.port import GatewayPort, Place
+    from iris_py.gateway.port import GatewayMembership, GatewayPort
     from iris_py.gateway.requests import RelayServer, Requests
     from iris_py.patterns.request.registration import Execution
 
@@ -74,7 +74,7 @@ class StandIn(Handler):
         self._requests = requests
         self._duplexes = duplexes
         self._loop = asyncio.get_running_loop()
-        self._place: Place | None = None
+        self._membership: GatewayMembership | None = None
         self._said = (0, False)  # the announced rank, and whether it takes overflow
         self._left_at = -RETURN_S
         self._tunnels = 0  # the limit on concurrent tunnels
@@ -91,7 +91,7 @@ class StandIn(Handler):
     @property
     def is_joined(self) -> bool:
         """Whether the gateway is a member of the cluster."""
-        return self._place is not None
+        return self._membership is not None
 
     # -- taking part
 
@@ -104,8 +104,8 @@ class StandIn(Handler):
         """
         self.ways = ways
         self._tunnels = TUNNELS_MAX if serves_tunnels else 0
-        if self._place is not None:
-            self._place.limit_tunnels(self._tunnels)
+        if self._membership is not None:
+            self._membership.limit_tunnels(self._tunnels)
         self._give_back_suspect()
         if self._following is None or self._following.done():
             self._following = self._loop.create_task(self._follow())
@@ -131,7 +131,7 @@ class StandIn(Handler):
                     logger.info("stand_in_left", "no other cloud stands in for %r any more", name, about=name, cluster=name)
                     self._leave(LEAVE_TIMEOUT_S)
                     continue
-                if self._place is None and await self._pause():
+                if self._membership is None and await self._pause():
                     continue  # it may not be wanted any more
                 logger.info(
                     "stand_in_joined",
@@ -143,10 +143,10 @@ class StandIn(Handler):
                     cloud=self.rule.clouds[wanted[0] - 1],
                 )
                 self._said = wanted
-                if self._place is None:
-                    self._place = await self._join(*wanted)
+                if self._membership is None:
+                    self._membership = await self._join(*wanted)
                 else:
-                    await self._place.change_rank(wanted[0], takes_overflow=wanted[1])
+                    await self._membership.change_rank(wanted[0], takes_overflow=wanted[1])
         except IrisError as exc:
             self._said = 0, False
             logger.warning(
@@ -164,7 +164,7 @@ class StandIn(Handler):
             return False
         return True
 
-    async def _join(self, rank: int, takes_overflow: bool) -> Place:
+    async def _join(self, rank: int, takes_overflow: bool) -> GatewayMembership:
         return await self._port.join_as_stand_in(
             self.rule.local,
             self,
@@ -177,10 +177,10 @@ class StandIn(Handler):
     def _leave(self, timeout: float) -> None:
         """Leave in the background: running work may still finish, and a serving cloud may return before the end."""
         self._said = 0, False
-        place, self._place = self._place, None
-        if place is not None:
+        membership, self._membership = self._membership, None
+        if membership is not None:
             self._left_at = self._loop.time()
-            leaving = self._loop.create_task(place.leave(timeout=timeout))
+            leaving = self._loop.create_task(membership.leave(timeout=timeout))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
 

@@ -109,6 +109,6 @@ def is_joined(federation: VirtualFederation, one: str, other: str) -> bool:
     for cloud, alias in ((one, other), (other, one)):
         for gateway in federation.gateways(cloud):
             usable = gateway.core.is_usable(alias, federation.now)
-            if not usable or alias not in gateway._places:
+            if not usable or alias not in gateway._memberships:
                 return False
     return True

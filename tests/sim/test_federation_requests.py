@@ -814,7 +814,7 @@ def test_a_cloud_that_is_removed_while_its_requests_run(side: str) -> None:
         assert isinstance(await ask(scene.caller, "db@eu"), iris.CloudUnavailable)
         assert federation.now - begin < 0.5
         if side == "us":
-            assert all(gateway._places.keys() == {""} for gateway in federation.gateways("us"))
+            assert all(gateway._memberships.keys() == {""} for gateway in federation.gateways("us"))
         cloud.neighbours[other] = dials
         cloud.exports, cloud.imports, cloud.settings = exports, imports, listen
         await federation.reload(side)
@@ -876,7 +876,7 @@ def test_a_gateway_comes_and_goes_with_its_way_in_the_cluster_of_gateways() -> N
         for _ in range(4):
             federation.cut("us", "eu")
             await federation.advance(20.0)
-            assert all("eu" not in gateway._places for gateway in federation.gateways("us"))
+            assert all("eu" not in gateway._memberships for gateway in federation.gateways("us"))
             federation.heal()
             await federation.until(lambda: is_joined(federation, "us", "eu"), timeout=HEALED_S)
         assert await ask(scene.caller, "db@eu") == b"X"

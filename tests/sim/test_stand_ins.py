@@ -16,7 +16,7 @@ from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
-    from iris_py.gateway.port import Place
+    from iris_py.gateway.port import GatewayMembership
 
 #: How long after the last member is gone a stand-in has what it had.
 TAKEN_OVER_S = 1.0
@@ -47,7 +47,9 @@ class Worker(iris.Handler):
             pass
 
 
-async def stand_in(node: Node, worker: Worker, rank: int = 1, *, full: bool = False, concurrency: int = 128) -> Place:
+async def stand_in(
+    node: Node, worker: Worker, rank: int = 1, *, full: bool = False, concurrency: int = 128
+) -> GatewayMembership:
     return await port_of(node).join_as_stand_in("work", worker, rank, takes_overflow=full, concurrency=concurrency)
 
 
