@@ -16,7 +16,7 @@ this repository; programs use :mod:`iris_py`. Names are imported at their first 
 * Typed payloads: :func:`as_codec`, and :func:`encode`, :func:`decode` and :func:`decode_message`, whose errors name the cluster
   or topic; the arguments shared by overloads, as :class:`RequestOptions`; the types :data:`BytesLike`, :class:`CallerCodec` and
   :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
-* :class:`Unpicklable`, the base of objects of a single process; and :data:`runtime_of`, the runtime of a node with its settings.
+* :class:`Unpicklable`, the base of objects of a single process; and :data:`runtime_of`, with the settings of a node.
 * :class:`EventLogger`, for log lines about events, limited in number.
 * :class:`Fingerprinter`, to compare contents; :func:`install_command` and :func:`requirements`, the advice for missing
   packages.

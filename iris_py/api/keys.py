@@ -237,7 +237,9 @@ class Keys:
             if peer is not None:
                 neighbours[peer.id.hex()] = None if rank is None else rank.number
         generations = tuple(keys.key_id.hex() for keys in self._runtime.keyring.generations)
-        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=neighbours)
+        return RotationStatus(
+            number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=neighbours
+        )
 
     async def rotate(
         self, step: RotationStep, key: AdministrationKey | str, timeout: float, *, force: bool, abandon: bool
@@ -259,7 +261,9 @@ class Keys:
         rotation = self._runtime.core.peers.rotation
         number, before, name = rotation.rank.number, self._runtime.keyring.secrets, self._runtime.keyring.network
         added = added_by(number, before)
-        secrets = next_generations(step, before, self._runtime.entropy, what=f"the network {name!r}", added=added, abandon=abandon)
+        secrets = next_generations(
+            step, before, self._runtime.entropy, what=f"the network {name!r}", added=added, abandon=abandon
+        )
         signed = signing.sign(name, next_number(number, step), secrets)
         rotation.take(signed)
         self._use_generations(signed)

@@ -278,7 +278,9 @@ class Topics:
             await left
 
     def begin_closing_callbacks(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
-        """Begin to close the subscriptions with running callbacks; returns futures of the end and of the settled end of each."""
+        """Begin to close the subscriptions with running callbacks; return two futures of each: its end, and its
+        settled end.
+        """
         running = [each for each in self.inboxes.values() if each.consumer is not None]
         return [(each.begin_closing(timeout), each.settled) for each in running]
 

@@ -135,7 +135,9 @@ async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, f
     """Ping on the ways unused while a link is open, one at a time, because concurrent pings delay each other."""
     took: dict[str, float | None] = {"ring": None}
     # The root of its id is the node itself: query and answer pass through the ring.
-    route = await parts_of(node).introspection.find_route_of_key(bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s)
+    route = await parts_of(node).introspection.find_route_of_key(
+        bytes.fromhex(asked.id), asyncio.get_running_loop().time() + timeout_s
+    )
     if route is not None and route.root.id == asked.id:
         took["ring"] = route.round_trip_s
         asked = route.root  # with the address, which an id on the command line lacks

@@ -371,7 +371,10 @@ def test_another_version_that_speaks_the_same_is_no_fault() -> None:
         async with Nodes([]) as nodes:
             node, other = await nodes.start(), await nodes.start()
             node._parts.introspection.desk._version, node._parts.introspection.desk._link_versions = "7.1.0", (1, 3)
-            other._parts.introspection.desk._version, other._parts.introspection.desk._link_versions = "an unknown build", (0, 0)
+            other._parts.introspection.desk._version, other._parts.introspection.desk._link_versions = (
+                "an unknown build",
+                (0, 0),
+            )
             found = await look("versions")
             assert "versions" not in faults(found)
             assert "an unknown build" in warnings(found)["versions"]

@@ -73,12 +73,16 @@ async def send_datagrams(nodes: list[Node]) -> None:
     assert peer.hex() == two.id
     one.handle_events([EchoReturned(NodeId(bytes.fromhex(three.id)), number), EchoReturned(peer, number + 1)])
     await asyncio.sleep(0)
-    assert (peer, number) in one._parts.introspection._echoes, "what answers another question, or comes from another node, is none"
+    assert (peer, number) in one._parts.introspection._echoes, (
+        "what answers another question, or comes from another node, is none"
+    )
     assert await waiting is not None
     assert one._parts.introspection._echoes == {}
     with pytest.raises(iris.ConfigurationError, match="no numeric address"):
         await one._parts.introspection.echo(iris.NodeName("f" * 32), 1.0)
-    assert await one._parts.introspection.echo(iris.NodeName("f" * 32, two.address), 1.0) is None, "who has the address is not who is meant"
+    assert await one._parts.introspection.echo(iris.NodeName("f" * 32, two.address), 1.0) is None, (
+        "who has the address is not who is meant"
+    )
 
 
 async def follow_routes(nodes: list[Node]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from iris_overlay.events import DialChecked, EchoReturned, RootLocated
 from iris_overlay.ids import clockwise
@@ -84,7 +84,7 @@ class ProberParts(Parts):
         happened: Set by each of these.
     """
 
-    keys_type = ProberKeys
+    keys_type: ClassVar[type[Keys]] = ProberKeys
 
     def __init__(self, *arguments: Any) -> None:  # noqa: ANN401 - as for Parts
         super().__init__(*arguments)
@@ -132,7 +132,7 @@ class Prober(Node):
         keyring: The keys.
     """
 
-    _parts_type = ProberParts
+    _parts_type: ClassVar[type[Parts]] = ProberParts
 
     def __init__(self, config: Config, keyring: Keyring) -> None:
         super().__init__(config, keyring, None)
@@ -200,7 +200,8 @@ class Prober(Node):
                     numbers.add(number)
             self._push()
             if await self._wait_until_seen(
-                lambda: all(numbers & self._seen.echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed), ECHO_S
+                lambda: all(numbers & self._seen.echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed),
+                ECHO_S,
             ):
                 break
         small, large = (
