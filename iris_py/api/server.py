@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from iris_py.api.broadcast import BroadcastQueue
 from iris_py.api.draining import Call, running_call
@@ -84,7 +84,7 @@ class Server:
         occasion: The reason for leaving, for the log; empty if the program left.
     """
 
-    tunnel_type: type[Tunnel] = Tunnel
+    tunnel_type: ClassVar[type[Tunnel]] = Tunnel
     """The class of the tunnels for the handler."""
 
     def __init__(

@@ -151,7 +151,7 @@ class GatewayPort:
         self.is_simulated: bool = runtime.is_simulated
         self.journal: Journal = core.journal
         self.wake: Callable[[], None] = runtime.driver.wake
-        self.count_drop: Callable[..., None] = core.count_drop
+        self.count_drop: Callable[..., int] = core.count_drop
         self.group: Callable[[str, float], Group] = core.group  # attributes, because each request between clouds uses them
         self.request: Callable[[Pending, float], int] = core.requester.begin
         self._runtime = runtime

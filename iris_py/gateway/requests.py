@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.server import Server
@@ -27,6 +27,7 @@ from iris_py.wire.packets import IDENTITY_BYTES, Rejection
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
+    from iris_py.api.tunnel import Tunnel
     from iris_py.federation.bundle import Bundle, Incoming, Outgoing
     from iris_py.federation.calls import Call
     from iris_py.federation.core import FederationCore
@@ -64,7 +65,7 @@ class RelayServer(Server):
         args: The arguments of a :class:`Server`; the options likewise.
     """
 
-    tunnel_type = GatewayTunnel
+    tunnel_type: ClassVar[type[Tunnel]] = GatewayTunnel
 
     def __init__(self, relay: Relay, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
         super().__init__(*args, **options)
