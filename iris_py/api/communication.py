@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from iris_py.api.subscription import Callback, Subscription
     from iris_py.api.survey import Survey, Surveys
     from iris_py.api.topic import Topics
-    from iris_py.api.tunnel import Tunnel, Tunnels
+    from iris_py.api.tunnel import Tunnel
+    from iris_py.api.tunnel_caller import Tunnels
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.wire.headers import HeaderValue

@@ -35,7 +35,7 @@ class Node(Communication, Requesting, Administration):
     def __init__(
         self, config: Config, keyring: Keyring, network: Network | None, reload: Callable[[], Config] | None = None
     ) -> None:
-        parts = self._parts = self._parts_type(self, config, keyring, network, reload)
+        parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
         self._runtime = parts.runtime
         super().__init__()
         nodes.add(self)
@@ -50,6 +50,7 @@ class Node(Communication, Requesting, Administration):
         self._surveys = parts.surveys
         self._memberships = parts.memberships
         self._tunnels = parts.tunnels
+        self._crossings = parts.crossings
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Resolve the futures of ended requests."""

@@ -7,7 +7,7 @@ import random
 import time
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
@@ -18,6 +18,7 @@ from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.duplex import open_far_tunnel
 from iris_py.api.cloud.publications import FarPublishing
+from iris_py.api.cloud.requests import Crossings
 from iris_py.api.cloud.surveys import FarSurveys
 from iris_py.api.cloud.topics import FarTopics
 from iris_py.api.draining import wait_until_ended, wait_until_settled
@@ -31,7 +32,7 @@ from iris_py.api.status import Observation
 from iris_py.api.survey import Surveys, SurveyTaker
 from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation
-from iris_py.api.tunnel import Tunnels
+from iris_py.api.tunnel_caller import Tunnels
 from iris_py.build import build
 from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected, add_surroundings
 from iris_py.link.config import LinkConfig
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.environment import Rng
-    from iris_py.api.node import Node
     from iris_py.config import Config
     from iris_py.net.network import Network
     from iris_py.node.events import NodeEvent
@@ -84,7 +84,7 @@ class Parts:
     """The parts of one node.
 
     Args:
-        node: The node.
+        bind: Called once the parts are made, before the node finds the network.
         config: All settings.
         keyring: The secrets of the settings.
         network: The network; None for real sockets.
@@ -95,6 +95,7 @@ class Parts:
         keys: The secrets and their rotation.
         seeds: The configured seeds.
         memberships: The served clusters, and views of clusters. This and all following parts are made when the node opens.
+        crossings: The requests to other clouds.
         publications: The publications and broadcasts to other clouds.
         broadcasts: The broadcasts.
         topics: The publications and subscriptions.
@@ -109,6 +110,7 @@ class Parts:
 
     keys_type: ClassVar[type[Keys]] = Keys
     memberships: Memberships
+    crossings: Crossings
     publications: FarPublishing
     broadcasts: Broadcasts
     topics: Topics
@@ -122,7 +124,7 @@ class Parts:
 
     def __init__(
         self,
-        node: Node,
+        bind: Callable[[], None],
         config: Config,
         keyring: Keyring,
         network: Network | None,
@@ -136,7 +138,7 @@ class Parts:
             runtime.next_poll = busy_poll.BusyPoll(runtime.loop, busy_poll.NEXT_POLL_S)
         self.keys = self.keys_type(runtime, reload or (lambda: config))
         self.seeds = Seeds(config.seeds)
-        self._node = node
+        self._bind = bind
         self._settled: asyncio.Future[None] = runtime.loop.create_future()
         self._departed: asyncio.Future[None] = runtime.loop.create_future()
         self._others_ended: asyncio.Future[None] = runtime.loop.create_future()  # all calls but waiting ones
@@ -205,9 +207,10 @@ class Parts:
 
     def _make(self) -> None:
         """Make the parts that need the core."""
-        runtime, node = self.runtime, self._node
+        runtime = self.runtime
         clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
         self.memberships = Memberships(runtime)
+        self.crossings = Crossings(runtime)
         self.publications = FarPublishing(runtime)
         self.broadcasts = Broadcasts(runtime, self.publications)
         self.topics = Topics(runtime, FarTopics(runtime), self.publications)
@@ -218,7 +221,7 @@ class Parts:
         self.observation = Observation(runtime, self.memberships, self.topics, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)
         self.reactions = self._make_reactions()
-        node._bind()
+        self._bind()
 
     async def check_seeds(self) -> None:
         """Raise if the secret must be wrong. The node of `iris doctor` overrides this to diagnose the reason."""
@@ -281,9 +284,9 @@ class Parts:
 
     def _fail_calls(self) -> None:
         """Fail the running requests, surveys, tunnels and questions of the program."""
-        core, node = self.runtime.core, self._node
+        core = self.runtime.core
         core.requester.close(NodeClosed())
-        node._crossings.close()
+        self.crossings.close()
         core.surveyor.close(NodeClosed())
         self.far_surveys.close()
         core.tunnels.close()
@@ -376,8 +379,14 @@ class Parts:
             self.seeds.dial_failed(address, error)
 
 
+class HasParts(Protocol):
+    """A node."""
+
+    _parts: Parts
+
+
 #: Returns the parts of a node, for code beside the public methods of the node.
-parts_of: Callable[[Node], Parts] = attrgetter("_parts")
+parts_of: Callable[[HasParts], Parts] = attrgetter("_parts")
 
 
 def seeded_rng(entropy: Entropy) -> random.Random:

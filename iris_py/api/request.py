@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args, overload
 
 from iris_py.api.arguments import check_flag
 from iris_py.api.base import NodeBase
-from iris_py.api.cloud.requests import Crossings
 from iris_py.api.codec import Codec, as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from iris_py.api.cloud.requests import Crossing
+    from iris_py.api.cloud.requests import Crossing, Crossings
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
     from iris_py.api.seal import SealLike
@@ -65,9 +64,7 @@ class _Replier(Codec[bytes, bytes]):
 class Requesting(NodeBase):
     """The part of a node that sends requests."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._crossings = Crossings(self)
+    _crossings: Crossings
 
     @overload
     async def request(

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections import deque
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from iris_py.api.arguments import check_name
@@ -23,7 +23,6 @@ from iris_py.node.refusals import refusals
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
-    from iris_py.api.node import Node
     from iris_py.config import Config
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
@@ -259,8 +258,14 @@ class Runtime(PartInLoop):
             self.driver.disown()
 
 
+class HasRuntime(Protocol):
+    """A node."""
+
+    _runtime: Runtime
+
+
 #: Returns the runtime of a node, for code beside the public methods of the node: gateways, bulk requests, health endpoints.
-runtime_of: Callable[[Node], Runtime] = attrgetter("_runtime")
+runtime_of: Callable[[HasRuntime], Runtime] = attrgetter("_runtime")
 
 
 def resolve(futures: Iterable[asyncio.Future[None]]) -> None:

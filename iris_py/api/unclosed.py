@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakSet
 
 from iris_py.api.runtime import runtime_of
@@ -22,7 +22,7 @@ from iris_py.logs import EventLogger
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from iris_py.api.node import Node
+    from iris_py.api.runtime import Runtime
 
 logger = EventLogger("iris_py")
 
@@ -30,8 +30,22 @@ logger = EventLogger("iris_py")
 #: cleanup is cut off; too large: a task that does not end delays the process.
 CANCEL_TIMEOUT_S: Final = 1.0
 
+
+class OpenNode(Protocol):
+    """A node of this process."""
+
+    _runtime: Runtime
+
+    @property
+    def id(self) -> str:
+        """The node id."""
+
+    async def close(self, *, timeout: float = ...) -> None:
+        """Close the node."""
+
+
 #: The nodes of this process that may be open.
-nodes: WeakSet[Node] = WeakSet()
+nodes: WeakSet[OpenNode] = WeakSet()
 
 
 async def close_nodes() -> None:
@@ -47,7 +61,7 @@ class Guard:
         node: The open node.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: OpenNode) -> None:
         self._node = node
         self._runtime = runtime_of(node)
         self._is_closing = False

@@ -17,7 +17,7 @@ from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Inbox
 from iris_py.api.topic import RUN_COST
-from iris_py.api.tunnel import open_end
+from iris_py.api.tunnel_caller import open_end
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals

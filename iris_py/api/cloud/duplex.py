@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.api.cloud.requests import translate
 from iris_py.api.duplex import Duplex
-from iris_py.api.tunnel import Tunnel, open_end
+from iris_py.api.tunnel import Tunnel
+from iris_py.api.tunnel_caller import open_end
 from iris_py.defaults import TUNNEL_TIMEOUT_S, TUNNEL_WINDOW_BYTES
 from iris_py.errors import (
     ConfigurationError,

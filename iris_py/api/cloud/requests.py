@@ -42,7 +42,7 @@ from iris_py.wire.packets import check_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_py.api.base import NodeBase
+    from iris_py.api.runtime import Runtime
     from iris_py.observe.counts import FarCounts
     from iris_py.wire.headers import Headers
 
@@ -101,9 +101,9 @@ class Crossing:
 class Crossings:
     """The requests of one node to other clouds."""
 
-    def __init__(self, node: NodeBase) -> None:
-        self._node = node
-        self._loop = node._loop
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._loop = runtime.loop
         self._under_way: dict[Crossing, None] = {}
 
     def ask(
@@ -141,7 +141,7 @@ class Crossings:
             ConfigurationError: The name is not valid, the key is empty, or the gateways cannot be asked.
             TypeError: The key is neither text nor bytes.
         """
-        core, now = self._node._core, self._loop.time()
+        core, now = self._runtime.core, self._loop.time()
         if len(payload) > core.max_message_bytes:
             check_size(payload, core.max_message_bytes)
         with refusals:
@@ -222,7 +222,7 @@ class Crossings:
 
     def _send(self, crossing: Crossing, now: float) -> None:
         """Send the request to the least loaded gateway that reaches the cloud."""
-        core = self._node._core
+        core = self._runtime.core
         group = core.group_to_ask(crossing.gateways, b"", now)
         # An identity valid up to the gateway: equal keys of two nodes are two requests there.
         identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.retry is not None else b""
@@ -257,7 +257,7 @@ class Crossings:
         """Try a gateway again after a pause; returns whether the timeout allows it."""
         now = self._loop.time()
         again_at = now + pause_s(crossing.attempts, 1)
-        if again_at >= crossing.ends_at or self._node._closing is not None:
+        if again_at >= crossing.ends_at or self._runtime.closing is not None:
             return False
         crossing.timer = self._loop.call_at(again_at, self._handle_time, crossing)
         return True
@@ -270,14 +270,14 @@ class Crossings:
         except IrisError as exc:
             self._tell(crossing, exc)
         else:
-            self._node._driver.wake()
+            self._runtime.wake()
 
     def _stop(self, crossing: Crossing) -> None:
         if crossing.timer is not None:
             crossing.timer.cancel()
             crossing.timer = None
         else:
-            self._node._core.requester.cancel(crossing.request_id)
+            self._runtime.core.requester.cancel(crossing.request_id)
 
     def _tell(self, crossing: Crossing, outcome: bytes | IrisError) -> None:
         self._under_way.pop(crossing, None)
