@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_py.api.hooks import hooks_of
+from iris_py.api.server import Server
+from iris_py.defaults import HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.gateway.port import port_of
+from iris_py.patterns.request.registration import Registration
 from iris_py.peers.member import OWN_ONLY
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 
 if TYPE_CHECKING:
+    from iris_py.api.membership import Membership
     from iris_py.api.node import Node
-    from iris_py.gateway.port import GatewayMembership
 
 #: How long after the last member is gone a stand-in has what it had.
 TAKEN_OVER_S = 1.0
@@ -48,9 +52,20 @@ class Worker(iris.Handler):
 
 
 async def stand_in(
-    node: Node, worker: Worker, rank: int = 1, *, full: bool = False, concurrency: int = 128
-) -> GatewayMembership:
-    return await port_of(node).join_as_stand_in("work", worker, rank, takes_overflow=full, concurrency=concurrency)
+    node: Node,
+    worker: Worker,
+    rank: int = 1,
+    *,
+    full: bool = False,
+    concurrency: int = 128,
+    queue_messages: int = HANDLER_QUEUE_MESSAGES,
+) -> Membership:
+    """Stand in as a gateway does, but with a queue, and with remembered replies."""
+    parts = node._parts
+    group = parts.memberships.group("work")
+    registration = Registration(group, concurrency, queue_messages, rank=rank, takes_overflow=full)
+    registration.tunnels, registration.window_bytes = TUNNELS, TUNNEL_WINDOW_BYTES
+    return await parts.memberships.register(registration, hooks_of(worker, parts.runtime.threads), Server)
 
 
 async def ask(node: Node, count: int = 20, **options: bool | str) -> set[bytes]:
@@ -113,7 +128,7 @@ def test_a_node_is_a_member_or_stands_in_and_not_both() -> None:
             node = await simulation.start_node()
             membership = await stand_in(node, Worker("far"))
             await stand_in(node, Worker("far"))
-            for join in (node.join("work", Worker("near")), port_of(node).join_as_stand_in("work", Worker("far"), 2)):
+            for join in (node.join("work", Worker("near")), stand_in(node, Worker("far"), 2)):
                 with pytest.raises(iris.ConfigurationError, match="with rank 1 already"):
                     await join
             for rank in (0, 8):
@@ -203,7 +218,7 @@ def test_when_the_stand_in_is_full_as_well_requests_wait_for_either() -> None:
         async with NodeSimulation(1) as simulation:
             caller, member, gateway = await simulation.start_nodes(3)
             await member.join("work", Worker("near", 0.05), concurrency=2, queue_messages=0)
-            await stand_in(gateway, Worker("far", 0.05), full=True, concurrency=2)
+            await stand_in(gateway, Worker("far", 0.05), full=True, concurrency=2, queue_messages=0)
             answered = await ask_at_once(caller, 60)
             assert answered.keys() == {b"near", b"far"}
             assert answered[b"near"] > 20
@@ -239,7 +254,7 @@ def test_overflow_goes_to_the_first_that_has_a_place_in_order() -> None:
         async with NodeSimulation(4) as simulation:
             caller, member, near, far, absent = await simulation.start_nodes(5)
             await member.join("work", Worker("0", 0.1), concurrency=1, queue_messages=0)
-            await stand_in(near, Worker("1", 0.1), full=True, concurrency=3)
+            await stand_in(near, Worker("1", 0.1), full=True, concurrency=3, queue_messages=0)
             await stand_in(absent, Worker("never"), 2)
             await stand_in(far, Worker("3", 0.1), 3, full=True)
             assert await ask_at_once(caller, 10) == {b"0": 1, b"1": 3, b"3": 6}

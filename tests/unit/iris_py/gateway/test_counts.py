@@ -34,11 +34,11 @@ class World:
         self.told: list[tuple[str, str, int]] = []
         self.refused: list[tuple[str, str]] = []
         self.looks = 0
-        node = SimpleNamespace(_core=SimpleNamespace(group_to_ask=self._group))
+        port = SimpleNamespace(watch=self._group)
         driver = SimpleNamespace(wake=lambda: None)
-        self.counts = Counts(cast("Any", node), cast("Any", self), cast("Any", driver))
+        self.counts = Counts(cast("Any", port), cast("Any", self), cast("Any", driver))
 
-    def _group(self, name: str, _payload: bytes, _now: float) -> Any:
+    def _group(self, name: str, _now: float) -> Any:
         self.looks += 1
         if name == "bad":
             raise ConfigurationError("too many groups")

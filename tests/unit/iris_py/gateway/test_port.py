@@ -70,7 +70,7 @@ def test_a_gateway_hears_its_cloud_run_by_run_with_the_groups_it_came_under() ->
         assert [dict(message.headers) for message in ours[90:]] == [{"n": number} for number in range(90, 100)]
         assert [message.payload for message in heard.messages if message.source == gateway.id] == [b"own"]
         assert gateway.statistics().drops == {"imported_not_exported": 1}, "its own is not even given to it"
-        assert (export.queued_messages, export.queued_bytes) == (0, 0)
+        assert (export.queue.bytes, len(export.queue.waiting)) == (0, 0)
         await export.close()
         assert await publisher.publish("a.x", b"after") == 0
 

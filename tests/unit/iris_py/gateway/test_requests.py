@@ -74,11 +74,17 @@ class Scene:
         self.core, self.server, self.requester = Core(), Server(), Requester()
         self.ended: list[tuple[Any, str]] = []
         driver = SimpleNamespace(wake=lambda: None, transmit_now=lambda: None)
-        node_core = SimpleNamespace(requester=self.requester, group=lambda name, now: name)
-        node: Any = SimpleNamespace(_loop=asyncio.get_running_loop(), _core=node_core, _driver=driver, max_message_bytes=100)
+        port: Any = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            group=lambda name, now: name,
+            request=self.requester.begin,
+            cancel_request=self.requester.cancel,
+            wake=driver.wake,
+            max_message_bytes=100,
+        )
         self.known = {"us"}
         self.requests = Requests(
-            node,
+            port,
             self.core,  # type: ignore[arg-type]
             driver,  # type: ignore[arg-type]
             lambda op, name: encode_outcome(f"{op.name} {name}".encode()),

@@ -108,7 +108,7 @@ def test_closing_sees_that_something_moves_however_long_it_takes() -> None:
         closing = asyncio.ensure_future(chain.caller.close(timeout=5.0))
         size, taken = 2 * WINDOW_BYTES - 50_000, 0
         while taken < size:
-            entry = await chain.member._take_piece_async()
+            entry = await chain.member.take_piece()
             assert entry is not None
             taken += len(entry[0])
             await asyncio.sleep(1.5)
@@ -307,7 +307,7 @@ def test_a_reader_that_stalls_costs_two_windows_and_no_more() -> None:
         assert chain.caller._core.credit <= 64
         assert held() <= WINDOW_BYTES + QUEUED_BYTES_MAX
         taken = 0
-        while (entry := await chain.member._take_piece_async()) is not None:
+        while (entry := await chain.member.take_piece()) is not None:
             digest.update(entry[0])
             taken += len(entry[0])
             most = max(most, held())

@@ -295,7 +295,7 @@ def test_another_thread_can_end_a_subscription(task: LocalAgent) -> None:
 
 
 def test_a_process_may_have_so_many_held_calls(task: LocalAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STREAMS_MAX", 1)
+    monkeypatch.setattr(server, "HELD_MAX", 1)
     with task.subscribe("news"), pytest.raises(iris.ConfigurationError, match="1 subscriptions and surveys"):
         task.subscribe("other")
     with pytest.raises(iris.NoMembers):
