@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from iris_py.api.parts import parts_of
+from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
@@ -118,7 +119,7 @@ class Asker(Generic[Question]):
 
     def _ask_together(self, questions: Sequence[Question]) -> None:
         node = self._node
-        if node._tracing is None and node._closing is None and not self._is_exclusive and self._is_own():
+        if node._tracing is None and runtime_of(node).closing is None and not self._is_exclusive and self._is_own():
             try:
                 asked = []
                 for question in questions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from iris_py.api.codec import as_codec, encode
+from iris_py.api.request import Requesting
 from iris_py.defaults import (
     HANDLER_QUEUE_BYTES,
     HANDLER_QUEUE_MESSAGES,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import HeaderValue
 
 
-class Communication:
+class Communication(Requesting):
     """The methods of a node for messages: sending, subscribing and serving."""
 
     _runtime: Runtime

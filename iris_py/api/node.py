@@ -9,7 +9,6 @@ from iris_py.api.administration import Administration
 from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
 from iris_py.api.parts import Parts, parts_of, seeded_rng
-from iris_py.api.request import Requesting
 from iris_py.api.unclosed import nodes
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from iris_security import Keyring
 
 
-class Node(Communication, Requesting, Administration):
+class Node(Communication, Administration):
     """A member of a network, made by :func:`iris_py.connect`.
 
     A node belongs to the event loop of its creation. Called from another thread or loop, methods raise
@@ -36,8 +35,11 @@ class Node(Communication, Requesting, Administration):
         self, config: Config, keyring: Keyring, network: Network | None, reload: Callable[[], Config] | None = None
     ) -> None:
         parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
-        self._runtime = parts.runtime
-        super().__init__()
+        runtime = self._runtime = parts.runtime
+        self._driver, self._loop, self._is_own_thread = runtime.driver, runtime.loop, runtime.is_own_thread
+        self._check_open, self._check_loop = runtime.check_open, runtime.check_loop
+        self._is_far, self._own_names = runtime.is_far, runtime.own_names
+        self._tracing, self._busy_poll = runtime.tracing, runtime.busy_poll
         nodes.add(self)
 
     def _bind(self) -> None:

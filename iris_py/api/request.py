@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args, overload
 
 from iris_py.api.arguments import check_flag
-from iris_py.api.base import NodeBase
 from iris_py.api.codec import Codec, as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
@@ -24,15 +23,20 @@ from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Unpack
 
     from iris_py.api.cloud.requests import Crossing, Crossings
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
     from iris_py.api.seal import SealLike
+    from iris_py.net.busy_poll import BusyPoll
+    from iris_py.net.driver import Driver
+    from iris_py.node.core import NodeCore
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
+    from iris_py.tracing import Tracing
     from iris_py.wire.headers import HeaderValue
+    from iris_security import Entropy
 
 
 #: The types of seconds. A tuple, because `int | float` would be made anew with each request.
@@ -61,10 +65,19 @@ class _Replier(Codec[bytes, bytes]):
             future.set_exception(outcome)
 
 
-class Requesting(NodeBase):
-    """The part of a node that sends requests."""
+class Requesting:
+    """The method of a node that sends requests."""
 
+    _core: NodeCore
     _crossings: Crossings
+    _driver: Driver
+    _entropy: Entropy
+    _loop: asyncio.AbstractEventLoop
+    _own_names: set[str]
+    _tracing: Tracing | None
+    _busy_poll: BusyPoll | None
+    _check_open: Callable[[], None]
+    _is_far: Callable[[str], bool]
 
     @overload
     async def request(

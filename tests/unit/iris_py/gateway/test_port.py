@@ -1,4 +1,4 @@
-"""What gateways see of their node: the topics that they export, and the publications of other clouds."""
+"""The port of a gateway to its node: exported topics, and publications of other clouds."""
 
 from __future__ import annotations
 
