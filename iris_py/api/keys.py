@@ -325,12 +325,12 @@ class Keys:
             NodeClosed: The node was closed.
         """
         self._runtime.check_open()
-        if keyring.network != self._runtime.keyring.network:
+        before = self._runtime.keyring
+        if keyring.network != before.network:
             raise ConfigurationError(
-                f"the keyring is for the network {keyring.network!r}, but this node is in {self._runtime.keyring.network!r}, and a "
+                f"the keyring is for the network {keyring.network!r}, but this node is in {before.network!r}, and a "
                 "node cannot change its network. Make the keyring for the network of the node."
             )
-        before = self._runtime.keyring
         try:
             self._runtime.core.rekey(keyring, self._runtime.loop.time())
         except Exception:  # also from a program's function for cluster secrets

@@ -215,9 +215,7 @@ class GatewayPort:
         """
         self._runtime.check_open()
         if not 1 <= rank <= RANK_MAX:
-            raise ConfigurationError(
-                f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has stand-ins in so many clouds at most."
-            )
+            raise ConfigurationError(f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has at most that many stand-ins.")
         group = self.group(cluster, self.loop.time())
         registration = Registration(
             group, concurrency, 0, HANDLER_QUEUE_BYTES, rank=rank, takes_overflow=takes_overflow, remembers=False

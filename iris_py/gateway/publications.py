@@ -132,7 +132,7 @@ class Outlet:
         if bundle.is_going:
             self._end_soon()
         else:
-            channel.break_off("the line is silent")
+            channel.break_off("the cloud link is silent")
 
     def close(self) -> None:
         """End at once."""
@@ -319,7 +319,7 @@ class Publishing:
                 outlet.look()
         if not self._core.is_usable(alias, self._port.loop.time()):
             for tunnel in [tunnel for tunnel, its in self._tunnels.items() if its == alias]:
-                tunnel.break_off(f"this gateway has no way to the cloud {alias!r} any more")
+                tunnel.break_off(f"this gateway no longer reaches the cloud {alias!r}")
 
     def drain(self) -> None:
         """Move nodes to other gateways."""
@@ -387,7 +387,7 @@ class Speaker:
     def tell(self, number: int, outcome: bytes) -> None:
         """Send the outcome of a publication to the node."""
         if not self._tunnel.try_send(items.encode_said(number, outcome)):
-            self._tunnel.break_off("the node does not take what it is told")
+            self._tunnel.break_off("the node does not read this tunnel")
 
 
 class Listener:

@@ -330,7 +330,7 @@ class DuplexEnd:
     def fail_by(self, exc: BaseException) -> None:
         """Break the connection because an exception ended this side's application. As :meth:`fail` otherwise."""
         type_, text = packets.decode_failure(packets.encode_failure(exc))
-        self.fail(Failure("this side broke it off"), is_told=True, type=type_, text=text)
+        self.fail(Failure("this side aborted it"), is_told=True, type=type_, text=text)
 
     # -- state
 
