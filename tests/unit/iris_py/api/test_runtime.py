@@ -74,7 +74,7 @@ def test_names_of_other_clouds_are_not_kept_and_invalid_ones_are_refused() -> No
             runtime = runtime_of(await simulation.start_node())
             runtime.own_names.clear()
             assert runtime.is_far("store@eu")
-            for name in ("store@", "", "iris.gateway.eu", 7):
+            for name in ("store@", "@eu", "iris.gateway.eu", 7):
                 with pytest.raises(ConfigurationError):
                     runtime.is_far(name)  # type: ignore[arg-type] # one of them is no name
             assert runtime.own_names == set()
