@@ -7,6 +7,8 @@ import inspect
 import io
 import math
 import re
+import signal
+import threading
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +187,15 @@ def test_each_wrong_value_of_a_retry_policy_is_named(name: str, value: Any) -> N
 def test_each_wrong_value_of_a_setting_is_named_before_a_node_starts(name: str, connect: Any, value: Any) -> None:
     with pytest.raises((iris.ConfigurationError, TypeError), match=rf"\b{name}\b"):
         connect(**{name: value})
+
+
+@pytest.mark.parametrize("connect", [iris.connect, sync.connect], ids=["async", "sync"])
+def test_a_mistyped_setting_is_named_before_anything_starts(connect: Any) -> None:
+    before = signal.getsignal(signal.SIGTERM), threading.enumerate()
+    with pytest.raises(TypeError) as caught:
+        connect(zoen="eu", secret="wrong as well")
+    assert str(caught.value) == "connect() got an unexpected keyword argument 'zoen'. Did you mean 'zone'?"
+    assert (signal.getsignal(signal.SIGTERM), threading.enumerate()) == before
 
 
 def test_a_file_has_to_be_open_for_what_is_done_with_it(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def test_an_option_counts_before_the_variable_that_it_names(
         "discovery": ("discovery", None, "yes"),
         "config": ("zone", *files),
     }
+    shown = {"secret_file": "set", "secret_command": "set", "advertise": ["127.0.0.1"], "seeds": ["a:1"]}
+    shown |= {"discovery": False, "config": "one"}
     options = {setting.name: setting.option_name for setting in SETTINGS if setting.option is not None} | {"config": "--config"}
     assert options.keys() == values.keys()
     for name, option in options.items():
@@ -112,6 +114,7 @@ def test_an_option_counts_before_the_variable_that_it_names(
         lines = map(json.loads, capsys.readouterr().out.splitlines())
         (line,) = [each for each in lines if each.get("name") == setting]
         assert line["place"] == (f"{files[0]}:1" if name == "config" else option)
+        assert line["value"] == shown.get(name, given)
 
 
 def test_defaults_need_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
