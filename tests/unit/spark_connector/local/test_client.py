@@ -84,7 +84,12 @@ def test_it_says_what_the_node_is(agent: Agent, task: LocalAgent) -> None:
     assert task.max_message_bytes == node.max_message_bytes
     assert [member.id for member in task.nodes()] == [node.id]
     assert (task.network_size, task.unreached_seeds()) == agent.run(_network_of(agent)) == (1, {})
+    assert task.nodes() == agent.run(_nodes(agent))
     assert task.clouds() == ()
+    events = task.recent_events()
+    assert events != ()
+    assert agent.run(_recent_events(agent, 0))[: len(events)] == events  # a busy machine adds a stall meanwhile
+    assert task.recent_events(events[0].number)[: len(events) - 1] == events[1:]
     assert task.health() == iris.Health(status="SERVING")
     assert task.health("echo") == agent.run(_health(agent, "echo"))
     unknown = task.health("nobody's")
@@ -114,8 +119,26 @@ def test_a_request_goes_with_all_its_options(agent: Agent, task: LocalAgent) -> 
     assert (statistics.requests, statistics.drops, statistics.clusters) == (own.requests, own.drops, own.clusters)
 
 
+def test_clouds_of_the_agent_are_clouds_of_the_task() -> None:
+    clouds = (
+        iris.Cloud(alias="eu", is_up=True, gateways=2, round_trip_s=0.5),
+        iris.Cloud(alias="us", is_up=False, gateways=0, round_trip_s=None),
+    )
+    returned = frames.reply_decoder.decode(frames.header_of(frames.Returned(clouds)))
+    assert isinstance(returned, frames.Returned)
+    assert msgspec.convert(returned.value, frames.METHODS["clouds"].result) == clouds
+
+
 async def _network_of(agent: Agent) -> tuple[int, dict[str, str]]:
     return agent.node.network_size, dict(agent.node.unreached_seeds())
+
+
+async def _nodes(agent: Agent) -> tuple[iris.Member, ...]:
+    return agent.node.nodes()
+
+
+async def _recent_events(agent: Agent, since: int) -> tuple[iris.EventRecord, ...]:
+    return agent.node.recent_events(since)
 
 
 async def _health(agent: Agent, cluster: str) -> iris.Health:
