@@ -95,7 +95,7 @@ def program_families() -> Iterator[ProgramFamily]:
             if left < 0 or left_bytes < 0:
                 logger.warning(
                     "metrics_cut",
-                    "the program has more than %d series or %d bytes of its own: %s and later metrics are not shown",
+                    "the program itself has more than %d series or %d bytes of metrics: %s and later metrics are not shown",
                     SERIES_MAX,
                     BYTES_MAX,
                     metric.name,

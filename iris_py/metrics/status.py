@@ -37,7 +37,7 @@ __all__ = ["DEFAULT_LISTEN", "StatusEndpoint", "StatusServer", "parse_listen", "
 LINES_PER_TURN: Final = 64
 
 _JSON: Final = "application/json"
-_PATHS: Final = "/metrics, /healthz and /readyz are here\n"
+_PATHS: Final = "the paths are /metrics, /healthz and /readyz\n"
 
 
 async def _nothing() -> None:

@@ -193,23 +193,23 @@ def refusal(name: str, why: str) -> ConfigurationError:
 
 _ADVICE: Final = {
     "a handler": (
-        "A handler has one parameter for the request: an iris_py.Request, bytes, or a type that a codec can be made of. "
-        "Others are given the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
+        "A handler has one parameter for the request: an iris_py.Request, bytes, or a type for which a codec can be made. "
+        "Other parameters get the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
     ),
     "a consumer": (
-        "A consumer has one parameter for the message: an iris_py.Message, bytes, or a type that a codec can be made of. "
-        "Others are given the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
+        "A consumer has one parameter for the message: an iris_py.Message, bytes, or a type for which a codec can be made. "
+        "Other parameters get the node (iris_py.Node) or a resource (a type that a start-up hook returns), or have defaults."
     ),
     "a start-up hook": (
-        "A start-up hook is given the node (iris_py.Node) and resources (types that hooks before it return); other parameters "
-        "have defaults."
+        "A start-up hook can take the node (iris_py.Node) and resources (types that hooks before it return); other "
+        "parameters have defaults."
     ),
     "a shut-down hook": (
-        "A shut-down hook is given the node (iris_py.Node) and resources (types that start-up hooks before it return); other "
+        "A shut-down hook can take the node (iris_py.Node) and resources (types that start-up hooks before it return); other "
         "parameters have defaults."
     ),
     "the class of a handler": (
-        "The class of a handler is given the node (iris_py.Node) and resources (types that start-up hooks return); other "
+        "The class of a handler can take the node (iris_py.Node) and resources (types that start-up hooks return); other "
         "parameters have defaults."
     ),
 }
@@ -226,7 +226,9 @@ def _split(
             rest.append(parameter)
             continue
         if parameter.is_positional_only:
-            raise refusal(signature.name, f"its parameter {parameter.name!r} is positional-only. Let it be passed by name.")
+            raise refusal(
+                signature.name, f"its parameter {parameter.name!r} is positional-only. Allow it to be passed by name."
+            )
         if kind in (Node, SyncNode) and (kind is Node) is not in_loop:
             raise _wrong_node(signature, parameter, in_loop=in_loop)
         given.append((parameter.name, kind))
@@ -273,9 +275,7 @@ def _unknown(signature: Signature, parameter: Parameter, what: str) -> Configura
     if isinstance(annotation, Unresolved):
         return unresolved(signature.name, f"its parameter {parameter.name!r}", annotation)
     said = "has no annotation" if annotation is NOTHING else f"is annotated {show_type(annotation)}"
-    return refusal(
-        signature.name, f"its parameter {parameter.name!r} {said}, and nothing is known to pass there. {_ADVICE[what]}"
-    )
+    return refusal(signature.name, f"its parameter {parameter.name!r} {said}, and no value for it is known. {_ADVICE[what]}")
 
 
 def unresolved(name: str, where: str, annotation: Unresolved) -> ConfigurationError:
@@ -327,7 +327,7 @@ def _input_type(signature: Signature, source: Parameter, whole: type, other: typ
         return (BYTES if is_unsaid else payload), True
     if annotation is not BYTES and _is_bytes_like(annotation):
         raise refusal(
-            signature.name, f"its parameter {source.name!r} is annotated {show_type(annotation)}. What arrives is bytes."
+            signature.name, f"its parameter {source.name!r} is annotated {show_type(annotation)}. Payloads arrive as bytes."
         )
     return annotation, False
 
@@ -346,7 +346,7 @@ def _reply_type(signature: Signature, payload: Any, *, is_async: bool) -> Any:  
     if annotation is NOTHING:
         raise refusal(
             signature.name,
-            "it does not say what it returns. Annotate that: `-> bytes` for bytes, or any type that a codec can be made of.",
+            "its return type is not annotated. Annotate it: `-> bytes` for bytes, or any type for which a codec can be made.",
         )
     return Any if annotation in _UNSAID else annotation
 
@@ -412,7 +412,7 @@ def _call(
     if is_first and signature.parameters and source in signature.parameters:
         is_first = signature.parameters.index(source) == 0
         if not is_first and source.is_positional_only:
-            raise refusal(signature.name, f"its parameter {source.name!r} is positional-only. Let it be the first one.")
+            raise refusal(signature.name, f"its parameter {source.name!r} is positional-only. Make it the first parameter.")
     return Call(
         function,
         signature.name,

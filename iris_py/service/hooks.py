@@ -86,8 +86,8 @@ def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
         if other is not None:
             raise refusal(
                 call.name,
-                f"{other.call.name} returns a {show_type(resource)}, too, so a parameter of this type could be given either. "
-                "Tell them apart with typing.NewType.",
+                f"{other.call.name} returns a {show_type(resource)}, too, so the value for a parameter of this type is "
+                "ambiguous. Distinguish the types with typing.NewType.",
             )
         plans.append(HookPlan(hook, call, resource))
     return plans
@@ -131,8 +131,8 @@ class Hooks:
             elif value is not None:
                 raise refusal(
                     plan.call.name,
-                    f"it returned a {type(value).__qualname__}, and its annotation does not say so. "
-                    "Annotate what it returns, so that handlers can be given it; or let it return None.",
+                    f"it returned a {type(value).__qualname__}, but this type is not in its annotation. Annotate the return "
+                    "type, so that handlers can take the value, or return None.",
                 )
 
     async def stop(self, timeout_s: float) -> BaseException | None:

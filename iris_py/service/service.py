@@ -209,7 +209,7 @@ class Service:
             ConfigurationError: The hook is no function.
         """
         if not callable(function) or inspect.isclass(function):
-            raise ConfigurationError(f"a start-up hook is a function, not {function!r}.")
+            raise ConfigurationError(f"a start-up hook must be a function, not {function!r}.")
         self._hooks.append(Hook(function, is_startup=True))
         return function
 
@@ -385,16 +385,16 @@ def _check_handler(handler: object) -> None:
     """
     if isinstance(handler, type):
         if not issubclass(handler, _HANDLERS):
-            raise refusal(_name_of(handler), "it is a class, and no subclass of iris_py.Handler.")
+            raise refusal(_name_of(handler), "it is a class, but not a subclass of iris_py.Handler.")
     elif not isinstance(handler, _HANDLERS):
         _check_function(handler, "a handler")
 
 
 def _check_function(function: object, what: str) -> None:
     if not callable(function) or isinstance(function, type):
-        raise ConfigurationError(f"{what} is a function, not {function!r}.")
+        raise ConfigurationError(f"{what} must be a function, not {function!r}.")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise refusal(_name_of(function), f"it is a generator, and {what} returns once.")
+        raise refusal(_name_of(function), f"it is a generator, but {what} must return once.")
 
 
 def _name_of(named: object) -> str:

@@ -179,8 +179,8 @@ class Background:
         """
         if self._is_inherited:
             raise ConfigurationError(
-                f"this belongs to process {self._owner}, and process {os.getpid()} is a fork of it. "
-                "Make a node of its own after the fork, with iris_py.sync.connect()."
+                f"this belongs to process {self._owner}, and process {os.getpid()} is a fork of it. Make a new node after "
+                "the fork, with iris_py.sync.connect()."
             )
         if self.is_over:
             raise NodeClosed
@@ -364,8 +364,8 @@ def refuse_event_loops() -> None:
     except RuntimeError:
         return
     raise ConfigurationError(
-        "iris_py.sync waits, and an event loop runs in this thread, which would stand still. "
-        "Use iris_py.connect() and await there, or call this from another thread, as with asyncio.to_thread()."
+        "iris_py.sync waits, which would block the event loop of this thread. Use iris_py.connect() and await there, or call "
+        "this from another thread, as with asyncio.to_thread()."
     )
 
 

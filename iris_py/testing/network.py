@@ -172,7 +172,7 @@ class MemoryNetwork:
             ValueError: The host exists already.
         """
         if name in self._hosts:
-            raise ValueError(f"{name} is there already: place it first")
+            raise ValueError(f"{name} exists already: place it first")
         self._sites.place(name, site)
 
     def lay_line(
@@ -196,7 +196,7 @@ class MemoryNetwork:
             window_bytes: The window of a connection, in flight or unread; None for TCP's automatic size, 4 MiB at most.
         """
         if a == b:
-            raise ValueError(f"a line joins two sites, and {a!r} is one")
+            raise ValueError(f"a line joins two sites, but both ends are {a!r}")
         self._sites.lay_line(
             a, b, latency_s=latency_s, jitter_s=jitter_s, bandwidth_bytes_s=bandwidth_bytes_s, window_bytes=window_bytes
         )

@@ -77,7 +77,7 @@ class Tap:
             ValueError: The tap only counts.
         """
         if not self._keeps:
-            raise ValueError("this tap only counts: ask for one that keeps what it hears")
+            raise ValueError("this tap only counts: make one that keeps the packets")
         return any(data in stream for stream in self._streams.values()) or any(data in each for each in self._datagrams)
 
     def hear(self, source: str, record: Record) -> None:

@@ -111,11 +111,11 @@ def encode_headers(headers: Mapping[str, HeaderValue] | None, *, is_internal: bo
     for name, value in headers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ConfigurationError(
-                f"{name!r} is no name for a header. Use 1 to {NAME_BYTES_MAX} visible ASCII characters, without blanks."
+                f"{name!r} is not a valid name of a header. Use 1 to {NAME_BYTES_MAX} visible ASCII characters, without blanks."
             )
         if name.startswith(RESERVED_HEADERS) and not is_internal and name not in _PASSED_ON:
             raise ConfigurationError(
-                f"the header {name!r} begins with {RESERVED_HEADERS!r}, as Iris's own headers do. Write another beginning."
+                f"the header {name!r} begins with {RESERVED_HEADERS!r}, which is reserved for Iris. Choose another prefix."
             )
         values[name] = _plain(name, value)
     try:
@@ -124,8 +124,8 @@ def encode_headers(headers: Mapping[str, HeaderValue] | None, *, is_internal: bo
         raise ConfigurationError(f"a header cannot be encoded: {exc}. Pass it as bytes.") from exc
     if len(encoded) > HEADERS_BYTES_MAX:
         raise ConfigurationError(
-            f"the headers take {len(encoded)} bytes, and at most {HEADERS_BYTES_MAX} are sent. "
-            "Put what is large into the payload."
+            f"the headers take {len(encoded)} bytes, but at most {HEADERS_BYTES_MAX} are allowed. Put large values into the "
+            "payload."
         )
     return Headers(encoded)
 

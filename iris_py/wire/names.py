@@ -29,11 +29,11 @@ def check_own_name(name: object) -> None:
     if CLOUD_MARK in name:
         own, _mark, cloud = name.rpartition(CLOUD_MARK)
         raise ValueError(
-            f"{name!r} names {own!r} of the cloud {cloud!r}, and here a name of the own cloud is meant. Write {own!r}; "
-            f"or, if {CLOUD_MARK!r} is part of a name, replace it by another sign."
+            f"{name!r} names {own!r} of the cloud {cloud!r}, but only a name of the own cloud is allowed here. Write "
+            f"{own!r}. If {CLOUD_MARK!r} is part of a name, replace it by another character."
         )
     if name.startswith(RESERVED_NAMES):
         raise ValueError(
-            f"{name!r} begins with {RESERVED_NAMES!r}, as Iris's own names do. Write another beginning, "
-            f"such as {'my-' + name!r}."
+            f"{name!r} begins with {RESERVED_NAMES!r}, which is reserved for Iris. Choose another prefix, such as "
+            f"{'my-' + name!r}."
         )

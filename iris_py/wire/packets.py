@@ -137,7 +137,7 @@ def encode_failure(error: BaseException) -> bytes:
     try:
         text = str(error)
     except Exception:  # the class is the user's
-        text = "the text of this error could not be made"
+        text = "the text of this error could not be created"
     return encode_failure_of(type(error).__qualname__, text)
 
 

@@ -43,7 +43,7 @@ class AddressError(OverlayError, ValueError):
     """An address is not ``host:port``."""
 
     def __init__(self, address: str) -> None:
-        super().__init__(f"{address!r} is no address: write host:port, or [host]:port for IPv6")
+        super().__init__(f"{address!r} is not an address: write host:port, or [host]:port for IPv6")
         self.address = address
 
 

@@ -156,7 +156,7 @@ def decode_beacon(data: bytes) -> Beacon:
     try:
         return _BEACON_DECODER.decode(data)
     except _DECODE_ERRORS as exc:
-        raise MessageError(f"no valid beacon: {exc}") from exc
+        raise MessageError(f"not a valid beacon: {exc}") from exc
 
 
 def check_info(info: NodeInfo) -> None:
@@ -170,7 +170,7 @@ def check_info(info: NodeInfo) -> None:
     try:
         _INFO_DECODER.decode(_ENCODER.encode(info))
     except (*_DECODE_ERRORS, TypeError) as exc:
-        raise InfoError(f"{info!r} is no valid node info: {exc}") from exc
+        raise InfoError(f"{info!r} is not a valid node info: {exc}") from exc
 
 
 def check_membership(group: GroupId, attributes: bytes = b"") -> None:
@@ -182,4 +182,4 @@ def check_membership(group: GroupId, attributes: bytes = b"") -> None:
     try:
         _MEMBERSHIP_DECODER.decode(_ENCODER.encode(Membership(group, attributes)))
     except (*_DECODE_ERRORS, TypeError) as exc:
-        raise InfoError(f"{group!r} with {len(attributes)} bytes of attributes is no valid membership: {exc}") from exc
+        raise InfoError(f"{group!r} with {len(attributes)} bytes of attributes is not a valid membership: {exc}") from exc

@@ -181,9 +181,11 @@ class Overlay:
             StateError: The overlay was started before, or is leaving.
         """
         if self._is_started or self._is_leaving:
-            raise StateError("an overlay is started once, before it leaves: create another one")
+            raise StateError("an overlay can start only once, and not after it has left: create another one")
         if len(seeds) > self._config.seeds_max:
-            raise InfoError(f"{len(seeds)} seeds: pass at most {self._config.seeds_max}, a few that usually run are enough")
+            raise InfoError(
+                f"{len(seeds)} seeds: pass at most {self._config.seeds_max}; a few nodes that usually run are enough"
+            )
         for address in seeds:
             parse_address(address)
         self._is_started = True

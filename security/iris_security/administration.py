@@ -177,7 +177,7 @@ class AdministrationKey(KeyMaterial):
                 not valid, see `encode_name`.
         """
         if not 1 <= len(secrets) <= GENERATIONS_MAX or len(set(secrets)) != len(secrets):
-            raise ValueError(f"a secret has 1 to {GENERATIONS_MAX} generations, each of them once")
+            raise ValueError(f"a secret has 1 to {GENERATIONS_MAX} different generations")
         if not 1 <= number <= NUMBER_MAX:
             raise ValueError(f"the number of a step is from 1 to {NUMBER_MAX}, not {number}")
         said = _HEAD.pack(number, len(secrets)) + b"".join(secret.value for secret in secrets)
@@ -195,7 +195,7 @@ def parse_administrator(text: str) -> bytes:
         SecretFormatError: The text is no such key, or was damaged in copying.
     """
     if text.strip().startswith(ADMINISTRATION_PREFIX):
-        raise SecretFormatError("this is the private half of an administration key: nodes are given the public one alone")
+        raise SecretFormatError("this is the private half of an administration key: give nodes only the public half")
     value = decode_text(text, ADMINISTRATOR_PREFIX, _PUBLIC_LABEL, "administrator")
     assert len(value) == PUBLIC_KEY_BYTES
     return value

@@ -81,7 +81,9 @@ class CloudKey(KeyMaterial):
             SecretFormatError: The text is no private key of a cloud, or was damaged in copying.
         """
         if text.strip().startswith(PUBLIC_PREFIX):
-            raise SecretFormatError("this is the public half of the key of a cloud: its own gateways need the private one")
+            raise SecretFormatError(
+                "this is the public half of the key of a cloud: the gateways of the cloud need the private half"
+            )
         return cls(decode_text(text, PRIVATE_PREFIX, _PRIVATE_LABEL, "cloud key"))
 
     @property
@@ -129,13 +131,13 @@ def parse_cloud_public_key(text: str) -> bytes:
     """
     if text.strip().startswith(PRIVATE_PREFIX):
         raise SecretFormatError(
-            "this is the private half of the key of a cloud: neighbours are given the public one alone, see `iris keys public`"
+            "this is the private half of the key of a cloud: give neighbours only the public half, see `iris keys public`"
         )
     public = decode_text(text, PUBLIC_PREFIX, _PUBLIC_LABEL, "public key of a cloud")
     try:
         exchange(_PROBE, public)
     except AuthenticationError:
-        raise SecretFormatError("no cloud has this public key: ask the neighbour for its own again") from None
+        raise SecretFormatError("this is not a valid public key: ask the neighbour for its public key again") from None
     return public
 
 

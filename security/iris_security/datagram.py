@@ -105,7 +105,7 @@ class DatagramOpener:
             ValueError: `senders_max` is not positive.
         """
         if senders_max < 1:
-            raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")
+            raise ValueError(f"an opener must keep at least 1 sender, not {senders_max}")
         self._keyring = keyring
         self._senders_max = senders_max
         # By key id and sender id, adjacent as in the header; the sender heard last is at the end.

@@ -153,7 +153,7 @@ class GroupOpener:
             ValueError: `senders_max` is not positive.
         """
         if senders_max < 1:
-            raise ValueError(f"an opener keeps at least 1 sender, not {senders_max}")
+            raise ValueError(f"an opener must keep at least 1 sender, not {senders_max}")
         self._keys = keys
         self._senders_max = senders_max
         # The sender heard last is at the end.

@@ -36,4 +36,4 @@ class ReplayError(AuthenticationError):
 
     def __str__(self) -> str:
         """Return the text for the local log; the peer sees a replay as any other failure."""
-        return "the data was received before, or is too old to tell"
+        return "the data was received before, or is too old to check"

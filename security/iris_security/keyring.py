@@ -347,7 +347,7 @@ class Keyring:
         own = self._own(cluster)
         if own is None and self._is_strict:
             raise ValueError(
-                f"the cluster {cluster!r} has no secret of its own here, and strict asks for one: give it one with clusters="
+                f"the cluster {cluster!r} has no cluster secret here, but strict requires one: set it with clusters="
             )
         return self._secrets if own is None else own
 
@@ -371,7 +371,7 @@ def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
     """Return the generations of one secret, without duplicates, in order."""
     generations = tuple(dict.fromkeys(secrets))
     if not generations:
-        raise ValueError(f"{what} has no secret: give it one, or leave it out")
+        raise ValueError(f"{what} has no secret: give a secret, or leave it out")
     if len(generations) > GENERATIONS_MAX:
         raise ValueError(
             f"{what} has {len(generations)} generations of its secret, and {GENERATIONS_MAX} are allowed: retire the oldest"

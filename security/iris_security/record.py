@@ -141,7 +141,7 @@ class _RecordKeys:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a record key has {KEY_BYTES} bytes, not {len(key)}")
         if rekey_records < 1:
-            raise ValueError(f"a key has to seal at least 1 record, not {rekey_records}")
+            raise ValueError(f"a key must seal at least 1 record, not {rekey_records}")
         self._key = key
         self._suite = suite
         self._rekey_records = rekey_records

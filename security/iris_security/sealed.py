@@ -198,7 +198,7 @@ class SaltTable:
             ValueError: `salts_max` is not positive.
         """
         if salts_max < 1:
-            raise ValueError(f"a table keeps at least 1 salt, not {salts_max}")
+            raise ValueError(f"a table must keep at least 1 salt, not {salts_max}")
         self._salts_max = salts_max
         self._identities: dict[bytes, bytes] = {}
         self._ages: deque[tuple[int, bytes]] = deque()  # (sealed_ms, salt), in order of arrival

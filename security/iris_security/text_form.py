@@ -46,8 +46,8 @@ def refuse_secret(text: str) -> None:
     """
     if holds_secret(text):
         raise ValueError(
-            "a secret or a private key stands where a name belongs. Write the name there, and make a new secret if others have "
-            "seen this one"
+            "a secret or a private key is given in place of a name. Write the name there, and make a new secret if others "
+            "have seen this one"
         )
 
 

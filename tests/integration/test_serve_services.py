@@ -296,7 +296,7 @@ def test_an_unknown_signature_is_refused_before_the_process_connects(
         with pytest.raises(BlockingIOError):
             seed.accept()
     assert (code, out) == (2, b"")
-    assert "iris: shop.unknown cannot be served: its parameter 'pool' is annotated Pool, and nothing is known to pass" in error
+    assert "iris: shop.unknown cannot be served: its parameter 'pool' is annotated Pool, and no value for it is known" in error
 
 
 @pytest.mark.parametrize(

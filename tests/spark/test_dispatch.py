@@ -144,7 +144,7 @@ def test_a_cluster_with_a_secret_of_its_own_is_asked_by_jobs_that_have_it(spark:
         assert by_id(df) == {number: (str(number)[::-1].encode(),) for number in range(20)}
         with pytest.raises(PythonException, match="nobody serves"):
             dispatch(numbers(spark, 1), "vault", request="payload", network=without, wait_for_members=1.0).collect()
-        with pytest.raises(PythonException, match="no secret of its own"):
+        with pytest.raises(PythonException, match="no cluster secret here"):
             dispatch(numbers(spark, 1), "vault", request="payload", network=replace(without, strict=True)).collect()
 
 

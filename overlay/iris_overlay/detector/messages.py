@@ -115,7 +115,7 @@ def decode_detector_message(data: bytes) -> DetectorMessage:
     try:
         return _DECODER.decode(data)
     except _DECODE_ERRORS as exc:
-        raise MessageError(f"no valid datagram of a detector: {exc}") from exc
+        raise MessageError(f"not a valid datagram of a detector: {exc}") from exc
 
 
 def pack_address(address: tuple[str, int] | None) -> tuple[bytes, int]:

@@ -301,7 +301,7 @@ class GroupLayer:
         """
         check_membership(group)
         if len(payload) > CAST_BYTES_MAX:
-            raise InfoError(f"a cast of {len(payload)} bytes exceeds {CAST_BYTES_MAX}: send it in pieces")
+            raise InfoError(f"a multicast of {len(payload)} bytes exceeds {CAST_BYTES_MAX}: send it in pieces")
         root = self._watches.root_of(group) or self._memberships.root_of(group)
         self._casts.cast(group, payload, root, now)
         self._finish_turn(now)

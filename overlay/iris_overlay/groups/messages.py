@@ -521,4 +521,4 @@ def decode_group_message(data: bytes) -> GroupMessage:
     except _DECODE_ERRORS as exc:
         if is_of_unknown_kind(data, _TAGS):
             raise UnknownMessageError(f"a message of an unknown kind: {exc}") from exc
-        raise MessageError(f"no valid message: {exc}") from exc
+        raise MessageError(f"not a valid message: {exc}") from exc

@@ -139,7 +139,7 @@ def decode_echo(data: bytes) -> EchoMessage:
     try:
         return _DECODER.decode(data)
     except _DECODE_ERRORS as exc:
-        raise MessageError(f"no valid echo: {exc}") from exc
+        raise MessageError(f"not a valid echo: {exc}") from exc
 
 
 class Reachability:

@@ -235,4 +235,4 @@ def decode_ring_message(data: bytes) -> RingMessage:
     except _DECODE_ERRORS as exc:
         if is_of_unknown_kind(data, _TAGS):
             raise UnknownMessageError(f"a message of an unknown kind: {exc}") from exc
-        raise MessageError(f"no valid message of the ring: {exc}") from exc
+        raise MessageError(f"not a valid message of the ring: {exc}") from exc

@@ -441,7 +441,7 @@ class Router:
     def _hold(self, pending: Pending, now: float) -> None:
         ring = self._ring
         if len(self._held) >= HELD_MAX:
-            self._drop(self._held.pop(0), "too many wait for their root to be known")
+            self._drop(self._held.pop(0), "too many messages wait for their root to be known")
             ring.counters.held_dropped += 1
         if pending.held_since is None:
             pending.held_since = now

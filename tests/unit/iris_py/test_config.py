@@ -739,7 +739,7 @@ def test_strict_makes_a_cluster_without_a_secret_of_its_own_an_error(environ: di
     keyring = make_keyring(config)
     keyring.cluster("bank")
     keyring.topic("wiki")
-    with pytest.raises(ValueError, match="the cluster 'wiki' has no secret of its own here"):
+    with pytest.raises(ValueError, match="the cluster 'wiki' has no cluster secret here"):
         keyring.cluster("wiki")
     with pytest.raises(ConfigurationError, match="strict and keyring are both given"):
         load_config(keyring=keyring, strict=True, environ={})

@@ -158,7 +158,7 @@ def test_memberships_are_checked_at_home() -> None:
 
 
 def test_a_beacon_may_fill_a_datagram_and_no_more() -> None:
-    with pytest.raises(MessageError, match="no valid beacon"):
+    with pytest.raises(MessageError, match="not a valid beacon"):
         messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX))
     with pytest.raises(MessageError, match="exceeds"):
         messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX + 1))

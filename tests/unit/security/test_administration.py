@@ -113,7 +113,7 @@ def test_a_text_that_is_none(text: str) -> None:
 
 
 def test_the_private_half_is_not_given_to_nodes_and_not_shown() -> None:
-    with pytest.raises(SecretFormatError, match="public one alone") as caught:
+    with pytest.raises(SecretFormatError, match="only the public half") as caught:
         parse_administrator(KEY.text)
     assert KEY.text not in str(caught.value)
 

@@ -26,7 +26,7 @@ def test_a_secret_is_recognized_wherever_it_stands_and_hidden(secret: str, shape
     text = shape.format(secret)
     assert holds_secret(text)
     assert hide_secrets(text) == shape.format("[secret]")
-    with pytest.raises(ValueError, match="a secret or a private key stands where a name belongs") as raised:
+    with pytest.raises(ValueError, match="a secret or a private key is given in place of a name") as raised:
         refuse_secret(text)
     assert secret.partition(".")[2] not in str(raised.value)
 
@@ -67,7 +67,7 @@ def test_no_key_is_derived_for_a_secret_in_place_of_a_name() -> None:
             lambda secret=secret: Keyring(Secret(bytes(32))).cluster(secret),
             lambda secret=secret: Keyring(Secret(bytes(32))).topic(secret),
         ):
-            with pytest.raises(ValueError, match="stands where a name belongs") as raised:
+            with pytest.raises(ValueError, match="is given in place of a name") as raised:
                 use()
             assert secret not in str(raised.value)
     assert ADMINISTRATOR_PREFIX == "irispublic1."

@@ -58,7 +58,7 @@ def test_an_own_name_has_no_cloud_and_is_not_ours() -> None:
     check_own_name("iris")
     with pytest.raises(ValueError, match=r"'databases' of the cloud 'eu'.*Write 'databases'"):
         check_own_name("databases@eu")
-    with pytest.raises(ValueError, match=r"Write another beginning, such as 'my-iris\.gateway'"):
+    with pytest.raises(ValueError, match=r"Choose another prefix, such as 'my-iris\.gateway'"):
         check_own_name("iris.gateway")
 
 

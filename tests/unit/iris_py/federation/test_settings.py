@@ -303,12 +303,15 @@ def test_what_is_left_out_has_its_default() -> None:
         (f'{START}{EXPORT}topic = "a..b"\n', "9: [[export]] topic: the pattern 'a..b' has an empty token. Write text"),
         (f'{START}{EXPORT}topic = "a.>.b"\n', "9: [[export]] topic: the pattern 'a.>.b' continues after '>'. Write '>' as"),
         (f'{START}{EXPORT}cluster = "a*"\n', "9: [[export]] cluster: in the pattern 'a*', 'a*' mixes a wildcard with text."),
-        (f'{START}{EXPORT}cluster = "a@eu"\n', "9: [[export]] cluster: 'a@eu' names 'a' of the cloud 'eu', and here"),
+        (f'{START}{EXPORT}cluster = "a@eu"\n', "9: [[export]] cluster: 'a@eu' names 'a' of the cloud 'eu', but only"),
         (
             f'{START}{EXPORT}cluster = "iris.gateway"\n',
-            "9: [[export]] cluster: 'iris.gateway' begins with 'iris.', as Iris's own",
+            "9: [[export]] cluster: 'iris.gateway' begins with 'iris.', which is reserved",
         ),
-        (f'{START}{EXPORT}cluster = "a"\nas = "iris.x"\n', "10: [[export]] as: 'iris.x' begins with 'iris.', as Iris's own"),
+        (
+            f'{START}{EXPORT}cluster = "a"\nas = "iris.x"\n',
+            "10: [[export]] as: 'iris.x' begins with 'iris.', which is reserved",
+        ),
         (
             f'{START}{EXPORT}cluster = "a"\nas = 1\n',
             "10: [[export]] as: it must be text, not 1. Write a name or pattern, or leave it out.",

@@ -146,7 +146,7 @@ def test_what_is_wrong_is_refused() -> None:
         for send in (port_of(node).publish_imported("a..b", b"", number=1, gap=0, **WHERE),):
             with pytest.raises(iris.ConfigurationError, match="empty token"):
                 await send
-        with pytest.raises(iris.ConfigurationError, match="no name for a header"):
+        with pytest.raises(iris.ConfigurationError, match="not a valid name of a header"):
             await port_of(node).publish_imported("a", b"", number=1, gap=0, headers={"": 1}, **WHERE)
         export = await port_of(node).subscribe_for_export("a", Heard())
         simulation.nodes.remove(node)

@@ -59,7 +59,7 @@ def test_more_series_than_anybody_reads_are_cut(registry: CollectorRegistry, cap
     Gauge("last", "It is too much.", registry=registry)
     with caplog.at_level(logging.WARNING):
         assert names() == ["users"]
-    assert f"more than {SERIES_MAX} series or {BYTES_MAX} bytes of its own: last and later metrics are not shown" in caplog.text
+    assert f"more than {SERIES_MAX} series or {BYTES_MAX} bytes of metrics: last and later metrics are not shown" in caplog.text
 
 
 def test_labels_that_a_supervisor_would_not_take_are_cut(registry: CollectorRegistry) -> None:

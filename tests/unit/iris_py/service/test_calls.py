@@ -371,18 +371,18 @@ async def behind(pool: Pool, request: Find) -> bytes: ...  # type: ignore[empty-
 REFUSED = [
     (none, "it has no parameter for the request. A handler has one parameter for the request: an iris_py.Request, bytes"),
     (only_node, "it has no parameter for the request"),
-    (two, "its parameter 'pool' is annotated Other, and nothing is known to pass there. A handler has one parameter"),
-    (two_requests, "its parameter 'point' is annotated Point, and nothing is known to pass there"),
-    (bare_and_more, "its parameter 'other' has no annotation, and nothing is known to pass there"),
+    (two, "its parameter 'pool' is annotated Other, and no value for it is known. A handler has one parameter"),
+    (two_requests, "its parameter 'point' is annotated Point, and no value for it is known"),
+    (bare_and_more, "its parameter 'other' has no annotation, and no value for it is known"),
     (foreign, "its parameter 'request' is annotated Other, and no codec can be made of the class Other"),
     (foreign, "If it is a resource, let a start-up hook return it"),
     (foreign_reply, "its result is annotated Other, and no codec can be made of the class Other"),
-    (silent, "it does not say what it returns. Annotate that: `-> bytes` for bytes, or any type that a codec can be made of"),
+    (silent, "its return type is not annotated. Annotate it: `-> bytes` for bytes, or any type for which a codec can be made"),
     (unresolved, "its parameter 'request' is annotated Decimal, which cannot be read when the program runs: name 'Decimal'"),
     (unresolved_reply, "its result is annotated Decimal, which cannot be read when the program runs"),
     (unresolved_extra, "its parameter 'amount' is annotated Decimal, which cannot be read when the program runs"),
     (of_message, "its parameter 'request' is an iris_py.Message. Handlers of clusters take an iris_py.Request"),
-    (of_array, "its parameter 'request' is annotated bytearray. What arrives is bytes"),
+    (of_array, "its parameter 'request' is annotated bytearray. Payloads arrive as bytes"),
     (wrong_node, "its parameter 'node' is an iris_py.sync.Node, whose methods would stop the event loop"),
     (wrong_node_in_thread, "its parameter 'node' is an iris_py.Node, which cannot be used in the thread"),
     (positional, "its parameter 'node' is positional-only"),
@@ -414,7 +414,7 @@ def test_consumers_and_hooks_are_refused_likewise() -> None:
         plan_consumer(of_request, [])
     with pytest.raises(ConfigurationError, match=r"it has no parameter for the message\. A consumer has one"):
         plan_consumer(empty, [])
-    with pytest.raises(ConfigurationError, match=r"'pool' is annotated Other.*A start-up hook is given the node"):
+    with pytest.raises(ConfigurationError, match=r"'pool' is annotated Other.*A start-up hook can take the node"):
         plan_hook(hook, [Pool], what="a start-up hook")
     with pytest.raises(ConfigurationError, match="would stop the event loop"):
         plan_hook(generator, [], what="a start-up hook")

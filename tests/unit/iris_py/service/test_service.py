@@ -430,7 +430,7 @@ REFUSED = [
     ([pool, pools], r"pools cannot be served: \S+\.pool returns a Pool, too.*typing\.NewType"),
     (
         [later],
-        "its parameter 'reads' is annotated Reads, and nothing is known to pass there. A start-up hook is given the node",
+        "its parameter 'reads' is annotated Reads, and no value for it is known. A start-up hook can take the node",
     ),
 ]
 
@@ -449,7 +449,9 @@ def test_a_resource_has_to_be_annotated() -> None:
     service.on_startup(bare)
 
     async def use(_network: VirtualNetwork, member: iris.Node, _caller: iris.Node) -> None:
-        with pytest.raises(ConfigurationError, match="bare cannot be served: it returned a Pool, and its annotation does not"):
+        with pytest.raises(
+            ConfigurationError, match="bare cannot be served: it returned a Pool, but this type is not in its annotation"
+        ):
             async with service.running(member):
                 pass
 
@@ -481,13 +483,13 @@ def test_what_cannot_be_registered_is_refused_at_once() -> None:
         service.handler("users@eu")
     with pytest.raises(ConfigurationError, match="continues after '>'"):
         service.consumer("a.>.b")
-    with pytest.raises(ConfigurationError, match="NoHandler cannot be served: it is a class, and no subclass"):
+    with pytest.raises(ConfigurationError, match="NoHandler cannot be served: it is a class, but not a subclass"):
         service.handler("class")(NoHandler)
     for register in (service.handler("generator"), service.consumer("generator"), service.on_shutdown):
         with pytest.raises(ConfigurationError, match="generator cannot be served: it is a generator"):
             register(wrong)
     for register in (service.handler("number"), service.consumer("number"), service.on_startup, service.on_shutdown):
-        with pytest.raises(ConfigurationError, match="is a function, not 7"):
+        with pytest.raises(ConfigurationError, match="must be a function, not 7"):
             register(cast("Any", 7))
     with pytest.raises(ConfigurationError, match="neither a handler nor a consumer"):
         Service().check()

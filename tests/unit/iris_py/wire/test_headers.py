@@ -74,12 +74,12 @@ def test_subclasses_travel_as_what_they_stand_for() -> None:
 @pytest.mark.parametrize(
     ("headers", "text"),
     [
-        ({"": 1}, "no name"),
-        ({"a b": 1}, "no name"),
-        ({"ä": 1}, "no name"),
-        ({"a\n": 1}, "no name"),
-        ({"a" * (NAME_BYTES_MAX + 1): 1}, "no name"),
-        ({1: 1}, "no name"),
+        ({"": 1}, "not a valid name"),
+        ({"a b": 1}, "not a valid name"),
+        ({"ä": 1}, "not a valid name"),
+        ({"a\n": 1}, "not a valid name"),
+        ({"a" * (NAME_BYTES_MAX + 1): 1}, "not a valid name"),
+        ({1: 1}, "not a valid name"),
         ({"a": None}, "NoneType"),
         ({"a": [1]}, "list"),
         ({"a": {"b": 1}}, "dict"),
