@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.tunnel.end import TunnelEnd
     from iris_py.peers.group import Group
     from iris_py.wire.headers import Headers, HeaderValue
+    from iris_py.wire.imported import Imported
 
 #: Concurrent requests of a gateway for one cluster. Too small: 10,000 requests a second take 800 at 80 ms, and a slow far
 #: cluster holds ten times as many; too large: memory for waiting payloads.
@@ -237,12 +238,7 @@ class GatewayPort:
         self,
         topic: str,
         payload: bytes,
-        *,
-        origin: bytes,
-        sequence: bytes,
-        number: int,
-        gap: int,
-        cloud: str,
+        imported: Imported,
         headers: Mapping[str, HeaderValue] | None = None,
     ) -> int:
         """Send a message from another cloud to every subscriber of a topic in this one; waits for room.
@@ -256,11 +252,7 @@ class GatewayPort:
         Args:
             topic: The topic here.
             payload: The message.
-            origin: The pseudonym of its publisher: 16 bytes.
-            sequence: The pseudonym of the publisher's group: 4 bytes.
-            number: Its number within origin and sequence, below 2^64.
-            gap: The number of messages lost before, as far as known here.
-            cloud: The alias of the other cloud here.
+            imported: Its origin.
             headers: The publisher's headers.
 
         Returns:
@@ -274,14 +266,13 @@ class GatewayPort:
         runtime, publisher = self._runtime, self._core.pubsub.publisher
         runtime.check_open()
         if headers is None:
-            count = publisher.add_imported(topic, payload, origin, sequence, number, gap, cloud)
+            count = publisher.add_imported(topic, payload, imported)
             if count is not None:
                 return count
         sent = encode_headers(headers)
         while True:
             with refusals:
-                now = self.loop.time()
-                count = publisher.publish_imported(topic, payload, origin, sequence, number, gap, cloud, now, sent)
+                count = publisher.publish_imported(topic, payload, imported, self.loop.time(), sent)
             self.wake()
             if count is not None:
                 break

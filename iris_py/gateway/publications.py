@@ -22,7 +22,7 @@ from iris_py.gateway.privacy import passed_headers
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
-from iris_py.wire.imported import SEQUENCE_BYTES
+from iris_py.wire.imported import SEQUENCE_BYTES, Imported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -483,12 +483,8 @@ class Listener:
             return await self._port.publish_imported(
                 local,
                 payload,
-                origin=item.origin,
-                sequence=item.sequence,
-                number=number,
-                gap=gap,
-                cloud=alias,
-                headers=headers or None,
+                Imported(item.origin, item.sequence, number, gap, alias),
+                headers or None,
             )
         own: dict[str, HeaderValue] = {CLOUD_HEADER: alias, ORIGIN_HEADER: item.origin.hex(), NUMBER_HEADER: number}
         sent = encode_headers({**headers, **own}, is_internal=True)

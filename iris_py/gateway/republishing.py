@@ -18,6 +18,7 @@ from iris_py.gateway.imports import Feed
 from iris_py.logs import EventLogger
 from iris_py.peers.keyed import first_of, slot_of
 from iris_py.wire.headers import decode_headers, visible_headers
+from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
     from iris_py.federation.items import Item
@@ -109,12 +110,8 @@ class Republished(Feed):
                 await self._port.publish_imported(
                     topic,
                     payload,
-                    origin=item.origin,
-                    sequence=item.sequence,
-                    number=number,
-                    gap=gap,
-                    cloud=self.alias,
-                    headers=visible,
+                    Imported(item.origin, item.sequence, number, gap, self.alias),
+                    visible,
                 )
             except (MessageTooLarge, ConfigurationError):
                 self._miss(item, 1, gap, "republishing_refused")

@@ -23,7 +23,25 @@ NUMBER_MAX = (1 << 64) - 1
 
 
 class Imported(msgspec.Struct, frozen=True, gc=False):
-    """The origin of one publication, or of several with consecutive numbers.
+    """The origin of one publication, as a gateway passes it to its node.
+
+    Attributes:
+        origin: The 16-byte pseudonym of the publishing node.
+        sequence: The 4-byte pseudonym of its group; numbers count within origin and sequence.
+        number: The number of the publication.
+        gap: Number of publications of this origin and sequence lost right before it, up to the gateway.
+        cloud: The alias of the originating cloud.
+    """
+
+    origin: bytes
+    sequence: bytes
+    number: int
+    gap: int
+    cloud: str
+
+
+class ImportedHead(msgspec.Struct, frozen=True, gc=False):
+    """The encoded origin of one publication, or of several with consecutive numbers.
 
     Attributes:
         origin: The 16-byte pseudonym of the publishing node.
@@ -44,12 +62,12 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
         cloud = self.cloud.encode()
         return HEAD.pack(self.origin, self.sequence, self.number, self.missed, len(cloud)) + cloud
 
-    def after(self, count: int) -> Imported:
+    def after(self, count: int) -> ImportedHead:
         """Return the origin of the publications after the first ``count``."""
-        return Imported(self.origin, self.sequence, self.number + count, self.missed, self.cloud) if count else self
+        return ImportedHead(self.origin, self.sequence, self.number + count, self.missed, self.cloud) if count else self
 
 
-def decode_imported(head: bytes, count: int) -> tuple[Imported, bytes] | None:
+def decode_imported(head: bytes, count: int) -> tuple[ImportedHead, bytes] | None:
     """Split a head from a peer into the origin and the rest; return None if it is malformed. Never raises.
 
     Args:
@@ -64,4 +82,4 @@ def decode_imported(head: bytes, count: int) -> tuple[Imported, bytes] | None:
     cloud = head[start:stop]
     if len(cloud) < size or CLOUD.fullmatch(cloud) is None or number + count - 1 > NUMBER_MAX:
         return None
-    return Imported(origin, sequence, number, missed, cloud.decode()), head[stop:]
+    return ImportedHead(origin, sequence, number, missed, cloud.decode()), head[stop:]

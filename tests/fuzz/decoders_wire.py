@@ -37,7 +37,7 @@ from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
 from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, encode_facts, is_name, name_in, named
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
 from iris_py.wire.hello import decode_hello, encode_hello
-from iris_py.wire.imported import NUMBER_MAX, Imported, decode_imported
+from iris_py.wire.imported import NUMBER_MAX, ImportedHead, decode_imported
 from iris_security import AuthenticationError, Identity, Keyring, Secret
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
@@ -290,7 +290,7 @@ TARGETS = (
         ),
         400,
     ),
-    Target("imported", run_imported, Kind.DECODER, (Imported(b"o" * 16, b"s" * 4, 7, 3, "eu").encode() + b"topic",), 400),
+    Target("imported", run_imported, Kind.DECODER, (ImportedHead(b"o" * 16, b"s" * 4, 7, 3, "eu").encode() + b"topic",), 400),
     Target("cast-pieces", run_pieces, Kind.SIGNATURE, (bytes(range(40)),), 200),
     Target("handshake-dialled", run_dialled, Kind.SIGNATURE, _preambles(), 600),
     Target("handshake-answered", run_answered, Kind.SIGNATURE, (b"\xff" + struct.pack(">H", 200) + bytes(300),), 600),

@@ -15,6 +15,7 @@ from iris_py.gateway.port import port_of
 from iris_py.node import inbound
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
+from iris_py.wire.imported import Imported
 from tests.profiles import first_cases
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class Gateway:
 
 
 async def publish(node: Node, topic: str, number: int, gap: int = 0, **options: Any) -> int:
-    where = {"origin": ORIGIN, "sequence": SEQUENCE, "cloud": "eu", **options}
-    return await port_of(node).publish_imported(topic, b"%d" % number, number=number, gap=gap, **where)
+    headers = options.pop("headers", None)
+    origin = {"origin": ORIGIN, "sequence": SEQUENCE, "number": number, "gap": gap, "cloud": "eu", **options}
+    return await port_of(node).publish_imported(topic, b"%d" % number, Imported(**origin), headers)
 
 
 async def is_given_up(publication: Awaitable[int]) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
-    from iris_py.wire.imported import Imported
+    from iris_py.wire.imported import ImportedHead
 
 #: Topics with cached subscriptions. Forgetting one costs another look-up.
 TOPICS_MAX = 4096
@@ -240,7 +240,7 @@ class Deliveries:
 
     def hand_out_imported(
         self,
-        imported: Imported,
+        imported: ImportedHead,
         topic: str,
         payloads: list[bytes],
         headers: Headers,

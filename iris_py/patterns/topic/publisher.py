@@ -12,7 +12,7 @@ keeps the numbers of a group in order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -22,7 +22,7 @@ from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.sequence import MissedTotals
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
-from iris_py.wire.imported import Imported
+from iris_py.wire.imported import Imported, ImportedHead
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
@@ -95,42 +95,26 @@ class _Route:
         self.count = 0
 
 
-class _Arrival(NamedTuple):
-    """A message from another cloud, as a gateway passes it."""
-
-    origin: bytes
-    sequence: bytes
-    number: int
-    gap: int
-    cloud: str
-
-
 class _ImportedRun:
-    """A batch of publications from another cloud, and the conditions for its next message.
+    """A batch of publications from another cloud, and the condition for its next message.
 
     Attributes:
         run: The batch, which may have ended.
-        cloud: The originating cloud.
-        origin: The publishing node.
-        sequence: The group it published under.
-        number: The next number.
+        next: The origin of the next message.
         count: Number of receiving nodes.
     """
 
-    __slots__ = ("cloud", "count", "number", "origin", "run", "sequence")
+    __slots__ = ("count", "next", "run")
 
     def __init__(self, run: Run, imported: Imported, count: int) -> None:
         self.run = run
-        self.cloud = imported.cloud
-        self.origin = imported.origin
-        self.sequence = imported.sequence
-        self.number = imported.number + 1
+        self.next = _after(imported)
         self.count = count
 
-    def takes(self, origin: bytes, sequence: bytes, number: int, gap: int, cloud: str) -> bool:
-        """Tell whether a message continues the batch, if still open: same origin, next number, no gap."""
-        is_next = self.number == number and not gap
-        return is_next and self.sequence == sequence and self.origin == origin and self.cloud == cloud
+
+def _after(imported: Imported) -> Imported:
+    """Return the origin of the message that follows without a gap."""
+    return Imported(imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud)
 
 
 class Publisher:
@@ -194,7 +178,7 @@ class Publisher:
         return run.count
 
     def publish(
-        self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: _Arrival | None = None
+        self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: Imported | None = None
     ) -> int | None:
         """Send a message to every subscriber's node; return the number of nodes. Messages with headers are not batched.
 
@@ -210,7 +194,8 @@ class Publisher:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
-        packets.check_size(payload, self.max_message_bytes)
+        if len(payload) > self.max_message_bytes:
+            packets.check_size(payload, self.max_message_bytes)
         route = self._routes.get(topic)
         if route is None:
             route = self._make_route(topic, now)
@@ -233,16 +218,14 @@ class Publisher:
             self._publish_alone(route, payload, now, headers)
         return route.count
 
-    def add_imported(
-        self, topic: str, payload: bytes, origin: bytes, sequence: bytes, number: int, gap: int, cloud: str
-    ) -> int | None:
+    def add_imported(self, topic: str, payload: bytes, imported: Imported) -> int | None:
         """Append a message from another cloud to the topic's current batch; return the number of receiving nodes.
 
         Returns None without sending if the message does not continue the batch or does not fit: then call
         :meth:`publish_imported`.
         """
         begun = self._imported_runs.get(topic)
-        if begun is None or not begun.takes(origin, sequence, number, gap, cloud):
+        if begun is None or begun.next != imported:
             return None
         run = begun.run
         room = run.room - RUN_MESSAGE_COST - len(payload)
@@ -250,20 +233,11 @@ class Publisher:
             return None
         run.room = room
         run.payloads.append(payload)
-        begun.number = number + 1
+        begun.next = _after(imported)
         return begun.count
 
     def publish_imported(
-        self,
-        topic: str,
-        payload: bytes,
-        origin: bytes,
-        sequence: bytes,
-        number: int,
-        gap: int,
-        cloud: str,
-        now: float,
-        headers: Headers = NO_HEADERS,
+        self, topic: str, payload: bytes, imported: Imported, now: float, headers: Headers = NO_HEADERS
     ) -> int | None:
         """Send a message from another cloud to every subscriber's node; return the number of nodes.
 
@@ -271,11 +245,7 @@ class Publisher:
 
         Args:
             topic: The topic in this cloud.
-            origin: The pseudonym of the publishing node.
-            sequence: The pseudonym of the group it published under.
-            number: Its number within origin and sequence.
-            gap: Number of messages lost right before the message, up to the local gateway.
-            cloud: The alias of the originating cloud.
+            imported: Its origin.
             headers: The named values beside the payload.
 
         Raises:
@@ -283,7 +253,7 @@ class Publisher:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             overlay.OverlayError: More groups are in use than the overlay watches.
         """
-        count = self.publish(topic, payload, now, headers, _Arrival(origin, sequence, number, gap, cloud))
+        count = self.publish(topic, payload, now, headers, imported)
         if count is None:
             self._outbound.has_events = True  # the views may have to be requested
         return count
@@ -357,27 +327,27 @@ class Publisher:
         self.runs.clear()
         self._imported_runs.clear()
 
-    def _send_imported(self, route: _Route, payload: bytes, now: float, headers: Headers, arrival: _Arrival) -> int:
+    def _send_imported(self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
         """Send a message from another cloud; there is room."""
-        origin, sequence, number, gap, cloud = arrival
-        imported = Imported(origin, sequence, number, self._missed.add(origin, sequence, gap), cloud)
+        origin, sequence = imported.origin, imported.sequence
+        missed = self._missed.add(origin, sequence, imported.gap)
+        head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
         count = route.count - bool(route.local) + bool(route.takers)
         if len(route.sends) != 1 or route.takers or route.casts or headers.encoded:
-            self._publish_alone(route, payload, now, headers, imported)
+            self._publish_alone(route, payload, now, headers, head)
             return count
         group, begun = route.sends[0], self._imported_runs.get(route.topic)
-        is_next = begun is not None and begun.run is group.run and begun.takes(*arrival)
+        is_next = begun is not None and begun.run is group.run and begun.next == imported
         if begun is not None and is_next and group.append_to_run(payload):
-            begun.number += 1
+            begun.next = _after(imported)
             return count
-        head = imported.encode() + route.head
-        run = self._outbound.begin_run(group, head, payload, count, now, packets.IMPORTED)
+        run = self._outbound.begin_run(group, head.encode() + route.head, payload, count, now, packets.IMPORTED)
         run.counted = route.counted
         self._imported_runs[route.topic] = _ImportedRun(run, imported, count)
         return count
 
     def _publish_alone(
-        self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported | None = None
+        self, route: _Route, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
     ) -> None:
         """Send a message without a batch, because of headers, a publication number or local subscribers."""
         head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
@@ -453,13 +423,14 @@ class Publisher:
 
     def _has_room(self, route: _Route) -> bool:
         for peer in route.peers:
-            if peer.is_congested:
+            link = peer.link
+            if peer.is_full or (link is not None and link.congested):  # as `Peer.is_congested`, without the call
                 return False
         if route.casts and self._outbound.is_control_full():
             return False
         if self._paused and any(group in self._paused for group in route.groups):
             return False
-        return not any(queue.is_blocking and queue.is_full for queue in route.local)
+        return not route.local or not any(queue.is_blocking and queue.is_full for queue in route.local)
 
     def _may_pause(self, group: Group, peer_id: NodeId) -> bool:
         """Tell whether a node is a subscriber; in a large group, known by a sample, any node may be."""

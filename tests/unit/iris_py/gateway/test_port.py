@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,13 +11,16 @@ import iris_py as iris
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.gateway.port import port_of
 from iris_py.testing import NodeSimulation, run
+from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iris_py.api.node import Node
 
-WHERE: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu"}
+
+def imported(number: int) -> Imported:
+    return Imported(b"o" * 16, b"s" * 4, number, 0, "eu")
 
 
 def simulate(scenario: Callable[[NodeSimulation], Awaitable[None]]) -> None:
@@ -57,8 +60,8 @@ def test_a_gateway_hears_its_cloud_run_by_run_with_the_groups_it_came_under() ->
             await publisher.publish("a.x", b"%d" % number, headers={"n": number} if number >= 90 else None)
         await gateway.publish("a.y", b"own")
         await publisher.publish("b", b"not wanted")
-        await port_of(other).publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
-        await port_of(gateway).publish_imported("a.x", b"foreign", number=1, gap=0, **WHERE)
+        await port_of(other).publish_imported("a.x", b"foreign", imported(1))
+        await port_of(gateway).publish_imported("a.x", b"foreign", imported(1))
         await simulation.until(lambda: len(heard.messages) == 101)
         await asyncio.sleep(0.1)
         assert {sequence for _messages, sequence in heard.runs} == {group_id(gateway, "a")[:4]}
@@ -143,18 +146,18 @@ def test_what_is_wrong_is_refused() -> None:
         node = await simulation.start_node()
         with pytest.raises(iris.ConfigurationError, match="continues after"):
             await port_of(node).subscribe_for_export("a.>.b", Heard())
-        for send in (port_of(node).publish_imported("a..b", b"", number=1, gap=0, **WHERE),):
+        for send in (port_of(node).publish_imported("a..b", b"", imported(1)),):
             with pytest.raises(iris.ConfigurationError, match="empty token"):
                 await send
         with pytest.raises(iris.ConfigurationError, match="not a valid name of a header"):
-            await port_of(node).publish_imported("a", b"", number=1, gap=0, headers={"": 1}, **WHERE)
+            await port_of(node).publish_imported("a", b"", imported(1), {"": 1})
         export = await port_of(node).subscribe_for_export("a", Heard())
         simulation.nodes.remove(node)
         await node.close()
         with pytest.raises(iris.NodeClosed):
             await port_of(node).subscribe_for_export("a", Heard())
         with pytest.raises(iris.NodeClosed):
-            await port_of(node).publish_imported("a", b"", number=1, gap=0, **WHERE)
+            await port_of(node).publish_imported("a", b"", imported(1))
         await export.close()
 
     simulate(scenario)
@@ -171,10 +174,10 @@ def test_publishing_for_other_clouds_lets_others_have_a_turn() -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        await port_of(node).publish_imported("t", b"", number=0, gap=0, **WHERE)
+        await port_of(node).publish_imported("t", b"", imported(0))
         task = asyncio.ensure_future(take_turns())
         for number in range(SENT_PER_TURN_MAX):
-            await port_of(node).publish_imported("t", b"", number=2 * number, gap=0, **WHERE)
+            await port_of(node).publish_imported("t", b"", imported(2 * number))
         assert turns >= 1
         task.cancel()
 

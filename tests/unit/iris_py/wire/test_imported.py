@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.wire.imported import HEAD, NUMBER_MAX, Imported, decode_imported
+from iris_py.wire.imported import HEAD, NUMBER_MAX, ImportedHead, decode_imported
 
-IMPORTED = Imported(b"o" * 16, b"s" * 4, 7, 3, "eu-west-1")
+IMPORTED = ImportedHead(b"o" * 16, b"s" * 4, 7, 3, "eu-west-1")
 
 
 def test_a_head_is_read_as_it_was_written_and_leaves_the_rest() -> None:
@@ -30,16 +30,16 @@ def test_a_cloud_has_a_name_that_aliases_have(cloud: str) -> None:
 
 @pytest.mark.parametrize("cloud", ["a", "a-b", "0", "a" * 32, "a--b"])
 def test_each_alias_is_taken(cloud: str) -> None:
-    imported = Imported(bytes(16), bytes(4), 1, 0, cloud)
+    imported = ImportedHead(bytes(16), bytes(4), 1, 0, cloud)
     assert decode_imported(imported.encode(), 1) == (imported, b"")
 
 
 def test_numbers_end() -> None:
-    last = Imported(bytes(16), bytes(4), NUMBER_MAX, NUMBER_MAX, "eu").encode()
+    last = ImportedHead(bytes(16), bytes(4), NUMBER_MAX, NUMBER_MAX, "eu").encode()
     assert decode_imported(last, 1) is not None
     assert decode_imported(last, 2) is None
 
 
 def test_behind_the_first_ones_comes_the_next() -> None:
     assert IMPORTED.after(0) is IMPORTED
-    assert IMPORTED.after(2) == Imported(b"o" * 16, b"s" * 4, 9, 3, "eu-west-1")
+    assert IMPORTED.after(2) == ImportedHead(b"o" * 16, b"s" * 4, 9, 3, "eu-west-1")

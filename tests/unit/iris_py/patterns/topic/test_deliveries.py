@@ -16,7 +16,7 @@ from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import HeaderValue, encode_headers
-from iris_py.wire.imported import Imported
+from iris_py.wire.imported import ImportedHead
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
 
 
 def imported_head(number: int, missed: int = 0, *, sequence: bytes = b"s" * 4, topic: bytes = b"a") -> bytes:
-    return Imported(b"o" * 16, sequence, number, missed, "eu").encode() + topic
+    return ImportedHead(b"o" * 16, sequence, number, missed, "eu").encode() + topic
 
 
 class Receiver:

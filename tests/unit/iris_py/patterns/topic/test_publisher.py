@@ -19,12 +19,17 @@ from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import encode_headers
+from iris_py.wire.imported import Imported
 from iris_py.wire.packets import MESSAGE, RUN_MESSAGES_MAX
 from tests.unit.iris_py.nodes import Net
 
 
 def make_queue(topic: str = "c") -> SubscriptionQueue:
     return SubscriptionQueue((topic,), (topic,), topic, "drop_oldest", 10_000, 1 << 30)
+
+
+def imported(number: int, gap: int = 0, **other: Any) -> Imported:
+    return Imported(**{"origin": b"o" * 16, "sequence": b"s" * 4, "number": number, "gap": gap, "cloud": "eu", **other})
 
 
 class Pair:
@@ -47,12 +52,10 @@ class Pair:
         return self.core.publish("c", payload, self.net.now)
 
     def add_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
-        where: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu", **other}
-        return self.publisher.add_imported("c", payload, number=number, gap=gap, **where)
+        return self.publisher.add_imported("c", payload, imported(number, gap, **other))
 
     def publish_imported(self, number: int, gap: int = 0, payload: bytes = b"i", **other: Any) -> int | None:
-        where: dict[str, Any] = {"origin": b"o" * 16, "sequence": b"s" * 4, "cloud": "eu", **other}
-        return self.publisher.publish_imported("c", payload, number=number, gap=gap, now=self.net.now, **where)
+        return self.publisher.publish_imported("c", payload, imported(number, gap, **other), self.net.now)
 
     def arrived_from_elsewhere(self) -> list[tuple[int, int, str]]:
         self.net.cores.drive()
