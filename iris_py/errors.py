@@ -760,6 +760,24 @@ class _CauseCarrier:
         return _load_cause, (content, type(self.cause).__qualname__, _text_of(self.cause))
 
 
+def advise_caller(error: BaseException, *, is_own_place: bool, waits: bool, is_plain: bool, waits_for_members: bool) -> None:
+    """Add to the error of a request which option would have helped its caller.
+
+    Args:
+        is_own_place: Whether a handler of the requested cluster sent the request.
+        waits: Whether the request waited for a place.
+        is_plain: Whether the request may not be repeated.
+        waits_for_members: Whether the caller chose how long to wait for members.
+    """
+    if isinstance(error, _Unserved) and is_own_place:
+        error._note_own_place()
+    if isinstance(error, Overloaded):
+        if not waits:
+            error._note_no_wait()
+    elif isinstance(error, IrisError) and is_plain and (not waits_for_members or isinstance(error, MemberLost)):
+        error._note_plain_request()
+
+
 def _load_cause(content: bytes, kind: str, text: str) -> _CauseCarrier:
     """Load the cause pickled by a :class:`_CauseCarrier`, or an :exc:`UnpicklableCause` if loading fails."""
     import pickle

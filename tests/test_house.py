@@ -24,10 +24,10 @@ PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", 
 
 #: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
 LIMITS: Final = {
-    "modules under 60 lines": 99,
-    "functions over 70 lines": 4,
-    "functions with nine parameters or more": 48,
-    "private attributes of other objects": 59,
+    "modules under 60 lines": 98,
+    "functions over 70 lines": 3,
+    "functions with nine parameters or more": 40,
+    "private attributes of other objects": 35,
     "modules named by a gerund": 20,
     "modules that differ by a plural s": 3,
     "class names in several modules": 118,

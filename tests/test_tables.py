@@ -23,7 +23,7 @@ from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.testing.cores.signer import NamedSigner
 from iris_py.wire import cast_pieces, packets
-from iris_py.wire.imported import Imported
+from iris_py.wire.imported import ImportedHead
 from tests.flood import Flood, Insider
 from tests.tables import (
     DECLARED_IN,
@@ -201,7 +201,7 @@ class NodeFlood:
         return packets.MESSAGE.pack(packets.PUBLICATION, 0, 1, 1, sequence, 1000) + b"a" + b"x"
 
     def imported(self, sequence: int) -> bytes:
-        head = Imported(self.rng.randbytes(16), self.rng.randbytes(4), 1, 0, "eu").encode() + b"a"
+        head = ImportedHead(self.rng.randbytes(16), self.rng.randbytes(4), 1, 0, "eu").encode() + b"a"
         return packets.MESSAGE.pack(packets.IMPORTED, 0, len(head), 1, sequence, 1000) + head + b"x"
 
     def send_unicast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
@@ -209,7 +209,7 @@ class NodeFlood:
         channel.parts.append(body)
         nonce, sealed = sender.seal(channel)
         packet = packets.encode_routed(UNICAST, sender.id, nonce, sealed, int(self.net.now * 1000))
-        self.core._handle_routed(PacketReceived(info, packet), self.net.now)
+        self.core._exchange.handle_overlay_event(PacketReceived(info, packet), self.net.now)
 
     def send_cast(self, sender: Group, info: NodeInfo, body: bytes) -> None:
         nonce, sealed = sender.seal_multicast(body, is_cast=True)

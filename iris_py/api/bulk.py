@@ -11,11 +11,10 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from iris_py.api.parts import parts_of
-from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
-from iris_py.patterns.request.pending import Ticket
+from iris_py.patterns.request.pending import RequestSpec, Ticket
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.packets import as_bytes
@@ -77,7 +76,8 @@ class Asker(Generic[Question]):
         *,
         is_exclusive: bool = False,
     ) -> None:
-        self._node = node
+        self._runtime = parts_of(node).runtime
+        self._requests = parts_of(node).requests
         self._cluster = cluster
         self._timeout = timeout
         self._on_outcomes = on_outcomes
@@ -89,20 +89,18 @@ class Asker(Generic[Question]):
 
     def ask(self, questions: Sequence[Question]) -> None:
         """Send all questions at once. A question is in flight only once at a time."""
-        self._node._check_loop()
+        self._runtime.check_loop()
         for first in range(0, len(questions), TOGETHER_MAX):
             self._ask_together(questions[first : first + TOGETHER_MAX])
 
     def cancel(self) -> None:
         """Cancel all questions in flight, at the members too; no outcome follows."""
-        self._node._check_loop()
-        self._node._core.requester.cancel_all(self._is_mine)
-        self._node._crossings.cancel_all(self._is_mine)
+        self._runtime.check_loop()
+        self._requests.cancel_all(self._is_mine)
         self._outcomes.clear()
         for call in self._calls.values():
             call.end(asyncio.CancelledError())
         self._calls.clear()
-        self._node._driver.wake()
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
         """Take the outcome of a question; for the node."""
@@ -112,14 +110,14 @@ class Asker(Generic[Question]):
 
     def _note(self, question: Question, outcome: bytes | IrisError) -> None:
         if not self._outcomes:
-            self._node._loop.call_soon(self._tell)
+            self._runtime.loop.call_soon(self._tell)
         self._outcomes.append((question, outcome))
 
     # --
 
     def _ask_together(self, questions: Sequence[Question]) -> None:
-        node = self._node
-        if node._tracing is None and runtime_of(node).closing is None and not self._is_exclusive and self._is_own():
+        runtime = self._runtime
+        if runtime.tracing is None and runtime.closing is None and not self._is_exclusive and self._is_own():
             try:
                 asked = []
                 for question in questions:
@@ -127,31 +125,38 @@ class Asker(Generic[Question]):
                     asked.append(
                         (Ticket(self, question), question.key, payload if type(payload) is bytes else as_bytes(payload))
                     )
-                node._core.request_many(self._cluster, asked, self._timeout, node._loop.time(), self._retry)
+                runtime.core.request_many(self._cluster, asked, self._timeout, runtime.loop.time(), self._retry)
             except (IrisError, TypeError):
                 self._ask_one_by_one(questions)  # finds the question that caused the error
         else:
             self._ask_one_by_one(questions)
-        node._driver.transmit_now()
+        runtime.driver.transmit_now()
 
     def _ask_one_by_one(self, questions: Sequence[Question]) -> None:
-        node, now = self._node, self._node._loop.time()
+        runtime, now = self._runtime, self._runtime.loop.time()
         for question in questions:
             headers = NO_HEADERS
             try:
-                node._check_open()
+                runtime.check_open()
                 content = as_bytes(question.payload)
-                if node._tracing is not None:
-                    call = self._calls[question] = node._tracing.call("request", self._cluster, NO_HEADERS)
+                if runtime.tracing is not None:
+                    call = self._calls[question] = runtime.tracing.call("request", self._cluster, NO_HEADERS)
                     headers = call.headers
-                token = Ticket(self, question)
-                retry, exclusive = self._retry, self._is_exclusive
-                if self._cluster not in node._own_names and node._is_far(self._cluster):
-                    far = (self._cluster, content, self._timeout, retry, question.key, ("", ""), headers)
-                    node._crossings.ask(token, *far, is_exclusive=exclusive)
+                is_own = self._cluster in runtime.own_names or not runtime.is_far(self._cluster)
+                spec = RequestSpec(
+                    payload=content,
+                    timeout_s=self._timeout,
+                    retry=self._retry,
+                    identity=runtime.core.identity_of(self._cluster, question.key),
+                    is_anchored=True,
+                    headers=headers,
+                    waits=not (is_own and self._is_exclusive),  # an exclusive request waits at its member
+                    is_exclusive=self._is_exclusive,
+                )
+                if is_own:
+                    runtime.core.request(self._cluster, spec, Ticket(self, question), now)
                 else:
-                    own = (self._timeout, retry, token, now, question.key, None, headers)
-                    node._core.request(self._cluster, content, *own, waits=not exclusive, is_exclusive=exclusive)
+                    self._requests.crossings.ask(self._cluster, spec, Ticket(self, question))
             except IrisError as exc:
                 self._note(question, exc)
             except TypeError as exc:
@@ -160,7 +165,7 @@ class Asker(Generic[Question]):
     def _is_own(self) -> bool:
         """Tell whether the name belongs to the own cloud; False for an invalid name."""
         try:
-            return self._cluster in self._node._own_names or not self._node._is_far(self._cluster)
+            return self._cluster in self._runtime.own_names or not self._runtime.is_far(self._cluster)
         except ConfigurationError:
             return False
 
@@ -189,5 +194,6 @@ def providers(node: Node, cluster: str) -> Members:
         _name, alias = split(cluster)
     if not alias:
         return node.members(cluster)
-    node._check_open()
-    return parts_of(node).memberships.view(gateway_cluster(alias))
+    parts = parts_of(node)
+    parts.runtime.check_open()
+    return parts.memberships.view(gateway_cluster(alias))

@@ -37,22 +37,18 @@ class Node(Communication, Administration):
         parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
         runtime = self._runtime = parts.runtime
         self._driver, self._loop, self._is_own_thread = runtime.driver, runtime.loop, runtime.is_own_thread
-        self._check_open, self._check_loop = runtime.check_open, runtime.check_loop
-        self._is_far, self._own_names = runtime.is_far, runtime.own_names
-        self._tracing, self._busy_poll = runtime.tracing, runtime.busy_poll
         nodes.add(self)
 
     def _bind(self) -> None:
         """Bind the parts that calls use, once they are made."""
         parts = self._parts
         self._core = parts.runtime.core
-        self._entropy = parts.runtime.entropy
         self._broadcasts = parts.broadcasts
         self._topics = parts.topics
         self._surveys = parts.surveys
         self._memberships = parts.memberships
         self._tunnels = parts.tunnels
-        self._crossings = parts.crossings
+        self._requests = parts.requests
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
         """Resolve the futures of ended requests."""

@@ -18,7 +18,6 @@ from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.duplex import open_far_tunnel
 from iris_py.api.cloud.publications import FarPublishing
-from iris_py.api.cloud.requests import Crossings
 from iris_py.api.cloud.surveys import FarSurveys
 from iris_py.api.cloud.topics import FarTopics
 from iris_py.api.draining import wait_until_ended, wait_until_settled
@@ -26,6 +25,7 @@ from iris_py.api.event_log import log_event
 from iris_py.api.introspection import Introspection
 from iris_py.api.keys import Keys
 from iris_py.api.membership import Memberships
+from iris_py.api.request import Requests
 from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
 from iris_py.api.status import Observation
@@ -48,7 +48,6 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.questions import NodeAnswered, NodeAsked
-from iris_py.patterns.request.pending import Ticket
 from iris_py.patterns.request.registration import (
     BroadcastReceived,
     RegistrationDrained,
@@ -95,7 +94,7 @@ class Parts:
         keys: The secrets and their rotation.
         seeds: The configured seeds.
         memberships: The served clusters, and views of clusters. This and all following parts are made when the node opens.
-        crossings: The requests to other clouds.
+        requests: The requests.
         publications: The publications and broadcasts to other clouds.
         broadcasts: The broadcasts.
         topics: The publications and subscriptions.
@@ -110,7 +109,7 @@ class Parts:
 
     keys_type: ClassVar[type[Keys]] = Keys
     memberships: Memberships
-    crossings: Crossings
+    requests: Requests
     publications: FarPublishing
     broadcasts: Broadcasts
     topics: Topics
@@ -210,7 +209,7 @@ class Parts:
         runtime = self.runtime
         clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
         self.memberships = Memberships(runtime)
-        self.crossings = Crossings(runtime)
+        self.requests = Requests(runtime, self._explain)
         self.publications = FarPublishing(runtime)
         self.broadcasts = Broadcasts(runtime, self.publications)
         self.topics = Topics(runtime, FarTopics(runtime), self.publications)
@@ -285,8 +284,7 @@ class Parts:
     def _fail_calls(self) -> None:
         """Fail the running requests, surveys, tunnels and questions of the program."""
         core = self.runtime.core
-        core.requester.close(NodeClosed())
-        self.crossings.close()
+        self.requests.close()
         core.surveyor.close(NodeClosed())
         self.far_surveys.close()
         core.tunnels.close()
@@ -295,20 +293,8 @@ class Parts:
     # -- events of the driver
 
     def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Resolve the futures of ended requests, and report the outcomes of :mod:`iris_py.api.bulk`."""
-        for future, outcome in outcomes:
-            if type(outcome) is NoMembers:
-                outcome = self._explain(outcome)
-            if type(future) is Ticket:
-                future.asker.receive_outcome(future, outcome)
-                continue
-            assert isinstance(future, asyncio.Future)
-            if future.done():
-                continue
-            if isinstance(outcome, bytes):
-                future.set_result(outcome)
-            else:
-                future.set_exception(outcome)
+        """Resolve the futures of ended requests; for the driver."""
+        self.requests.handle_outcomes(outcomes)
 
     def handle_events(self, events: list[NodeEvent]) -> None:
         """Act on all other events."""

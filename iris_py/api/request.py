@@ -1,21 +1,23 @@
-"""The part of a node that sends requests."""
+"""Requests of a node: the public method, and the part of the node behind it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args, overload
+
+from msgspec.structs import replace
 
 from iris_py.api.arguments import check_flag
-from iris_py.api.codec import Codec, as_codec, decode, encode
+from iris_py.api.cloud.requests import Crossings
+from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
 from iris_py.api.seal import SealedCall, as_seal
 from iris_py.defaults import REQUEST_TIMEOUT_S
-from iris_py.errors import ConfigurationError, IrisError, MemberLost, Overloaded, RequestTimeout
+from iris_py.errors import ConfigurationError, NodeClosed, NoMembers, advise_caller
 from iris_py.federation.names import CLOUD_MARK
-from iris_py.patterns.request.pending import Ticket
+from iris_py.patterns.request.pending import RequestSpec, Ticket
 from iris_py.patterns.request.retry import Retry, retry_of
 from iris_py.peers.member import Placement
 from iris_py.settings.values import check_zone
@@ -23,61 +25,230 @@ from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
-    from iris_py.api.cloud.requests import Crossing, Crossings
+    from iris_py.api.cloud.requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
     from iris_py.api.options import RequestOptions
+    from iris_py.api.runtime import Runtime
     from iris_py.api.seal import SealLike
-    from iris_py.net.busy_poll import BusyPoll
-    from iris_py.net.driver import Driver
-    from iris_py.node.core import NodeCore
+    from iris_py.errors import IrisError
     from iris_py.payloads import Answer, BytesLike, Question, TypeForm
-    from iris_py.tracing import Tracing
     from iris_py.wire.headers import HeaderValue
-    from iris_security import Entropy
 
 
 #: The types of seconds. A tuple, because `int | float` would be made anew with each request.
 _NUMBERS: Final = (int, float)
 
 
-class _Replier(Codec[bytes, bytes]):
-    """Notes the replying member. Passed as the codec of a request with an encoded payload."""
+class _Envelope:
+    """A codec, a seal or both around one request: they make its payload, and read its reply.
 
-    def __init__(self) -> None:
-        self.member = ""
+    Args:
+        cluster: The requested name.
+        payload: The caller's payload: a value with a codec, otherwise bytes.
+        codec: The codec; None for bytes.
+        seal: The seal; None for a payload in clear.
+        key: The idempotency key, if any.
+        entropy: Randomness for the seal.
 
-    def ticket(self, future: asyncio.Future[bytes]) -> Ticket:
-        """Return the ticket of a request, which resolves a future."""
-        return Ticket(self, future)
+    Attributes:
+        payload: The payload to send.
+
+    Raises:
+        EncodeError: The codec cannot encode the payload.
+        ConfigurationError: The codec, the seal or the name of the cluster is not valid.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        payload: object,
+        codec: AnyCodec | None,
+        seal: SealLike | None,
+        key: str | bytes | None,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._cluster = cluster
+        self._codec = None if codec is None else as_codec(codec)
+        content = payload if self._codec is None else encode(self._codec.encode_request, payload, cluster=cluster)
+        self._sealed: SealedCall | None = None
+        self.payload = packets.as_bytes(content)
+        if seal is not None:
+            self._sealed = SealedCall(as_seal(seal), cluster, self.payload, key, entropy)
+            self.payload = self._sealed.payload
+
+    async def ask(self, requests: Requests, spec: RequestSpec) -> Any:  # noqa: ANN401 - any type of the codec
+        """Send the request, and return the reply, decrypted and decoded.
+
+        Raises:
+            SealError: The reply cannot be decrypted.
+            DecodeError: The codec cannot decode the reply.
+        """
+        ticket = Ticket(requests, None)
+        asking = requests.ask(self._cluster, spec, ticket)
+        reply = await asking if self._sealed is None else await self._sealed.ask(asking)
+        if self._codec is None:
+            return reply
+        return decode(self._codec.decode_reply, reply, cluster=self._cluster, member=ticket.member.hex())
+
+
+class Requests:
+    """The requests of one node.
+
+    Args:
+        runtime: The runtime of the node.
+        explain: Adds the likely cause to an error without members.
+
+    Attributes:
+        crossings: The requests to other clouds.
+    """
+
+    def __init__(self, runtime: Runtime, explain: Callable[[NoMembers], IrisError]) -> None:
+        self._runtime = runtime
+        self._explain = explain
+        self.crossings = Crossings(runtime)
+
+    def identity_of(self, cluster: str, key: str | bytes | None) -> bytes:
+        """Return the identity of the next idempotent request; see :meth:`iris_py.node.core.NodeCore.identity_of`.
+
+        Raises:
+            ConfigurationError: The name or the key is wrong.
+            TypeError: The key is neither text nor bytes.
+        """
+        if type(cluster) is not str or cluster not in self._runtime.own_names:
+            self._runtime.is_far(cluster)  # refuses an invalid name
+        return self._runtime.core.identity_of(cluster, key)
+
+    async def ask(self, cluster: str, spec: RequestSpec, ticket: Ticket | None = None) -> bytes:
+        """Send a request, and return the reply.
+
+        Args:
+            ticket: Gets the member that replies; None if nobody wants to know.
+
+        Raises:
+            IrisError: As for :meth:`Requesting.request`.
+        """
+        call = None
+        if self._runtime.tracing is not None:
+            call = self._runtime.tracing.call("request", cluster, spec.headers)
+            spec = replace(spec, headers=call.headers)
+        future: asyncio.Future[bytes] = self._runtime.loop.create_future()
+        if ticket is not None:
+            ticket.question = future
+        sent: int | Crossing = 0
+        try:
+            sent = self.send(cluster, spec, future if ticket is None else ticket, future)
+            if future.done():  # A loop of requests that this node itself refuses must not keep the event loop from other tasks.
+                await asyncio.sleep(0)
+            reply = await future
+        except BaseException as exc:
+            self.handle_raised(exc, cluster, spec, sent, future)
+            if call is not None:
+                call.end(exc)
+            raise
+        if call is not None:
+            call.end()
+        return reply
+
+    def send(self, cluster: str, spec: RequestSpec, token: object, future: asyncio.Future[bytes]) -> int | Crossing:
+        """Start a request; return the ``sent`` of :meth:`handle_raised`.
+
+        Args:
+            token: The future, or a ticket with it.
+            future: Gets the outcome.
+
+        Raises:
+            IrisError: Nothing was sent.
+        """
+        runtime = self._runtime
+        core = runtime.core
+        sent: int | Crossing
+        if (type(cluster) is not str or cluster not in runtime.own_names) and runtime.is_far(cluster):
+            sent = self.crossings.ask(cluster, spec, token)
+        else:
+            sent = core.request(cluster, spec, token, runtime.loop.time())
+        if core.requester.is_alone:
+            runtime.driver.transmit_now()
+            if runtime.busy_poll is not None and not future.done():
+                runtime.busy_poll.look_for(future)
+        elif not runtime.driver.is_awake:
+            runtime.driver.wake()
+        return sent
+
+    def handle_raised(
+        self, error: BaseException, cluster: str, spec: RequestSpec, sent: int | Crossing, future: asyncio.Future[bytes]
+    ) -> None:
+        """Cancel a request whose caller no longer waits, or advise the caller of a failed request.
+
+        Args:
+            error: The exception in the calling task.
+            sent: The result of :meth:`send`; 0 if it raised.
+        """
+        if isinstance(error, asyncio.CancelledError):
+            self._cancel(sent, future)
+            return
+        advise_caller(
+            error,
+            is_own_place=handled_cluster.get() == cluster,
+            waits=spec.waits,
+            is_plain=spec.retry is None,
+            waits_for_members=spec.members_wait_s is not None,
+        )
+
+    def _cancel(self, sent: int | Crossing, future: asyncio.Future[bytes]) -> None:
+        if future.done() and not future.cancelled():
+            future.exception()  # both happened in one turn; asyncio would log an unretrieved exception
+        if isinstance(sent, int):
+            self._runtime.core.requester.cancel(sent)
+        else:
+            self.crossings.cancel(sent)
+        self._runtime.driver.wake()
+
+    def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
+        """Cancel the requests with matching tokens, also at the members; no outcome follows."""
+        self._runtime.core.requester.cancel_all(is_meant)
+        self.crossings.cancel_all(is_meant)
+        self._runtime.driver.wake()
+
+    def close(self) -> None:
+        """End all requests: the node ends."""
+        self._runtime.core.requester.close(NodeClosed())
+        self.crossings.close()
+
+    # -- outcomes
+
+    def handle_outcomes(self, outcomes: Sequence[tuple[Any, bytes | IrisError]]) -> None:
+        """Resolve the futures of ended requests, and give the outcomes of tickets to their askers."""
+        for token, outcome in outcomes:
+            if type(token) is Ticket:
+                token.asker.receive_outcome(token, self._explain(outcome) if type(outcome) is NoMembers else outcome)
+            elif type(outcome) is bytes:  # the usual case
+                if not token.done():
+                    token.set_result(outcome)
+            else:
+                _resolve(token, self._explain(outcome) if type(outcome) is NoMembers else outcome)
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Note the member, and resolve the future; for the node."""
-        self.member = ticket.member.hex()
-        future = ticket.question
-        if future.done():
-            return
-        if isinstance(outcome, bytes):
-            future.set_result(outcome)
-        else:
-            future.set_exception(outcome)
+        """Resolve the future of a ticket of :meth:`ask`."""
+        _resolve(ticket.question, outcome)
+
+
+def _resolve(future: asyncio.Future[bytes], outcome: bytes | IrisError) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, bytes):
+        future.set_result(outcome)
+    else:
+        future.set_exception(outcome)
 
 
 class Requesting:
     """The method of a node that sends requests."""
 
-    _core: NodeCore
-    _crossings: Crossings
-    _driver: Driver
-    _entropy: Entropy
-    _loop: asyncio.AbstractEventLoop
-    _own_names: set[str]
-    _tracing: Tracing | None
-    _busy_poll: BusyPoll | None
-    _check_open: Callable[[], None]
-    _is_far: Callable[[str], bool]
+    _runtime: Runtime
+    _requests: Requests
 
     @overload
     async def request(
@@ -176,39 +347,17 @@ class Requesting:
             ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
             NodeClosed: The node was closed.
         """
-        self._check_open()
-        check_timeout(timeout)
+        runtime, requests = self._runtime, self._requests
+        if runtime.closing is not None or not (runtime.is_own_thread() and runtime.loop.is_running()):
+            runtime.check_open()
+        if timeout is not REQUEST_TIMEOUT_S:  # as all that follows: the usual request enters as few branches as possible
+            check_timeout(timeout)
         if retry is not None:
             check_retry(retry, cluster, retry_failed=retry_failed)
-        elif key is not None and not idempotent:
-            raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True or retry= with it.")
-        elif retry_failed and not idempotent:
-            raise ConfigurationError("retry_failed= is for requests that may be repeated. Pass idempotent=True with it.")
+        elif (key is not None or retry_failed) and not idempotent:
+            refuse_plain(key)
         if wait_for_members is not None:
             check_wait_for_members(wait_for_members)
-        if codec is not None and not isinstance(codec, _Replier):
-            coded, replier = as_codec(codec), _Replier()
-            content = encode(coded.encode_request, payload, cluster=cluster)
-            ask = partial(self.request, timeout=timeout, idempotent=idempotent, key=key, prefer=prefer, require=require)
-            ask = partial(ask, headers=headers, on_full=on_full, retry_failed=retry_failed, retry=retry, seal=seal)
-            ask = partial(ask, wait_for_members=wait_for_members)
-            reply = await ask(cluster, content, codec=replier)
-            return decode(coded.decode_reply, reply, cluster=cluster, member=replier.member)
-        if seal is not None:
-            sealed = SealedCall(as_seal(seal), cluster, packets.as_bytes(payload), key, self._entropy)
-            ask = partial(self.request, cluster, sealed.payload, timeout=timeout, idempotent=idempotent, key=key)
-            ask = partial(
-                ask,
-                prefer=prefer,
-                require=require,
-                headers=headers,
-                on_full=on_full,
-                retry_failed=retry_failed,
-                retry=retry,
-                wait_for_members=wait_for_members,
-                codec=codec,
-            )
-            return await sealed.ask(ask)
         placement = None
         if prefer is not None or require is not None:
             placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
@@ -219,87 +368,36 @@ class Requesting:
             check_flag("retry_failed", retry_failed)
             if retry is None:
                 retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
-        content = payload if type(payload) is bytes else packets.as_bytes(payload)
-        sent = NO_HEADERS if headers is None else encode_headers(headers)
-        call = None
-        if self._tracing is not None:
-            call = self._tracing.call("request", cluster, sent)
-            sent = call.headers
-        future: asyncio.Future[bytes] = self._loop.create_future()
-        token = future if codec is None else codec.ticket(future)
-        request_id = 0
-        crossing: Crossing | None = None
+        envelope = None
+        if codec is not None or seal is not None:
+            envelope = _Envelope(cluster, payload, codec, seal, key, runtime.entropy)
+            payload = envelope.payload
+        spec = RequestSpec(
+            payload if type(payload) is bytes else packets.as_bytes(payload),
+            timeout,
+            retry,
+            b"" if retry is None else requests.identity_of(cluster, key),
+            key is not None,
+            placement,
+            NO_HEADERS if headers is None else encode_headers(headers),
+            on_full == "wait",
+            wait_for_members,
+        )
+        if envelope is not None:
+            return await envelope.ask(requests, spec)
+        if runtime.tracing is not None:
+            return await requests.ask(cluster, spec)
+        # As `Requests.ask`, without a further coroutine.
+        future: asyncio.Future[bytes] = runtime.loop.create_future()
+        sent: int | Crossing = 0
         try:
-            if (type(cluster) is not str or cluster not in self._own_names) and self._is_far(cluster):
-                crossing = self._crossings.ask(
-                    token,
-                    cluster,
-                    content,
-                    timeout,
-                    retry,
-                    key,
-                    ("", "") if placement is None else (placement.prefer, placement.require),
-                    sent,
-                    waits=on_full == "wait",
-                    members_wait_s=wait_for_members,
-                )
-            else:
-                request_id = self._core.request(
-                    cluster,
-                    content,
-                    timeout,
-                    retry,
-                    token,
-                    self._loop.time(),
-                    key,
-                    placement,
-                    sent,
-                    waits=on_full == "wait",
-                    members_wait_s=wait_for_members,
-                )
-            if self._core.requester.is_alone:
-                self._driver.transmit_now()
-                if self._busy_poll is not None and not future.done():
-                    self._busy_poll.look_for(future)
-            else:
-                self._driver.wake()
-            if future.done():  # A loop of requests that this node itself refuses must not keep the event loop from other tasks.
+            sent = requests.send(cluster, spec, future, future)
+            if future.done():
                 await asyncio.sleep(0)
-            reply = await future
-        except asyncio.CancelledError as exc:
-            if crossing is not None:
-                self._crossings.cancel(crossing)
-            self._cancel_request(request_id, future)
-            if call is not None:
-                call.end(exc)
-            raise
+            return await future
         except BaseException as exc:
-            if isinstance(exc, Overloaded | RequestTimeout) and handled_cluster.get() == cluster:
-                exc._note_own_place()
-            if isinstance(exc, IrisError):
-                _advise(exc, retry, on_full, wait_for_members)
-            if call is not None:
-                call.end(exc)
+            requests.handle_raised(exc, cluster, spec, sent, future)
             raise
-        if call is not None:
-            call.end()
-        return reply
-
-    def _cancel_request(self, request_id: int, future: asyncio.Future[bytes]) -> None:
-        """Cancel a request whose caller no longer waits."""
-        if future.done() and not future.cancelled():
-            future.exception()  # both happened in one turn; asyncio would log an unretrieved exception
-        self._core.requester.cancel(request_id)
-        self._driver.wake()
-
-
-def _advise(error: IrisError, retry: Retry | None, on_full: OnFull, wait_for_members: float | None) -> None:
-    """Advise the caller of a request to use the options that would have helped."""
-    if isinstance(error, Overloaded):
-        if on_full == "raise":
-            error._note_no_wait()
-    elif retry is None and (wait_for_members is None or isinstance(error, MemberLost)):
-        error._note_plain_request()
 
 
 def check_timeout(timeout: float) -> None:
@@ -340,6 +438,17 @@ def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
             f"retry= is for clusters of the own cloud only; requests to {cluster!r} are repeated by gateways. Pass "
             "idempotent=True, and retry_failed= for failed handlers."
         )
+
+
+def refuse_plain(key: object) -> NoReturn:
+    """Refuse options of repeated requests, because the request may not be repeated.
+
+    Raises:
+        ConfigurationError: Always.
+    """
+    if key is not None:
+        raise ConfigurationError("key= is for requests that may be repeated. Pass idempotent=True or retry= with it.")
+    raise ConfigurationError("retry_failed= is for requests that may be repeated. Pass idempotent=True with it.")
 
 
 def check_on_full(on_full: str) -> None:

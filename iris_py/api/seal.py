@@ -134,15 +134,15 @@ class SealedCall:
             seal._secret, name, payload, salt=entropy(SALT_BYTES), sealed_ms=_unix_ms(), key=bound
         )
 
-    async def ask(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Send the request, and return its reply.
+    async def ask(self, asking: Awaitable[bytes]) -> bytes:
+        """Await the sealed reply, and return the reply.
 
         Raises:
             SealError: The reply cannot be decrypted.
             RemoteError: The handler failed.
         """
         try:
-            reply = await request()
+            reply = await asking
         except RemoteError as exc:
             failure = self.open_failure(exc.type, exc.text)
             if failure is None:

@@ -106,6 +106,7 @@ class Server:
         self.loop = self._loop = asyncio.get_running_loop()
         self._context = context_of_calls(self._cluster)
         self._hooks = hooks
+        self._max_message_bytes = core.max_message_bytes
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
@@ -304,9 +305,16 @@ class Server:
             call.is_over = True
             if call.waits:
                 call.end()
-            reply = self._check_reply(result, execution)
-            while not execution.peer.has_room_for(len(reply or b"")):
-                await self._wait_for_room()
+            reply: bytes | None
+            if type(result) is bytes and len(result) <= self._max_message_bytes:
+                reply = result
+            else:
+                reply = self._check_reply(result, execution)
+            peer = execution.peer
+            link = peer.link
+            if peer.is_full or (link is not None and link.congested):  # seldom: has_room_for() costs a call
+                while not peer.has_room_for(len(reply or b"")):
+                    await self._wait_for_room()
         except BaseException as exc:
             call.end()
             if is_cancelled(exc):
@@ -356,7 +364,7 @@ class Server:
 
     def _answer_together(self, executions: Sequence[Execution], answers: Sequence[BytesLike | Exception]) -> None:
         """Answer several requests; ordinary replies at once."""
-        small_max = min(LARGE_REPLY_BYTES, self._core.max_message_bytes)
+        small_max = min(LARGE_REPLY_BYTES, self._max_message_bytes)
         usual = []
         for execution, answer in zip(executions, answers, strict=True):
             self._tasks.pop(execution, None)
@@ -444,7 +452,8 @@ class Server:
             if len(reply) >= LARGE_REPLY_BYTES:
                 self._core.flush(now)
         if len(self._tasks) > 1:
-            self._driver.wake()
+            if not self._driver.is_awake:
+                self._driver.wake()
         else:
             self._driver.transmit_now()
             if self._next_poll is not None and self._is_alone:
@@ -571,8 +580,8 @@ class Server:
             return None
         else:
             raise TypeError(f"the handler returned {type(reply).__qualname__}, but a reply must be bytes")
-        if len(payload) > self._core.max_message_bytes:
-            check_size(payload, self._core.max_message_bytes)
+        if len(payload) > self._max_message_bytes:
+            check_size(payload, self._max_message_bytes)
         return payload
 
 

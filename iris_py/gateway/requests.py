@@ -18,7 +18,7 @@ from iris_py.api.server import Server
 from iris_py.errors import IrisError, RemoteError, TooManyMembersLost
 from iris_py.federation.calls import Op, Status, decode_call, decode_outcome, encode_outcome, is_given_up
 from iris_py.gateway.privacy import headers_for_members, hide_members, wishes_of
-from iris_py.patterns.request.pending import Ticket, new_request
+from iris_py.patterns.request.pending import RequestSpec, Ticket, new_request
 from iris_py.patterns.request.retry import retry_of
 from iris_py.peers.member import Placement
 from iris_py.wire import packets
@@ -264,21 +264,19 @@ class Requests:
                 retry = retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed)
                 if retry is not None and wishes.members_lost_max is not None:
                     retry = replace(retry, members_lost_max=wishes.members_lost_max)
-                pending = new_request(
-                    port.group(incoming.name, now),
-                    call.payload,
-                    max(incoming.deadline - now, 0.001),
-                    retry,
-                    Ticket(self, incoming),
-                    now,
-                    self._identity_of(incoming),
-                    Placement(call.prefer, call.require, is_own=True),
-                    self._headers_of(incoming),
+                spec = RequestSpec(
+                    payload=call.payload,
+                    timeout_s=max(incoming.deadline - now, 0.001),
+                    retry=retry,
+                    identity=self._identity_of(incoming),
                     is_anchored=call.is_anchored,
+                    placement=Placement(call.prefer, call.require, is_own=True),
+                    headers=self._headers_of(incoming),
                     waits=call.waits,
                     members_wait_s=wishes.members_wait_s,
                     is_exclusive=wishes.is_exclusive and call.is_anchored,
                 )
+                pending = new_request(port.group(incoming.name, now), spec, Ticket(self, incoming), now)
                 self._in[incoming] = port.request(pending, now)
             except IrisError as exc:
                 self._note(incoming, exc)

@@ -286,6 +286,7 @@ class Driver:
 
     Attributes:
         late_at: Time after which a timer is so late that the process must have stood still; then call :meth:`resume`.
+        is_awake: Whether :meth:`transmit` runs in this turn of the event loop already; :meth:`wake` then has no effect.
         is_closed: Whether sending and handling have stopped.
         network: The network.
         own: The numeric addresses at which a dial from here would reach this node itself.
@@ -310,7 +311,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[Connection] = deque()  # connections with unhandled input, not read meanwhile
         self._exhaustion = Exhaustion()
-        self._is_awake = False
+        self.is_awake = False
         self._is_transmitting = False
         self.is_closed = False
         self._timer: asyncio.Handle | None = None
@@ -506,8 +507,8 @@ class Driver:
 
     def wake(self) -> None:
         """Run :meth:`transmit` in this turn of the event loop."""
-        if not self._is_awake:
-            self._is_awake = True
+        if not self.is_awake:
+            self.is_awake = True
             self.loop.call_soon(self.transmit, context=self._context)
 
     # -- in the context of the node
@@ -527,12 +528,12 @@ class Driver:
 
         It saves a turn of the event loop. Has no effect within :meth:`transmit`, as when a handler answers there.
         """
-        if not (self._is_transmitting or self._is_awake):
+        if not (self._is_transmitting or self.is_awake):
             self.transmit()
 
     def transmit(self) -> None:
         """Take and handle the outputs of the core until none is left; then set the timer."""
-        self._is_awake = False
+        self.is_awake = False
         core = self._core
         if core is None or self.is_closed:
             return

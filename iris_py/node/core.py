@@ -10,32 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.events import (
-    Cast,
-    ConnectFailed,
-    GroupJoined,
-    GroupLeft,
-    LinkReleased,
-    PacketReceived,
-    PeerDied,
-    PeerSuspected,
-    ProtocolViolated,
-    ViewChanged,
-)
-from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
-from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
+from iris_py.errors import ConfigurationError
 from iris_py.link.config import LinkConfig
-from iris_py.link.events import CloseReason, LinkClosed, LinkVerified, PeerIdentified
+from iris_py.link.events import CloseReason
 from iris_py.node.datagrams import Datagrams
-from iris_py.node.events import DialAnswered, DialBroken, DialRefused
-from iris_py.node.groups import IdleGroups, Memberships, Views
+from iris_py.node.exchange import Exchange
+from iris_py.node.groups import IdleGroups, Memberships
 from iris_py.node.inbound import Inbound
+from iris_py.node.patterns import Patterns
 from iris_py.node.questions import Questions
-from iris_py.node.refusals import refusals
+from iris_py.node.refusals import REFUSED, refusals
 from iris_py.node.signer import OverlaySigner
-from iris_py.node.spare_links import SpareLinks
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
@@ -45,13 +32,11 @@ from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import Service
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.pubsub import PubSub
-from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
-from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, Peers, StrangerRefused
-from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
+from iris_py.peers.peers import Peers
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
@@ -59,24 +44,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_overlay.environment import Rng
-    from iris_overlay.events import Event
     from iris_overlay.ids import GroupId, NodeId
+    from iris_overlay.messages import NodeInfo
     from iris_py.errors import IrisError
-    from iris_py.link.link import Link, Packet
+    from iris_py.link.link import Link
     from iris_py.node.events import NodeEvent as NodeEvent
+    from iris_py.patterns.request.pending import RequestSpec
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
     from iris_py.peers.message import PeerMessage
-    from iris_py.peers.peers import PeersEvent
     from iris_py.wire.headers import Headers
     from iris_security import Identity, Keyring
-
-#: Time after a stall for which a broken link does not count as a lost peer, which may have ended the link meanwhile (seconds).
-#: Too small: living members count as lost with their requests; too large: a death shortly after a stall does not count.
-RESUMING_S = 5.0
 
 
 class NodeCore:
@@ -129,45 +110,24 @@ class NodeCore:
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1, losses)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = Service(losses)
-        self._spare_links = SpareLinks(self.peers, self.overlay, self.service)
         self._memberships = Memberships(info.id, self.groups, self.overlay, self.service, name)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.questions = Questions(
-            info.id, keyring, self.overlay, self._advance, lambda event: self._events.append(event), self.count_drop
+            info.id, keyring, self.overlay, self._advance, lambda event: self._exchange.events.append(event), self.count_drop
         )
-        self._local = Peer(info, None, is_local=True, label=name)
-        self._outbound = outbound = Outbound(self._local, self.count_drop)
+        self._local = local = Peer(info, None, is_local=True, label=name)
+        self._outbound = outbound = Outbound(local, self.count_drop)
         self.pubsub = PubSub(
-            self.groups, self.overlay, outbound, self._local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
+            self.groups, self.overlay, outbound, local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
         )
         self.pubsub.publisher.max_message_bytes = max_message_bytes
-        self._idle_groups = IdleGroups(
-            self.groups, self.overlay, self._outbound, self.pubsub, self.requester, self.surveyor, self.service, self.tunnels
-        )
-        groups = self.groups.by_id
-        self._views = Views(
-            info.zone, groups, self._peer_of, self._outbound, self.requester, self.surveyor, self.pubsub, self.journal, losses
-        )
-        self._broadcaster = Broadcaster(self._outbound, self.service, self._local, self.count_drop)
-        self._inbound = Inbound(
-            groups,
-            self.requester,
-            self.surveyor,
-            self.service,
-            losses,
-            self._broadcaster,
-            self.pubsub,
-            self.tunnels,
-            self.questions,
-            self._receive_control,
-            entropy,
-            self.journal,
-        )
-        self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
+        self._broadcaster = Broadcaster(outbound, self.service, local, self.count_drop)
+        patterns = Patterns(self.requester, self.surveyor, self.service, losses, self._broadcaster, self.pubsub, self.tunnels)
+        self._idle_groups = IdleGroups(self.groups, self.overlay, outbound, patterns)
+        self._inbound = Inbound(self.groups.by_id, patterns, self.questions, self._receive_control, entropy, self.journal)
+        self._exchange = Exchange(local, self.peers, self.overlay, self.groups, outbound, self._inbound, patterns, self.journal)
         # Deadlines of links and overlay change rarely; a request must not pay for computing them.
         self._rare_deadline: float | None = None
-        self._rare_deadline_changed = True
-        self._events: list[NodeEvent] = []
 
     # -- commands of the application
 
@@ -183,56 +143,35 @@ class NodeCore:
                 self._idle_groups.forget_one(now)
             with refusals, self.groups.adding(self.groups.make(cluster)) as group:
                 self.overlay.watch_group(group.id, now, is_doubted=group.is_own)
-            self._advance(now)
+            self._exchange.advance(now)
         group.last_used = now
         return group
 
-    def request(
-        self,
-        cluster: str,
-        payload: bytes,
-        timeout_s: float,
-        retry: Retry | None,
-        token: object,
-        now: float,
-        key: str | bytes | None = None,
-        placement: Placement | None = None,
-        headers: Headers = NO_HEADERS,
-        *,
-        waits: bool = True,
-        members_wait_s: float | None = None,
-        is_exclusive: bool = False,
-    ) -> int:
-        """Start a request; see :func:`~iris_py.patterns.request.pending.new_request`.
+    def request(self, cluster: str, spec: RequestSpec, token: object, now: float) -> int:
+        """Start a request; its outcome carries the token. Return its id.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ConfigurationError: As in :meth:`group`, or the key is empty.
+            ConfigurationError: As in :meth:`group`.
+        """
+        group = self.groups.by_name.get(cluster)
+        if group is None or group.is_doubted or not group.is_watched or len(spec.payload) > self.max_message_bytes:
+            group = self.group_to_ask(cluster, spec.payload, now)
+        else:  # the usual case of `group_to_ask`, without the calls
+            group.last_used = now
+        return self.requester.begin(new_request(group, spec, token, now), now)
+
+    def identity_of(self, cluster: str, key: str | bytes | None) -> bytes:
+        """Return the identity of the next idempotent request: that of its key; without a key a new one.
+
+        Raises:
+            ConfigurationError: The key is empty, or cannot be encoded as UTF-8.
             TypeError: The key is neither text nor bytes.
         """
-        identity = b""
-        if key is not None:
-            with refusals:
-                identity = identity_of_key(cluster, key)
-        elif retry is not None:
-            identity = identity_of_request(self.info.id, self.requester.last_id)
-        group = self.group_to_ask(cluster, payload, now)
-        pending = new_request(
-            group,
-            payload,
-            timeout_s,
-            retry,
-            token,
-            now,
-            identity,
-            placement,
-            headers,
-            is_anchored=key is not None,
-            waits=waits,
-            members_wait_s=members_wait_s,
-            is_exclusive=is_exclusive,
-        )
-        return self.requester.begin(pending, now)
+        if key is None:
+            return identity_of_request(self.info.id, self.requester.last_id)
+        with refusals:
+            return identity_of_key(cluster, key)
 
     def request_many(
         self, cluster: str, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float, retry: Retry
@@ -262,7 +201,7 @@ class NodeCore:
         headers: Headers = NO_HEADERS,
     ) -> int:
         """Start a survey; see :class:`~iris_py.patterns.survey.Surveyor`. Raises as :meth:`request` does."""
-        self._rare_deadline_changed = True
+        self._exchange.has_new_deadline = True
         group = self.group_to_ask(cluster, payload, now)
         return self.surveyor.survey(group, payload, timeout_s, stop_after, token, now, headers)
 
@@ -289,7 +228,7 @@ class NodeCore:
         group = self.group(cluster, now)
         if not group.is_watched or group.is_doubted:
             self.overlay.use_group(group.id, now)
-            self._advance(now)
+            self._exchange.advance(now)
         return group
 
     def broadcast(self, cluster: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> int | None:
@@ -307,13 +246,13 @@ class NodeCore:
         # The group may have been forgotten since the registration was made.
         registration.group = self.group(registration.group.name, now)
         is_first = self._memberships.join(registration, now)
-        self._advance(now)
+        self._exchange.advance(now)
         return is_first
 
     def leave(self, registration: Registration, now: float) -> bool:
         """Begin to leave a cluster; see :meth:`~iris_py.node.groups.Memberships.leave`."""
         is_last = self._memberships.leave(registration, now)
-        self._advance(now)
+        self._exchange.advance(now)
         return is_last
 
     def close_registration(self, registration: Registration, now: float) -> None:
@@ -332,10 +271,12 @@ class NodeCore:
             MessageTooLarge: The payload is over ``max_message_bytes``.
             ConfigurationError: The topic is invalid, or more groups are in use than the overlay watches.
         """
-        with refusals:
+        try:
             count = self.pubsub.publisher.publish(topic, payload, now, headers)
+        except REFUSED as exc:  # as `refusals`, without the calls
+            raise ConfigurationError(str(exc)) from exc
         if count is None:
-            self._advance(now)  # the views may have to be requested
+            self._exchange.advance(now)  # the views may have to be requested
         return count
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
@@ -346,13 +287,13 @@ class NodeCore:
         """
         with refusals:
             is_told_later = self.pubsub.subscribe(queue, now)
-        self._advance(now)
+        self._exchange.advance(now)
         return is_told_later
 
     def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
         """End a subscription; return the groups for which ``GroupLeft`` will follow."""
         left = self.pubsub.unsubscribe(queue, now)
-        self._advance(now)
+        self._exchange.advance(now)
         return left
 
     # -- commands of the owner
@@ -374,21 +315,21 @@ class NodeCore:
             for group in self.groups.clusters():
                 self.overlay.watch_group(group.id, now, is_doubted=group.is_own)
         for link in self.peers.rekey(keyring, now):
-            self._handle_link(link, now)
+            self._exchange.handle_link(link, now)
         self._idle_groups.leave(left, now)
-        self._advance(now)
+        self._exchange.advance(now)
 
     def depart(self, now: float) -> None:
         """Announce that this node leaves the network; ``Departed`` follows."""
         self.overlay.leave(now)
-        self._advance(now)
+        self._exchange.advance(now)
 
     def close_links(self, now: float) -> None:
         """Close every link after sending its queue; drop messages without a link."""
         self._outbound.close()
         for link in self.peers.links():
             link.close(CloseReason.LEAVING, now)
-            self._handle_link(link, now)
+            self._exchange.handle_link(link, now)
 
     # -- input
 
@@ -409,13 +350,13 @@ class NodeCore:
         """
         with refusals:
             self.overlay.start(now, seeds, remembered, beacons, complete, unix_s)
-        self._advance(now)
+        self._exchange.advance(now)
 
     def dialled(self, address: str, now: float, host: str = "") -> Link:
         """Return the link for a connection made to an address. ``host`` is its IP address if the address has a host name."""
         link = self.peers.dialled(address, now, host)
         self.overlay.dial_connected(address, now)
-        self._handle_link(link, now)
+        self._exchange.handle_link(link, now)
         return link
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
@@ -428,24 +369,26 @@ class NodeCore:
         """
         self.peers.counts.dials_failed += 1
         self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
-        self._advance(now)
+        self._exchange.advance(now)
 
     def accepted(self, address: str, now: float) -> Link | None:
         """Return the link for a connection accepted from an IP address, or None with too many strangers."""
         evicted = self.peers.evict_stranger()
         if evicted is not None:
-            self._handle_link(evicted, now)
+            self._exchange.handle_link(evicted, now)
         link = self.peers.accepted(address, now)
         if link is not None:
-            self._handle_link(link, now)
+            self._exchange.handle_link(link, now)
         return link
 
     def link_received(self, link: Link, now: float) -> None:
         """Handle the packets and events of a link that was given bytes. The hot path."""
         if link.has_events():
-            self._handle_link(link, now)
-        else:
-            self._receive_packets(link, link.packets_received(), now)
+            self._exchange.handle_link(link, now)
+        else:  # as `Exchange.receive_packets`, without the call
+            received = link.packets_received()
+            if (peer := self.peers.peer_of(link)) is not None:
+                self._inbound.receive_packets(link, peer, received, now)
         if link.has_output():
             self._outbound.touched[link] = None
 
@@ -455,7 +398,7 @@ class NodeCore:
         if opened is not None:
             sender, payload = opened
             self.overlay.receive_datagram(sender, payload, source, now)
-            self._advance(now)
+            self._exchange.advance(now)
 
     def handle_resumption(self, now: float) -> None:
         """Verify all links after the node stood still: unread requests may have been given up by their callers."""
@@ -463,14 +406,14 @@ class NodeCore:
         for link in self.peers.links():
             if link.is_open:
                 link.verify(now)
-                self._handle_link(link, now)
+                self._exchange.handle_link(link, now)
 
     def handle_timeout(self, now: float) -> None:
         """Handle expired deadlines; harmless if early."""
         self.journal.now = now
-        for link in self._link_deadlines.expired(now):
+        for link in self._exchange.link_deadlines.expired(now):
             link.handle_timeout(now, is_awaited=(peer := self.peers.peer_of(link)) is not None and peer.awaited > 0)
-            self._handle_link(link, now)
+            self._exchange.handle_link(link, now)
         for peer, request_id in self._outbound.overdue(now):
             if request_id < packets.SURVEY_IDS and self.requester.give_to_linked(request_id, now):
                 self._outbound.withdraw(peer, request_id)
@@ -484,7 +427,7 @@ class NodeCore:
         self._inbound.handle_timeout(now)
         self._idle_groups.handle_timeout(now)
         self.overlay.handle_timeout(now)
-        self._advance(now)
+        self._exchange.advance(now)
 
     def _ask_for_signs(self, now: float) -> None:
         silent, self.requester.silent = self.requester.silent, {}
@@ -510,22 +453,23 @@ class NodeCore:
 
     def flush(self, now: float) -> None:
         """Turn all messages of the patterns into packets on links."""
-        outbound = self._outbound
+        outbound, requester, service = self._outbound, self.requester, self.service
         while True:
-            outgoing = self.requester.messages_to_send()
-            outgoing += self.service.messages_to_send()
+            outgoing = requester.messages_to_send() if requester.out else []
+            if service.out:
+                outgoing += service.messages_to_send()
             if self.surveyor.has_output:
                 outgoing += self._send_surveys(now)
             if self.tunnels.is_used and self.tunnels.has_work:
                 outgoing += self._fill_tunnels(now)
-            local = outbound.gather_all(outgoing, now)
+            local = outbound.gather_all(outgoing, now) if outgoing else outgoing
             for message in local:
                 self._inbound.receive_local(message, now)
             if local or (outgoing and (self.surveyor.has_output or (self.tunnels.is_used and self.tunnels.has_work))):
                 continue
             outbound.seal(now)
-            if self.requester.wanted:
-                outbound.connect(self.requester.peers_wanted(), now)
+            if requester.wanted:
+                outbound.connect(requester.peers_wanted(), now)
             if not outbound.has_events:
                 return
             self._carry_outbound(now)
@@ -541,20 +485,26 @@ class NodeCore:
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Take the datagrams to send, encrypted; the destination None is the multicast group."""
-        return self.datagrams.seal(self.overlay.datagrams_to_send()) if self._rare_deadline_changed else []
+        return self.datagrams.seal(self.overlay.datagrams_to_send()) if self._exchange.has_new_deadline else []
 
     def outcomes_received(self) -> list[tuple[object, bytes | IrisError]]:
         """Take the outcomes of requests: (token, reply or error)."""
-        return self.requester.outcomes_received()
+        return self.requester.outcomes_received() if self.requester.outcomes else []
 
     def has_events(self) -> bool:
         """Tell whether :meth:`outcomes_received` or :meth:`events_received` would return entries."""
-        usual = self.requester.outcomes or self._events or self.service.events or self.pubsub.events or self.surveyor.events
+        usual = (
+            self.requester.outcomes
+            or self._exchange.events
+            or self.service.events
+            or self.pubsub.events
+            or self.surveyor.events
+        )
         return bool(usual or (self.tunnels.is_used and self.tunnels.has_events))
 
     def events_received(self) -> list[NodeEvent]:
         """Take the events, in order."""
-        events, self._events = self._events, []
+        events, self._exchange.events = self._exchange.events, []
         if self.service.events:
             events += self.service.events_received()
         if self.pubsub.events:
@@ -567,66 +517,26 @@ class NodeCore:
 
     def has_new_deadline(self) -> bool:
         """Tell whether :meth:`deadline` may be earlier than before, or datagrams wait."""
-        return self._rare_deadline_changed or self.requester.has_new_deadline or self.service.has_new_deadline
+        return self._exchange.has_new_deadline or self.requester.has_new_deadline or self.service.has_new_deadline
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        if self._rare_deadline_changed or self.service.has_new_deadline:
-            self._rare_deadline_changed = False
+        if self._exchange.has_new_deadline or self.service.has_new_deadline:
+            self._exchange.has_new_deadline = False
             rare_ones = (self._outbound, self.overlay, self.service, self.surveyor, self.pubsub, self.tunnels)
-            times = [each.deadline() for each in (self._link_deadlines, *rare_ones)]
+            times = [each.deadline() for each in (self._exchange.link_deadlines, *rare_ones)]
             self._rare_deadline = min((time for time in times if time is not None), default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests
-
-    # -- links
-
-    def _handle_link(self, link: Link, now: float) -> None:
-        """Handle the output of a link in order: opening, packets, end."""
-        packets_received = link.packets_received()
-        while link.has_events():  # confirming a link opens it
-            for event in link.events_received():
-                if isinstance(event, LinkClosed | LinkVerified) and packets_received:
-                    self._receive_packets(link, packets_received, now)
-                    packets_received = []
-                if isinstance(event, LinkVerified):
-                    self._inbound.link_verified(link, now)
-                    continue
-                if not isinstance(event, PeerIdentified) or self._has_place(link, event.node_id, now):
-                    self.peers.handle_event(link, event, now)
-                self._advance(now)
-        if packets_received:
-            self._receive_packets(link, packets_received, now)
-        if (deadline := link.deadline()) is None:
-            self._link_deadlines.cancel(link)
-        else:
-            self._link_deadlines.set(link, deadline)
-        self._rare_deadline_changed = True
-        self._outbound.touched[link] = None
-
-    def _receive_packets(self, link: Link, received: list[Packet], now: float) -> None:
-        if (peer := self.peers.peer_of(link)) is not None:
-            self._inbound.receive_packets(link, peer, received, now)
-
-    def _receive_control(self, peer_id: NodeId, message: bytes, now: float) -> None:
-        self.overlay.receive_message(peer_id, message, now)
-        self._advance(now)
-
-    def _has_place(self, link: Link, node_id: bytes, now: float) -> bool:
-        """Tell whether an identified peer may have a link; another link may be closed for it."""
-        is_admitted, closed = self._spare_links.admit(link, node_id, now)
-        if closed is not None:
-            self._handle_link(closed, now)
-        return is_admitted
 
     def _carry_outbound(self, now: float) -> None:
         """Handle the outputs of the sending side."""
         outbound = self._outbound
         outbound.has_events = False
-        self._rare_deadline_changed = True
+        self._exchange.has_new_deadline = True
         for link in outbound.links_woken():
             if (deadline := link.deadline()) is not None:
-                self._link_deadlines.set(link, deadline)
+                self._exchange.link_deadlines.set(link, deadline)
         routed, requests = outbound.packets_to_route()
         for request_id in requests:
             if request_id < packets.SURVEY_IDS:
@@ -646,8 +556,8 @@ class NodeCore:
                 self.requester.give_back(returned.id, returned.peer, now, is_tried=returned.is_tried)
         if outbound.has_room:
             outbound.has_room = False
-            self._make_room(now)
-        self._advance(now)
+            self._exchange.make_room(now)
+        self._exchange.advance(now)
 
     def _send_surveys(self, now: float) -> list[PeerMessage]:
         """Send the multicasts of surveys; return their messages for single peers."""
@@ -663,7 +573,7 @@ class NodeCore:
         messages = self.tunnels.messages_to_send()
         if self.tunnels.has_new_deadline:
             self.tunnels.has_new_deadline = False
-            self._rare_deadline_changed = True
+            self._exchange.has_new_deadline = True
         for link in self.tunnels.fill(now):
             self._outbound.touch(link, now)
         for info, packet in self.tunnels.packets_to_route():
@@ -671,126 +581,8 @@ class NodeCore:
             self._outbound.has_events = True
         return messages
 
-    def _make_room(self, now: float) -> None:
-        self.requester.view_changed(now)
-        self.surveyor.view_changed(now)
-        self._events.append(RoomMade())
-
-    # -- overlay
+    def _receive_control(self, peer_id: NodeId, message: bytes, now: float) -> None:
+        self._exchange.receive_control(peer_id, message, now)
 
     def _advance(self, now: float) -> None:
-        """Exchange events between links and overlay until none is left."""
-        self._rare_deadline_changed = True
-        moved = True
-        while moved:
-            moved = False
-            for peers_event in self.peers.events_received():
-                moved = True
-                self._handle_peers_event(peers_event, now)
-            for peer_id, message in self.overlay.messages_to_send():
-                if (peer := self.peers.find(peer_id)) is not None:
-                    self._outbound.send_control(peer, message, now)
-            for event in self.overlay.events_received():
-                moved = True
-                self._handle_overlay_event(event, now)
-
-    def _handle_overlay_event(self, event: Event, now: float) -> None:
-        if isinstance(event, ViewChanged):
-            if (known := self._views.take(event, now)) is not None:
-                self._events.append(known)
-        elif isinstance(event, Cast):
-            if event.source != self.info.id:  # its own registrations have it already
-                self._inbound.receive_cast(event.group, self.peers.peer(NodeInfo(event.source, ())), event.payload, now)
-        elif isinstance(event, PacketReceived):
-            self._handle_routed(event, now)
-        elif isinstance(event, ConnectFailed):
-            if (peer := self.peers.known(event.peer)) is not None:
-                self._outbound.connect_failed(peer, now)
-        elif isinstance(event, LinkReleased):
-            if (released := self._spare_links.release(event.peer, now)) is not None:
-                self._handle_link(released, now)
-        elif isinstance(event, PeerSuspected):
-            self.journal.note_at(now, "suspected", event.peer.hex(), node=self.peers.known_nodes.find(event.peer))
-        elif isinstance(event, PeerDied):
-            self._handle_death(event.peer, event.reason, now)
-        elif isinstance(event, ProtocolViolated):
-            self._break_link(event.peer, event.reason, now)
-        elif isinstance(event, GroupJoined | GroupLeft) and self.pubsub.is_topic(event.group):
-            if isinstance(event, GroupJoined):
-                self.pubsub.joined(event.group, now)
-            else:
-                self.pubsub.left(event.group)
-                self._events.append(event)
-        elif not self._outbound.is_closed:  # a closing node does not dial
-            self._events.append(event)
-
-    def _handle_peers_event(self, event: PeersEvent, now: float) -> None:
-        if isinstance(event, PeerOpened):
-            self.overlay.link_opened(event.peer.info, now)
-            self._outbound.peer_opened(event.peer, now)
-        elif isinstance(event, PeerClosed):
-            self._inbound.link_closed(event.link)
-            self._outbound.touched[event.link] = None  # a replaced link has no more output and must be closed
-            self._link_deadlines.cancel(event.link)
-            self._handle_peer_closed(event, now)
-        elif isinstance(event, PeerDrained):
-            self._make_room(now)
-        elif isinstance(event, DialSucceeded):
-            self.overlay.dial_succeeded(event.address, event.id, now)
-            self._events.append(DialAnswered(event.address))
-        elif isinstance(event, StrangerRefused | GenerationsSigned | RotationMissed | RotationHeard):
-            self._events.append(event)
-        else:
-            self.overlay.dial_failed(event.address, now, is_broken=event.broken)
-            refused = DialRefused(event.address, event.reason, event.broken)
-            self._events.append(refused if event.refused else DialBroken(event.address, event.reason))
-
-    def _handle_peer_closed(self, event: PeerClosed, now: float) -> None:
-        peer = event.peer
-        self.overlay.link_lost(peer.id, now, is_closed=event.clean or event.released)
-        self._advance(now)  # the views change first: a retry must not choose a member that has left
-        for group in self.groups.by_id.values():
-            group.forget_peer(peer.id)
-        unsent = self._outbound.unsent(peer)
-        if event.released:  # no answers are due on this link; those of a survey down a tree take another
-            self.requester.peer_released(peer, now, unsent)
-            self.surveyor.peer_released(peer, now, unsent)
-        else:
-            has_stalled = now - self.overlay.resumed_at < RESUMING_S  # then the peers ended the links that break now
-            self._peer_lost(peer, now, unsent, is_broken=event.broken, is_silent=has_stalled or event.is_silent)
-        self.tunnels.link_closed(event.link, event.reason)
-        self._outbound.peer_closed(peer, now, is_clean=event.clean)
-        self._make_room(now)  # the peer is no longer congested
-
-    def _handle_death(self, peer_id: NodeId, reason: str, now: float) -> None:
-        self.journal.note_at(now, "died", peer_id.hex(), node=self.peers.known_nodes.find(peer_id), detail=reason)
-        if (peer := self.peers.known(peer_id)) is None:
-            return
-        self._outbound.peer_died(peer)
-        self.tunnels.peer_died(peer)
-        if peer.link is not None:
-            self._break_link(peer_id, "the peer is dead", now)
-        else:  # it may have been reached through the ring
-            self._peer_lost(peer, now, self._outbound.unsent(peer))
-
-    def _peer_lost(self, peer: Peer, now: float, unsent: set[int], **kind: bool) -> None:
-        self.requester.peer_lost(peer, now, unsent, **kind)
-        self.surveyor.peer_lost(peer, unsent)
-        self.service.peer_lost(peer, now)
-        self.pubsub.peer_lost(peer)
-
-    def _handle_routed(self, event: PacketReceived, now: float) -> None:
-        # A relayed packet must not change the addresses of a known peer.
-        peer = self.peers.known(event.source.id) or self.peers.peer(event.source)
-        if self._inbound.receive_routed(peer, event.payload, now) and peer.link is None:
-            peer.is_routed, peer.is_dead = True, False  # it has no link to this node, so answers go through the ring too
-        for info, packet in self._inbound.packets_to_route():
-            self.overlay.send(info, packet, now)
-
-    def _peer_of(self, info: NodeInfo) -> Peer:
-        return self._local if info.id == self.info.id else self.peers.peer(info)
-
-    def _break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
-        if (peer := self.peers.find(peer_id)) is not None and peer.link is not None:
-            peer.link.abort(reason)
-            self._handle_link(peer.link, now)
+        self._exchange.advance(now)

@@ -25,14 +25,10 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_overlay.overlay import Overlay
+    from iris_py.node.patterns import Patterns
     from iris_py.observe.journal import Journal
-    from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.request.registration import Registration
-    from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import Service
-    from iris_py.patterns.survey import Surveyor
-    from iris_py.patterns.topic.pubsub import PubSub
-    from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.member import Member
     from iris_py.peers.outbound import Outbound
@@ -149,31 +145,17 @@ class IdleGroups:
         outbound: May hold broadcasts with numbers in them.
     """
 
-    def __init__(
-        self,
-        groups: Groups,
-        overlay: Overlay,
-        outbound: Outbound,
-        pubsub: PubSub,
-        requester: Requester,
-        surveyor: Surveyor,
-        service: Service,
-        tunnels: Tunnels,
-    ) -> None:
+    def __init__(self, groups: Groups, overlay: Overlay, outbound: Outbound, patterns: Patterns) -> None:
         self._groups = groups
         self._overlay = overlay
         self._outbound = outbound
-        self._pubsub = pubsub
-        self._requester = requester
-        self._surveyor = surveyor
-        self._service = service
-        self._tunnels = tunnels
+        self._patterns = patterns
         self._left: dict[Group, float] = {}  # earliest time to forget each
 
     def forget_one(self, now: float) -> None:
         """Forget the longest unused group, if any is idle."""
-        pending = self._pending() | self._pubsub.groups_joined()
-        oldest = self._groups.oldest(lambda group: not self._service.serves(group) and group not in pending)
+        pending = self._patterns.groups_pending() | self._patterns.pubsub.groups_joined()
+        oldest = self._groups.oldest(lambda group: not self._patterns.service.serves(group) and group not in pending)
         if oldest is not None:
             self._forget(oldest, now)
 
@@ -182,7 +164,7 @@ class IdleGroups:
 
         Unanswered requests continue in the primary group of their cluster.
         """
-        self._requester.rekey(self._groups.find, now)
+        self._patterns.requester.rekey(self._groups.find, now)
         for group in groups:
             self._left[group] = now + LEFT_LINGER_S
 
@@ -190,7 +172,7 @@ class IdleGroups:
         """Forget the groups whose time has come; harmless if early."""
         if not self._left:
             return
-        pending = self._pending()
+        pending = self._patterns.groups_pending()
         for group, until in list(self._left.items()):
             is_there = self._groups.by_id.get(group.id) is group and group.is_left  # it may have come back
             if not is_there or (now >= until and group not in pending):
@@ -198,13 +180,10 @@ class IdleGroups:
                 if is_there:
                     self._forget(group, now)
 
-    def _pending(self) -> set[Group]:
-        return self._requester.groups_pending() | self._surveyor.groups_pending() | self._tunnels.groups()
-
     def _forget(self, group: Group, now: float) -> None:
         self._outbound.seal_all_broadcasts(now)  # publications to others may carry its numbers
         self._groups.forget(group)
-        self._pubsub.forget(group)
+        self._patterns.pubsub.forget(group)
         self._overlay.unwatch_group(group.id, now)
 
 
@@ -216,11 +195,8 @@ class Views:
         groups: The groups in use, by id; the owner changes the mapping.
         peer_of: Returns the peer of a member; the local peer for the local node.
         outbound: Returns held messages for members that are gone.
-        requester: Sends requests to members.
-        surveyor: Sends surveys to members.
-        pubsub: Publishes to members.
+        patterns: The patterns, which send to members, and the losses to announce to new members.
         journal: Counts drops, and records joins and departures.
-        losses: The losses to announce to new members.
     """
 
     def __init__(
@@ -229,21 +205,15 @@ class Views:
         groups: Mapping[bytes, Group],
         peer_of: Callable[[NodeInfo], Peer],
         outbound: Outbound,
-        requester: Requester,
-        surveyor: Surveyor,
-        pubsub: PubSub,
+        patterns: Patterns,
         journal: Journal,
-        losses: Losses,
     ) -> None:
         self._zone = zone
         self._groups = groups
         self._peer_of = peer_of
         self._outbound = outbound
-        self._requester = requester
-        self._surveyor = surveyor
-        self._pubsub = pubsub
+        self._patterns = patterns
         self._journal = journal
-        self._losses = losses
 
     def take(self, event: ViewChanged, now: float) -> ViewKnown | None:
         """Handle a membership view; return an event if it is the group's first."""
@@ -254,9 +224,10 @@ class Views:
         known = ViewKnown(group) if group.members is None and event.is_known else None
         before = None if group.members is None else {member.peer.id for member in group.members}
         gone, unproven = group.take_view(event.members, self._peer_of, self._zone)
-        if before is not None and self._losses.entries:
+        patterns, losses = self._patterns, self._patterns.losses
+        if before is not None and losses.entries:
             newcomers = [member.peer for member in group.members or () if member.peer.id not in before]
-            self._requester.out += self._losses.messages_for(group, newcomers)
+            patterns.requester.out += losses.messages_for(group, newcomers)
         self._journal.now = now
         if gone:
             group.lost_at = now
@@ -269,11 +240,10 @@ class Views:
             group.forget_view()
         for member in gone:
             self._outbound.member_removed(group, member.peer)
-            self._surveyor.member_removed(group, member.peer)
+            patterns.surveyor.member_removed(group, member.peer)
         if group.is_topic:
-            self._pubsub.view_changed(group)
-        self._requester.view_changed(now)
-        self._surveyor.view_changed(now)
+            patterns.pubsub.view_changed(group)
+        patterns.view_changed(now)
         return known
 
     def _note_changes(self, group: Group, before: set[NodeId], gone: list[Member]) -> None:

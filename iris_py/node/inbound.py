@@ -21,15 +21,9 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link, Packet
+    from iris_py.node.patterns import Patterns
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
-    from iris_py.patterns.broadcast import Broadcaster
-    from iris_py.patterns.request.losses import Losses
-    from iris_py.patterns.request.requester import Requester
-    from iris_py.patterns.request.service import Service
-    from iris_py.patterns.survey import Surveyor
-    from iris_py.patterns.topic.pubsub import PubSub
-    from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -46,13 +40,7 @@ class Inbound:
 
     Args:
         groups: The groups in use, by id; the owner changes the mapping.
-        requester: Receives answers to requests.
-        surveyor: Receives answers to surveys.
-        service: Receives requests and surveys.
-        losses: Receives announced losses.
-        broadcaster: Receives broadcasts.
-        pubsub: Receives publications.
-        tunnels: Receives the messages of tunnels.
+        patterns: The receivers of messages, each of its own kinds.
         questions: Receives questions about the node, and answers of others.
         receive_control: Handles an overlay message: (peer, message, now).
         entropy: Unpredictable randomness.
@@ -65,25 +53,19 @@ class Inbound:
     def __init__(
         self,
         groups: Mapping[bytes, Group],
-        requester: Requester,
-        surveyor: Surveyor,
-        service: Service,
-        losses: Losses,
-        broadcaster: Broadcaster,
-        pubsub: PubSub,
-        tunnels: Tunnels,
+        patterns: Patterns,
         questions: Questions,
         receive_control: Callable[[NodeId, bytes, float], None],
         entropy: Callable[[int], bytes],
         journal: Journal,
     ) -> None:
         self._groups = groups
-        self._requester = requester
-        self._surveyor = surveyor
-        self._service = service
-        self._losses = losses
-        self._pubsub = pubsub
-        self._tunnels = tunnels
+        self._requester = patterns.requester
+        self._surveyor = patterns.surveyor
+        self._service = patterns.service
+        self._losses = patterns.losses
+        self._pubsub = patterns.pubsub
+        self._tunnels = patterns.tunnels
         self._questions = questions
         self._receive_control = receive_control
         self._journal = journal
@@ -96,14 +78,14 @@ class Inbound:
         self.receivers[packets.FAILURE] = self._receive_failure
         self.receivers[packets.REJECTION] = self._receive_rejection
         self.receivers[packets.CANCEL] = self._receive_cancel
-        self.receivers[packets.BROADCAST] = broadcaster.receive
+        self.receivers[packets.BROADCAST] = patterns.broadcaster.receive
         self.receivers[packets.SURVEY] = self._receive_survey
         self.receivers[packets.DECLINE] = self._receive_answer
         self.receivers[packets.PAUSE] = self._receive_pause
         self.receivers[packets.RESUME] = self._receive_resume
         self.receivers[packets.TUNNEL_OPEN] = self._receive_tunnel_open
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
-        self.receivers[packets.RESERVE] = service.receive_reservation
+        self.receivers[packets.RESERVE] = patterns.service.receive_reservation
         self.receivers[packets.LOSSES] = self._receive_losses
         # The peer sends its requests again after this side closes a link as idle.
         self._receivers_released = list(self.receivers)
@@ -128,7 +110,7 @@ class Inbound:
         self._receivers_routed[packets.CANCEL] = self._cancel_routed
         # Only broadcasts and surveys are valid for a whole group.
         self._receivers_cast: list[Receiver] = [self._receive_unknown] * packets.KINDS
-        self._receivers_cast[packets.BROADCAST] = broadcaster.receive
+        self._receivers_cast[packets.BROADCAST] = patterns.broadcaster.receive
         self._receivers_cast[packets.SURVEY] = self._receive_survey
         self._receivers_cast[packets.CANCEL] = self._receive_cancel
 
@@ -263,10 +245,15 @@ class Inbound:
             if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_usual:
                 replies.append((message_id, body[start:offset]))
                 continue
-            if kind == packets.PUBLICATION:
-                self._receive_publication(
-                    group, peer, flags, message_id, argument, body, start - head_bytes, start, offset, now
-                )
+            if kind in packets.PUBLICATIONS:
+                payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
+                if payloads is None:
+                    self._count_drop("malformed")
+                    continue
+                if kind == packets.IMPORTED:
+                    flags |= packets.CROSSED
+                head = body[start - head_bytes : start]
+                self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, head, payloads, now)
                 continue
             headers: Headers | None = NO_HEADERS
             if head_bytes and kind in packets.WITH_HEADERS:
@@ -278,11 +265,6 @@ class Inbound:
             elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
                 payload_at = start + packets.IDENTITY_BYTES
                 requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
-            elif kind == packets.IMPORTED:
-                is_of = flags | packets.CROSSED
-                self._receive_publication(
-                    group, peer, is_of, message_id, argument, body, start - head_bytes, start, offset, now
-                )
             elif kind < packets.KINDS:
                 if requests:
                     self._service.receive_requests(group, peer, requests, now)
@@ -299,25 +281,6 @@ class Inbound:
             self._requester.receive_replies(peer, replies, now)
         if offset != end:
             self._count_drop("malformed")
-
-    def _receive_publication(
-        self,
-        group: Group,
-        peer: Peer,
-        flags: int,
-        message_id: int,
-        argument: int,
-        body: bytes,
-        head_at: int,
-        start: int,
-        stop: int,
-        now: float,
-    ) -> None:
-        payloads = packets.decode_run(body, start, stop) if flags & packets.RUN else [body[start:stop]]
-        if payloads is None:
-            self._count_drop("malformed")
-        else:
-            self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, body[head_at:start], payloads, now)
 
     # -- messages
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+#: The errors that are converted.
+REFUSED: Final = (ValueError, OverlayError)
 
 
 class Refusals:
@@ -25,7 +29,7 @@ class Refusals:
         Raises:
             ConfigurationError: The block raised a :exc:`ValueError` or an overlay error.
         """
-        if isinstance(error, ValueError | OverlayError):
+        if isinstance(error, REFUSED):
             raise ConfigurationError(str(error)) from error
 
 

@@ -444,6 +444,7 @@ class Groups:
 
     Attributes:
         by_id: The groups in use, by group id.
+        by_name: The primary group of each cluster in use, for reading.
         cluster_counts: Counters of each cluster.
         topic_counts: Counters of each topic prefix.
     """
@@ -452,7 +453,7 @@ class Groups:
         self.by_id: dict[bytes, Group] = {}
         self.cluster_counts = CountTable()
         self.topic_counts = CountTable()
-        self._by_name: dict[str, Group] = {}
+        self.by_name: dict[str, Group] = {}
         self._topics: dict[str, Group] = {}
         self._local = local
         self._keyring = keyring
@@ -468,7 +469,7 @@ class Groups:
 
     def find(self, name: str) -> Group | None:
         """Return the primary group of a cluster in use, or None."""
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def find_topic(self, name: str) -> Group | None:
         """Return the primary group of a topic prefix in use, or None."""
@@ -476,7 +477,7 @@ class Groups:
 
     def clusters(self) -> list[Group]:
         """Return the primary group of each cluster in use."""
-        return list(self._by_name.values())
+        return list(self.by_name.values())
 
     def topics(self) -> list[Group]:
         """Return the primary group of each prefix of topics in use."""
@@ -492,14 +493,14 @@ class Groups:
         Raises:
             ValueError: A cluster in use lacks its own secret; the groups are unchanged then.
         """
-        used = [*self._by_name.values(), *self._topics.values()]
+        used = [*self.by_name.values(), *self._topics.values()]
         primaries = [keyring.topic(group.name) if group.is_topic else keyring.cluster(group.name) for group in used]
         accepted = [keyring.accepted(group.name, is_topic=group.is_topic) for group in used]
         self._keyring = keyring  # no error is possible from here on
         kept: set[bytes] = set()
         for group, primary, others in zip(used, primaries, accepted, strict=True):
             kept |= {keys.group_id for keys in (primary, *others)}
-            names = self._topics if group.is_topic else self._by_name
+            names = self._topics if group.is_topic else self.by_name
             names[group.name] = self._use(group, primary)
         left = [group for group in self.by_id.values() if group.id not in kept]
         for group in left:
@@ -538,7 +539,7 @@ class Groups:
 
     def add(self, group: Group) -> None:
         """Register a new group."""
-        names = self._topics if group.is_topic else self._by_name
+        names = self._topics if group.is_topic else self.by_name
         names[group.name] = self.by_id[group.id] = group
         group.counts = self._counts_of(group).use(group.name)
         self._numbers.pop((group.is_topic, group.name), None)
@@ -563,7 +564,7 @@ class Groups:
         group.end_run()
         self._counts_of(group).release(group.name)
         self._last_sequence = max(self._last_sequence, group.sequence)
-        names = self._topics if group.is_topic else self._by_name
+        names = self._topics if group.is_topic else self.by_name
         if names.get(group.name) is not group:  # of another generation
             del self.by_id[group.id]
             return

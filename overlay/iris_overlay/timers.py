@@ -38,11 +38,11 @@ class DeadlineTable(Generic[K]):
     def set(self, key: K, when: float) -> None:
         """Set or move the deadline of a key."""
         self._sequence = sequence = self._sequence + 1
-        live = self._live
+        live, heap = self._live, self._heap
+        is_moved = key in live  # only then is an entry stale that was not
         live[key] = entry = (when, sequence, key)
-        heap = self._heap
         heappush(heap, entry)
-        if len(heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
+        if is_moved and len(heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
             self._compact()
 
     def cancel(self, key: K) -> None:
@@ -62,6 +62,8 @@ class DeadlineTable(Generic[K]):
             if live.get(key) is entry:
                 del live[key]
                 keys.append(key)
+        if keys and len(heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
+            self._compact()
         return keys
 
     def deadline(self) -> float | None:

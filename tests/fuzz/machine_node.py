@@ -32,6 +32,7 @@ from iris_overlay.ring.messages import Direct, LeafAck, Returned, RingMessage, R
 from iris_py.errors import IrisError
 from iris_py.link.link import LinkState
 from iris_py.node.core import NodeCore
+from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
 from iris_py.patterns.topic.names import group_name, literal_prefix, parse_pattern
@@ -41,7 +42,7 @@ from iris_py.testing.cores.pair import BUDGET_BYTES, End
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, cut
 from iris_py.wire.headers import NO_HEADERS, encode_headers
-from iris_py.wire.imported import Imported
+from iris_py.wire.imported import ImportedHead
 from iris_security import Identity, Keyring, Secret
 from tests.fuzz.insider import Insider
 from tests.fuzz.oracles import Memory, Turn, is_weighed
@@ -285,7 +286,7 @@ class World:
             head = packets.HEAD_SIZE.pack(len(headers)) + headers + head
         if is_imported:
             origin, number, missed = source.raw(1) * 16, source.number(0, U64), source.number(0, U64)
-            head = Imported(origin, bytes(4), number, missed, source.choose(CLOUDS)).encode() + head
+            head = ImportedHead(origin, bytes(4), number, missed, source.choose(CLOUDS)).encode() + head
         if flags & packets.NUMBERED:
             head = packets.NUMBER.pack(source.number(0, U64)) + head
         if flags & packets.RUN:
@@ -396,7 +397,9 @@ class World:
     def request(self, source: Source) -> None:
         key = b"key" if source.flag() else None
         cluster, timeout_s, retry = source.choose(CLUSTERS), 0.1 + source.pause(), retry_of(idempotent=source.flag())
-        self.asked.append(self.core.request(cluster, source.blob(), timeout_s, retry, None, self.now, key))
+        identity = b"" if key is None and retry is None else self.core.identity_of(cluster, key)
+        spec = RequestSpec(source.blob(), timeout_s, retry, identity, is_anchored=key is not None, waits=True)
+        self.asked.append(self.core.request(cluster, spec, None, self.now))
 
     def survey(self, source: Source) -> None:
         stop_after = 1 if source.flag() else None

@@ -16,7 +16,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout, TooManyMembersLost
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.pending import new_request
+from iris_py.patterns.request.pending import RequestSpec, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.group import Group
@@ -103,9 +103,8 @@ class RequesterMachine(RuleBasedStateMachine):
     def ask(self, timeout_s: float, retry: Retry | None, waits: bool, members_wait_s: float | None) -> None:
         expected = self.requester.last_id + 1
         self.asked[expected] = Asked(self.now + timeout_s, retry, waits, members_wait_s)
-        how = (timeout_s, retry, expected, self.now)
-        pending = new_request(self.group, b"", *how, waits=waits, members_wait_s=members_wait_s)
-        asked = self.requester.begin(pending, self.now)
+        spec = RequestSpec(b"", timeout_s, retry, waits=waits, members_wait_s=members_wait_s)
+        asked = self.requester.begin(new_request(self.group, spec, expected, self.now), self.now)
         assert asked == expected
         self.settle()
 
@@ -331,14 +330,17 @@ class RequesterMachine(RuleBasedStateMachine):
         assert len(requester._deadlines) == len(self.asked)
         parked = {id_ for id_, asked in self.asked.items() if asked.holder is None}
         routed = {id_ for id_, asked in self.asked.items() if self.is_retried(asked)}
-        waiting, paused = set(requester._waiting), {id_ for id_ in self.asked if id_ in requester._retry_times} - routed
+        waiting, paused = (
+            set(requester._backlog._waiting),
+            {id_ for id_ in self.asked if id_ in requester._backlog._times} - routed,
+        )
         in_room = {id_ for id_ in self.asked if requester._pending[id_].room is not None}
         assert waiting | paused | in_room == parked
         assert all(requester._pending[id_].members_by > 0.0 for id_ in waiting & paused), "it waits for a member until then"
         assert len(waiting | paused) + len(in_room) == len(parked)
         assert requester._rooms.requests == len(in_room) == sum(room.count for room in requester._rooms)
         assert (requester._rooms.deadline() is None) == (not requester._rooms)
-        assert len(requester._retry_times) == len(paused) + len(routed)
+        assert len(requester._backlog._times) == len(paused) + len(routed)
 
     def teardown(self) -> None:
         self.now += 100.0

@@ -18,6 +18,7 @@ from iris_py.api.bulk import Asker, providers
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.federation.calls import Call, Op, decode_call, encode_outcome
 from iris_py.federation.names import gateway_cluster
+from iris_py.patterns.request.pending import RequestSpec
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire.headers import encode_headers
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
@@ -285,7 +286,7 @@ def test_an_idempotent_request_is_asked_again_where_the_line_broke(error: IrisEr
             with pytest.raises(type(error)):
                 await clouds.caller.request("d@eu", b"once", timeout=2.0)
             assert [call.payload for call in clouds.far.calls].count(b"once") == 1
-            assert not clouds.caller._crossings._under_way
+            assert not clouds.caller._requests.crossings._under_way
 
     run(scenario(), limit_s=120)
 
@@ -344,7 +345,7 @@ def test_to_cancel_a_request_cancels_it_at_the_gateway() -> None:
             count = len(clouds.far.calls)
             await asyncio.sleep(5)
             assert len(clouds.far.calls) == count
-            assert not clouds.caller._crossings._under_way
+            assert not clouds.caller._requests.crossings._under_way
 
     run(scenario(), limit_s=120)
 
@@ -428,7 +429,7 @@ def test_a_node_that_closes_ends_what_waits_to_be_asked_again() -> None:
             caller = clouds.caller
             paused = asyncio.create_task(caller.request("d@eu", b"x", timeout=30.0, idempotent=True))
             held = asyncio.create_task(caller.request("d@eu", b"held", timeout=30.0, idempotent=True))
-            await simulation.until(lambda: [crossing for crossing in caller._crossings._under_way if crossing.timer])
+            await simulation.until(lambda: [crossing for crossing in caller._requests.crossings._under_way if crossing.timer])
             await caller.close()
             for asking in (paused, held):
                 with pytest.raises(iris.NodeClosed):
@@ -456,7 +457,7 @@ def test_a_request_from_another_cloud_says_so() -> None:
             await server.join("d", Note())
             headers = encode_headers({"a": 1, "iris-cloud": "us", "iris-op": "x", "iris-message-id": "m"}, is_internal=True)
             future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-            gateway._core.request("d", b"", 5.0, None, future, now(), headers=headers)
+            gateway._core.request("d", RequestSpec(b"", 5.0, headers=headers, waits=True), future, now())
             gateway._driver.wake()
             await future
             gateway._core.broadcast("d", b"", now(), headers)
@@ -589,7 +590,7 @@ def test_many_are_asked_at_once_without_a_task_for_any() -> None:
             assert clouds.far.executed.total() == len({call.identity for call in clouds.far.calls}) == 300
 
             assert await clouds.caller.request("scorers@eu", b"other", idempotent=True, key="k7") == b"P7"
-            assert not clouds.caller._crossings._under_way
+            assert not clouds.caller._requests.crossings._under_way
 
     run(scenario(), limit_s=120)
 
@@ -657,7 +658,7 @@ def test_many_are_cancelled() -> None:
             asking.asker.cancel()
             await simulation.until(lambda: clouds.far.cancelled == 20)
             assert not asking.told
-            assert not clouds.caller._crossings._under_way
+            assert not clouds.caller._requests.crossings._under_way
             assert not clouds.caller._core.requester._pending
 
     run(scenario(), limit_s=120)

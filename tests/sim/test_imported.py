@@ -321,7 +321,8 @@ def test_large_groups_are_reached_down_their_trees_once_each() -> None:
 
 
 def test_a_node_of_an_older_version_drops_and_counts_it_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    older_packets = SimpleNamespace(**{**vars(packets), "IMPORTED": -1, "KINDS": packets.IMPORTED})
+    kinds = {"IMPORTED": -1, "KINDS": packets.IMPORTED, "PUBLICATIONS": frozenset((packets.PUBLICATION,))}
+    older_packets = SimpleNamespace(**{**vars(packets), **kinds})
 
     async def scenario(simulation: NodeSimulation) -> None:
         gateway, older = await simulation.start_nodes(2)

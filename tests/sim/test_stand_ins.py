@@ -13,6 +13,7 @@ from iris_py.api.hooks import hooks_of
 from iris_py.api.server import Server
 from iris_py.defaults import HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 from iris_py.gateway.port import port_of
+from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import Registration
 from iris_py.peers.member import OWN_ONLY
 from iris_py.testing import NodeSimulation, run
@@ -330,7 +331,8 @@ def test_what_another_cloud_asks_is_for_ordinary_members_alone() -> None:
 
             async def serve_neighbour(waits: bool) -> bytes:
                 future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-                gateway._core.request("work", b"x", 5.0, None, future, now(), None, OWN_ONLY, waits=waits)
+                spec = RequestSpec(b"x", 5.0, placement=OWN_ONLY, waits=waits)
+                gateway._core.request("work", spec, future, now())
                 gateway._driver.wake()
                 return await future
 

@@ -63,7 +63,7 @@ def test_a_network_of_two_versions_works_and_what_is_new_ends_no_link(seed: int)
             for node in newer:  # their links begin again, as those of the next version
                 for link in node._core.peers.links():
                     link.abort("of this version still")
-                    node._core._handle_link(link, node._loop.time())
+                    node._core._exchange.handle_link(link, node._loop.time())
             await newer[0].join("new", echo)
             for node in newer:
                 assert await node.request("echo", b"1", timeout=10.0, idempotent=True) == b"1"

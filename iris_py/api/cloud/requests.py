@@ -32,10 +32,9 @@ from iris_py.federation.calls import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.observe.counts import count_in
-from iris_py.patterns.request.backlog import pause_s
-from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
-from iris_py.patterns.request.pending import Pending, Ticket, new_request
+from iris_py.patterns.request.pending import Pending, RequestSpec, Ticket, new_request
 from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
+from iris_py.patterns.request.rooms import pause_s
 from iris_py.wire.headers import EXCLUSIVE_HEADER, MEMBERS_LOST_HEADER, MEMBERS_WAIT_HEADER, encode_headers
 from iris_py.wire.packets import check_size
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.runtime import Runtime
     from iris_py.observe.counts import FarCounts
-    from iris_py.wire.headers import Headers
+    from iris_py.wire.headers import Headers, HeaderValue
 
 #: The errors that prove that a request was not executed.
 _UNEXECUTED: Final = (NoMembers, NotConnected, Overloaded, MessageTooLarge)
@@ -106,76 +105,62 @@ class Crossings:
         self._loop = runtime.loop
         self._under_way: dict[Crossing, None] = {}
 
-    def ask(
-        self,
-        token: object,
-        cluster: str,
-        payload: bytes,
-        timeout: float,
-        retry: Retry | None,
-        key: str | bytes | None,
-        zones: tuple[str, str],
-        headers: Headers,
-        *,
-        waits: bool = True,
-        members_wait_s: float | None = None,
-        is_exclusive: bool = False,
-    ) -> Crossing:
+    def ask(self, cluster: str, spec: RequestSpec, token: object) -> Crossing:
         """Begin a request; its outcome goes to ``token``. Returns the argument of :meth:`cancel`.
 
         Args:
-            token: A future, or a ticket.
             cluster: The name, with its alias.
-            payload: For the member.
-            timeout: The timeout in seconds.
-            retry: How to repeat it, at other gateways and at other members of the cloud; None for no repetition.
-            key: The idempotency key; None generates one.
-            zones: The preferred and the required zone of the other cloud; empty for none.
-            headers: The headers.
-            waits: Whether to wait for a place, until the timeout, if every member is full.
-            members_wait_s: How long to wait while the cluster has no members; None for the choice of ``retry``.
-            is_exclusive: Whether the member executes no other exclusive request meanwhile.
+            spec: The request. Its policy applies to other gateways and to other members of the cloud, its placement to the
+                zones of the other cloud.
+            token: A future, or a ticket.
 
         Raises:
             MessageTooLarge: The payload is over ``max_message_bytes``.
-            ConfigurationError: The name is not valid, the key is empty, or the gateways cannot be asked.
-            TypeError: The key is neither text nor bytes.
+            ConfigurationError: The name is not valid, or the gateways cannot be asked.
         """
-        core, now = self._runtime.core, self._loop.time()
-        if len(payload) > core.max_message_bytes:
-            check_size(payload, core.max_message_bytes)
+        core, now, retry = self._runtime.core, self._loop.time(), spec.retry
+        if len(spec.payload) > core.max_message_bytes:
+            check_size(spec.payload, core.max_message_bytes)
         with refusals:
             name, alias = split(cluster)
-            identity = b""
-            if key is not None:
-                identity = identity_of_key(cluster, key)
-            elif retry is not None:
-                identity = identity_of_request(core.info.id, core.requester.last_id)
             call = Call(
                 name=name,
-                identity=identity,
-                is_anchored=key is not None,
+                identity=spec.identity,
+                is_anchored=spec.is_anchored,
                 retries_failed=retry is not None and "failed" in retry.on,
-                waits=waits,
-                prefer=zones[0],
-                require=zones[1],
+                waits=spec.waits,
+                prefer="" if spec.placement is None else spec.placement.prefer,
+                require="" if spec.placement is None else spec.placement.require,
             )
-            content = call_head(call) + payload
-        at_gateways, told = None if retry is None else _AT_GATEWAYS, {}
+            content = call_head(call) + spec.payload
+        headers, at_gateways, members_wait_s = spec.headers, None if retry is None else _AT_GATEWAYS, spec.members_wait_s
+        told: dict[str, HeaderValue] = {}
         if members_wait_s is not None:
             told[MEMBERS_WAIT_HEADER] = float(members_wait_s)
             at_gateways = None if retry is None else _AT_ONE_GATEWAY
         elif retry is not None and "no_members" in retry.on:
-            members_wait_s = timeout
+            members_wait_s = spec.timeout_s
         if retry is not None and retry.members_lost_max not in (None, MEMBERS_LOST_MAX):
             told[MEMBERS_LOST_HEADER] = retry.members_lost_max
-        if is_exclusive:
+        if spec.is_exclusive:
             told[EXCLUSIVE_HEADER] = True
         if told:
             headers = encode_headers({**headers, **told}, is_internal=True)
         wait_s = members_wait_s or 0.0
-        how = (at_gateways, wait_s, now + wait_s, waits, headers, token, core.requester.counts.far.of(cluster))
-        crossing = Crossing(cluster, gateway_cluster(alias), content, timeout, now + timeout, *how)
+        crossing = Crossing(
+            cluster=cluster,
+            gateways=gateway_cluster(alias),
+            content=content,
+            timeout_s=spec.timeout_s,
+            ends_at=now + spec.timeout_s,
+            retry=at_gateways,
+            members_wait_s=wait_s,
+            members_by=now + wait_s,
+            waits=spec.waits,
+            headers=headers,
+            token=token,
+            counts=core.requester.counts.far.of(cluster),
+        )
         self._send(crossing, now)
         crossing.counts.sent += 1
         self._under_way[crossing] = None
@@ -225,21 +210,18 @@ class Crossings:
         core = self._runtime.core
         group = core.group_to_ask(crossing.gateways, b"", now)
         # An identity valid up to the gateway: equal keys of two nodes are two requests there.
-        identity = identity_of_request(core.info.id, core.requester.last_id) if crossing.retry is not None else b""
+        identity = core.identity_of(crossing.gateways, None) if crossing.retry is not None else b""
         crossing.attempts += 1
-        pending = new_request(
-            group,
-            crossing.content,
-            crossing.ends_at - now,
-            crossing.retry,
-            Ticket(self, crossing),
-            now,
-            identity,
-            None,
-            crossing.headers,
+        spec = RequestSpec(
+            payload=crossing.content,
+            timeout_s=crossing.ends_at - now,
+            retry=crossing.retry,
+            identity=identity,
+            headers=crossing.headers,
             waits=crossing.waits,
             members_wait_s=max(0.0, crossing.members_by - now),
         )
+        pending = new_request(group, spec, Ticket(self, crossing), now)
         crossing.request_id = core.requester.begin(pending, now)
         crossing.pending = core.requester.find(crossing.request_id)
 

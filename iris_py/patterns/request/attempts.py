@@ -1,15 +1,18 @@
 """The times at which a request is given to further members: hedging, and attempt timeouts (docs/design.md 6.12).
 
-``HedgeTimes`` holds the times at which a requester checks for members that are late with an answer. ``Attempts`` holds the
-timeouts of requests with an ``attempt_timeout`` (:class:`~iris_py.patterns.request.retry.Retry`).
+``HedgeTimes`` holds the times at which a requester checks for members that are late with an answer; ``Hedges`` gives their
+requests to second members. ``Attempts`` holds the timeouts of requests with an ``attempt_timeout``
+(:class:`~iris_py.patterns.request.retry.Retry`).
 """
 
 from __future__ import annotations
 
+import math
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
+from iris_py.patterns.request import candidates
 from iris_py.peers.hedging import LATE_S
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
@@ -17,6 +20,8 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from iris_overlay.environment import Rng
+    from iris_py.observe.counts import RequesterCounts
     from iris_py.patterns.request.pending import Pending
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer
@@ -108,6 +113,73 @@ def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now:
     if not pending.probed_at:
         silent[member.peer] = None
     return pending.look_for_sign(later, now)
+
+
+class Sender(Protocol):
+    """The requester, as its hedges use it."""
+
+    counts: RequesterCounts
+    earliest: float
+    has_new_deadline: bool
+    silent: dict[Peer, None]
+
+    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+        """Send a request to a member."""
+
+
+class Hedges:
+    """The second members of late requests.
+
+    Args:
+        requester: Sends the requests.
+        pending_by_id: The requests of the requester.
+        rng: The randomness of the balancer.
+
+    Attributes:
+        times: The times of the checks.
+    """
+
+    __slots__ = ("_pending_by_id", "_requester", "_rng", "times")
+
+    def __init__(self, requester: Sender, pending_by_id: dict[int, Pending], rng: Rng) -> None:
+        self.times = HedgeTimes()
+        self._requester = requester
+        self._pending_by_id = pending_by_id
+        self._rng = rng
+
+    def schedule(self, when: float, first: int, end: int) -> None:
+        """Schedule a check whether the requests from ``first`` to before ``end`` need a second member; infinity for never."""
+        if when < math.inf:
+            self.times.add(when, first, end)
+        if when < self._requester.earliest:
+            self._requester.has_new_deadline = True
+
+    def handle_timeout(self, now: float) -> None:
+        """Give late requests to second members."""
+        silent = self._requester.silent
+        for request_id, pending, member, again_at, later in self.times.looks(self._pending_by_id, silent, now):
+            if not again_at and not self._give_to_second(request_id, pending, member, now):
+                again_at = later
+            if again_at:
+                self.schedule(again_at, request_id, request_id + 1)
+
+    def deadline(self) -> float | None:
+        """Return the time of the next check, or None."""
+        return self.times.deadline(self._pending_by_id)
+
+    def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
+        """Give a request to another member as well; return False without such a member or without budget."""
+        group, others = pending.group, candidates.seconds(pending, member)
+        having = 2 + len(pending.also or ())
+        if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
+            return False
+        other, _unready = candidates.choose(pending, others, self._rng)
+        self._requester.counts.hedged += 1
+        member.observe_silence(now - pending.sent_at)
+        pending.also = [*(pending.also or ()), (member, pending.sent_at)]
+        pending.probed_at = 0.0
+        self._requester.send(request_id, pending, other, now)
+        return True
 
 
 #: An idempotent request routed through the ring is repeated after this time without answer (seconds). Too small: slow handlers

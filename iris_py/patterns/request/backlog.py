@@ -1,172 +1,175 @@
-"""The caller's backlog: requests that found every member full wait for a place, in order of arrival (docs/design.md 6.5).
+"""The caller's backlog: requests that wait for a member, for a place or for a time.
 
-Members do not announce free places: every answer frees a place. So a caller limits the requests at a full member to their
-number at the rejection. Every answer admits a request, and raises the limit slightly, to find places freed by other callers. A
-member without requests in flight is tried again after a pause.
+A request waits *for a member* while the membership view is unknown or empty, or all links are congested; *for a time* after
+failures and rejections; *for a place* if it found every member full (:mod:`iris_py.patterns.request.rooms`). A request that
+waits for a member until a deadline also waits for that time.
 """
 
 from __future__ import annotations
 
-import enum
-import math
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from iris_overlay.timers import DeadlineTable
+from iris_py.errors import Overloaded
+from iris_py.patterns.request import candidates
+from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
+from iris_py.wire import packets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from iris_overlay.environment import Rng
+    from iris_py.errors import IrisError
+    from iris_py.patterns.request.pending import Pending
+    from iris_py.patterns.request.rooms import Room, RoomKey
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Placement
-
-#: Waiting requests of a node. Beyond this bound callers get ``Overloaded`` at once. Too small: a gather that would finish in
-#: time fails; too large: a program that asks without bound fills its memory before it fails.
-ROOM_REQUESTS_MAX = 65_536
-#: Payload bytes of the waiting requests. The payloads are the caller's own objects while it waits, so this bounds copies.
-ROOM_BYTES_MAX = 256 * 1024 * 1024
-#: Growth of a member's limit with each of its answers. Too small: places freed by other callers are found late (at 1/8 the
-#: limit doubles within six turns); too large: this share of the requests is rejected.
-ROOM_GROWTH = 0.125
+    from iris_py.peers.member import Member
+    from iris_py.peers.peer import Peer
 
 
-class Line(enum.IntEnum):
-    """The independent queues of requests to a cluster."""
+class Dispatcher(Protocol):
+    """The requester, as its backlog uses it."""
 
-    USUAL = 0
-    TUNNELS = 1
-    KEYED = 2
-    """Requests whose key chooses the member, in clusters with overflow: requests without a key may go to a stand-in instead."""
+    has_new_deadline: bool
+    wanted: list[Peer]
 
+    def dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+        """Choose a member for a request and send it, or let it wait."""
 
-#: The key of a queue of interchangeable requests: (cluster, placement, line).
-RoomKey: TypeAlias = "tuple[Group, Placement | None, Line]"
-#: A request that found every member full, and an idempotent request that found them gone, is retried after this time (seconds),
-#: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
-RETRY_DELAY_S = 0.01
-RETRY_DELAY_S_MAX = 0.25
+    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+        """Send a request to a member."""
 
+    def handle_no_members(self, request_id: int, pending: Pending, now: float, *, known: bool) -> None:
+        """Let a request wait for a member, or end it once it has waited long enough."""
 
-class Waiter(Protocol):
-    """A request that may wait for a place."""
-
-    payload: bytes
-    """The payload."""
-    room: Room | None
-    """Its queue; None if it does not wait."""
+    def finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
+        """End a request with an error."""
 
 
-AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)
+class Backlog:
+    """The waiting requests of one requester.
 
-
-class Room:
-    """The queue of requests to a cluster with a common placement.
+    Args:
+        requester: Sends and ends the requests that no longer wait.
+        pending_by_id: The requests of the requester.
+        rng: The randomness of the balancer.
 
     Attributes:
-        key: Its key.
-        count: Number of waiting requests.
+        rooms: The requests that wait for a place.
     """
 
-    __slots__ = ("_ids", "count", "key")
+    __slots__ = ("_pending_by_id", "_requester", "_rng", "_times", "_waiting", "rooms")
 
-    def __init__(self, key: RoomKey) -> None:
-        self.key = key
-        self.count = 0
-        self._ids: list[int] = []  # a heap, because ids increase: a request rejected again precedes newer requests
+    def __init__(self, requester: Dispatcher, pending_by_id: dict[int, Pending], rng: Rng) -> None:
+        self.rooms = Rooms()
+        self._requester = requester
+        self._pending_by_id = pending_by_id
+        self._rng = rng
+        self._waiting: dict[int, None] = {}  # for a member, or for room on a link
+        self._times: DeadlineTable[int] = DeadlineTable()
 
-    def add(self, request_id: int) -> None:
-        """Add a request."""
-        self.count += 1
-        heappush(self._ids, request_id)
+    def park(self, request_id: int, pending: Pending) -> None:
+        """Let a request wait for a member."""
+        pending.is_parked = True
+        self._waiting[request_id] = None
 
-    def first(self, pending_by_id: dict[int, AnyWaiter]) -> tuple[int, AnyWaiter] | None:
-        """Return the next request; discard entries that no longer wait here."""
-        ids = self._ids
-        while ids:
-            pending = pending_by_id.get(ids[0])
-            if pending is not None and pending.room is self:
-                return ids[0], pending
-            heappop(ids)
-        return None
+    def pause(self, request_id: int, pending: Pending, until: float) -> None:
+        """Let a request wait for a time."""
+        pending.is_parked = True
+        self.set_time(request_id, until)
 
+    def enter(self, request_id: int, pending: Pending, now: float) -> None:
+        """Let a request wait for a place, or end it if the rooms are full."""
+        pending.tried_count = max(pending.tried_count, candidates.count(pending))
+        if not self.rooms.can_take(len(pending.payload)):
+            self._requester.finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
+            return
+        pending.rejected = packets.Rejection.OVERLOADED
+        pending.tried = None
+        pending.is_parked = True
+        if self.rooms.enter(request_id, pending, room_key_of(pending), now + pause_s(pending.attempts, pending.tried_count)):
+            self._requester.has_new_deadline = True
 
-class Rooms:
-    """All non-empty queues of one node. Falsy if there are none.
+    def leave(self, request_id: int, pending: Pending) -> None:
+        """Remove a request, which no longer waits."""
+        pending.is_parked = False
+        if pending.room is not None:
+            self.rooms.leave(pending)
+            return
+        self._waiting.pop(request_id, None)
+        self._times.cancel(request_id)
 
-    Attributes:
-        requests: Total number of waiting requests; at most ``ROOM_REQUESTS_MAX``.
-        bytes: Total size of their payloads; at most ``ROOM_BYTES_MAX``.
-    """
+    def set_time(self, request_id: int, when: float) -> None:
+        """Set the time at which :meth:`times_expired` returns a request."""
+        self._times.set(request_id, when)
+        self._requester.has_new_deadline = True
 
-    __slots__ = ("_rooms", "_times", "bytes", "requests")
+    def cancel_time(self, request_id: int) -> None:
+        """Cancel the time of :meth:`set_time`."""
+        self._times.cancel(request_id)
 
-    def __init__(self) -> None:
-        self._rooms: dict[RoomKey, Room] = {}
-        self._times: DeadlineTable[Room] = DeadlineTable()
-        self.requests = self.bytes = 0
+    def times_expired(self, now: float) -> list[int]:
+        """Take the requests whose time has come."""
+        return self._times.expired(now)
 
-    def __len__(self) -> int:
-        return len(self._rooms)
+    def view_changed(self, now: float) -> None:
+        """Try waiting requests again after new members or a drained link."""
+        for request_id in list(self._waiting):
+            self._requester.dispatch(request_id, self._pending_by_id[request_id], now)
+        for room in self.rooms:
+            self.fill(room, now)
 
-    def __iter__(self) -> Iterator[Room]:
-        return iter(list(self._rooms.values()))
+    def place_freed(self, group: Group, member: Member, now: float) -> None:
+        """Handle a member's answer, which frees a place."""
+        member.limit += ROOM_GROWTH
+        for room in self.rooms.of(group):
+            self.fill(room, now)
 
-    def __contains__(self, key: RoomKey) -> bool:
-        return key in self._rooms
+    def try_first(self, room: Room, now: float) -> None:
+        """Try the longest-waiting request of a room again."""
+        if (first := room.first(self._pending_by_id)) is not None:
+            self._requester.dispatch(*first, now)
 
-    def get(self, key: RoomKey) -> Room | None:
-        """Return the queue with this key, if any."""
-        return self._rooms.get(key)
+    def fill(self, room: Room, now: float) -> None:
+        """Send the requests of a room to members with known places."""
+        group, placement, line = room.key
+        while (first := room.first(self._pending_by_id)) is not None:
+            request_id, pending = first
+            if not group.candidates(placement):
+                self.leave(request_id, pending)
+                self._requester.handle_no_members(request_id, pending, now, known=True)
+                continue
+            if line == Line.TUNNELS:  # free places for tunnels are known to the member only
+                return
+            having = candidates.having_place(room, pending)
+            if not having:
+                return
+            member, unready = candidates.choose(pending, having, self._rng)
+            if unready is not None:
+                self._requester.wanted.append(unready.peer)
+            self.leave(request_id, pending)
+            self._requester.send(request_id, pending, member, now)
 
-    def of(self, group: Group) -> list[Room]:
-        """Return the queues of a cluster."""
-        return [room for room in self._rooms.values() if room.key[0] is group]
-
-    def can_take(self, size: int) -> bool:
-        """Tell whether another request of this size may wait."""
-        return self.requests < ROOM_REQUESTS_MAX and self.bytes + size <= ROOM_BYTES_MAX
-
-    def enter(self, request_id: int, waiter: Waiter, key: RoomKey, try_at: float) -> bool:
-        """Add a request; return whether it is the first of a queue, which is then tried again at ``try_at``."""
-        self.requests += 1
-        self.bytes += len(waiter.payload)
-        room = self._rooms.get(key)
-        is_first = room is None
-        if room is None:
-            room = self._rooms[key] = Room(key)
-            self._times.set(room, try_at)
-        waiter.room = room
-        room.add(request_id)
-        return is_first
-
-    def leave(self, waiter: Waiter) -> None:
-        """Remove a request. The last request removes its queue and the known limits of the members."""
-        room = waiter.room
-        assert room is not None
-        waiter.room = None
-        self.requests -= 1
-        self.bytes -= len(waiter.payload)
-        room.count -= 1
-        if not room.count:
-            del self._rooms[room.key]
-            self._times.cancel(room)
+    def handle_timeout(self, now: float) -> None:
+        """Try one more request per member in rooms that have waited long."""
+        for room in self.rooms.due(now):
+            first = room.first(self._pending_by_id)
+            assert first is not None
+            self.rooms.try_again(room, now + pause_s(first[1].attempts, first[1].tried_count))
+            self._requester.has_new_deadline = True
             for member in room.key[0].members or ():
-                member.limit = math.inf
-
-    def try_again(self, room: Room, at: float) -> None:
-        """Schedule the next try of a queue, unless a place is freed before."""
-        self._times.set(room, at)
-
-    def due(self, now: float) -> Iterator[Room]:
-        """Take the queues that are due for a try; each needs a new time."""
-        return iter(self._times.expired(now))
+                member.limit = max(member.limit, member.in_flight + 1)
+            if room.key[2] == Line.TUNNELS:
+                self.try_first(room, now)
+        for room in self.rooms:
+            self.fill(room, now)
 
     def deadline(self) -> float | None:
-        """Return the time of the next try."""
-        return self._times.deadline()
+        """Return the earliest time of a request or of a room, or None."""
+        times, rooms = self._times.deadline(), self.rooms.deadline()
+        return rooms if times is None else times if rooms is None else min(times, rooms)
 
 
-def pause_s(attempts: int, members: int) -> float:
-    """Return the pause before members that were all asked are asked again: increasing, bounded (seconds)."""
-    rounds = max(0, attempts // max(1, members) - 1)
-    return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))
+def room_key_of(pending: Pending) -> RoomKey:
+    """Return the key of the request's room."""
+    if pending.kind == packets.TUNNEL_OPEN:
+        return pending.group, pending.placement, Line.TUNNELS
+    return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL

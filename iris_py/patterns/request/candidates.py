@@ -19,9 +19,9 @@ from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
     from iris_overlay.environment import Rng
-    from iris_py.patterns.request.backlog import Room
     from iris_py.patterns.request.pending import Pending
     from iris_py.patterns.request.retry import Retry
+    from iris_py.patterns.request.rooms import Room
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
 

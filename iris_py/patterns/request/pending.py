@@ -1,4 +1,4 @@
-"""The caller's state of one request in progress."""
+"""A request as its caller wants it, and the caller's state of the request while it is in progress."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iris_py.errors import RemoteError
-from iris_py.patterns.request.backlog import Line, Room, RoomKey
 from iris_py.patterns.request.retry import Retry
+from iris_py.patterns.request.rooms import Room
 from iris_py.patterns.tunnel.end import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
@@ -25,6 +25,34 @@ TIMEOUT_S_MAX = 10 * 365 * 86400.0
 #: Lost members counted for one request. Too small: policies that risk more members are not enforced; too large: a member that
 #: invents lost members makes the request large.
 LOSSES_MAX = 64
+
+
+class RequestSpec(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A request as its caller wants it, apart from the addressed cluster.
+
+    Attributes:
+        payload: The payload.
+        timeout_s: Time to wait for an answer, from the start.
+        retry: The policy for repeating a request that may have been executed; None forbids it.
+        identity: The identity by which members deduplicate it; empty for none.
+        is_anchored: Whether the identity also chooses the member, because other callers may use the same key.
+        placement: The preferred and required zones; None for the nearest.
+        headers: The named values beside the payload.
+        waits: Whether it waits for a place, until the timeout, while every member is full; otherwise it fails.
+        members_wait_s: Time to wait for a member while the cluster has none; None for the default of ``retry``.
+        is_exclusive: Whether the member executes no other exclusive request meanwhile; needs an identity.
+    """
+
+    payload: bytes
+    timeout_s: float
+    retry: Retry | None = None
+    identity: bytes = b""
+    is_anchored: bool = False
+    placement: Placement | None = None
+    headers: Headers = NO_HEADERS
+    waits: bool = False
+    members_wait_s: float | None = None
+    is_exclusive: bool = False
 
 
 class Together(msgspec.Struct, eq=False):
@@ -319,50 +347,35 @@ class Pending(msgspec.Struct, eq=False):
         return others
 
 
-def new_request(
-    group: Group,
-    payload: bytes,
-    timeout_s: float,
-    retry: Retry | None,
-    token: object,
-    now: float,
-    identity: bytes = b"",
-    placement: Placement | None = None,
-    headers: Headers = NO_HEADERS,
-    *,
-    is_anchored: bool = False,
-    waits: bool = False,
-    members_wait_s: float | None = None,
-    is_exclusive: bool = False,
-) -> Pending:
-    """Return a new request, to be started.
+def new_request(group: Group, spec: RequestSpec, token: object, now: float) -> Pending:
+    """Return a new request to a cluster, to be started.
 
     Args:
-        group: The addressed cluster.
-        timeout_s: Time to wait for an answer.
-        retry: The policy for repeating a request that may have been executed; None forbids it.
         token: The owner's token for the outcome.
-        identity: The identity by which members deduplicate it; empty for none.
-        placement: The preferred and required zones; None for the nearest.
-        headers: The named values beside the payload.
-        is_anchored: Whether the identity also chooses the member, because other callers may use the same key.
-        waits: Whether the request waits for a place, until the timeout, while every member is full.
-        members_wait_s: Time to wait for a member while the cluster has none; None for the default of ``retry``.
-        is_exclusive: Whether the member executes no other exclusive request meanwhile; needs an identity.
     """
-    kind = packets.REQUEST
-    if identity:
-        kind, payload = packets.REQUEST_ONCE, identity + payload
-    deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-    anchor = identity if is_anchored else b""
-    pending = Pending(token, group, kind, payload, timeout_s, deadline, retry, placement, headers, waits, anchor)
+    identity, retry, members_wait_s = spec.identity, spec.retry, spec.members_wait_s
+    pending = Pending(
+        token=token,
+        group=group,
+        kind=packets.REQUEST_ONCE if identity else packets.REQUEST,
+        payload=identity + spec.payload,
+        timeout_s=spec.timeout_s,
+        deadline=now + min(spec.timeout_s, TIMEOUT_S_MAX),
+        retry=retry,
+        placement=spec.placement,
+        headers=spec.headers,
+        waits=spec.waits,
+    )
     if members_wait_s is not None:
         pending.members_wait_s = members_wait_s
     elif retry is not None and "no_members" in retry.on:
         pending.members_wait_s = math.inf
-    if is_exclusive and identity:
-        pending.reservation = pending.offer = Reservation(identity)
-        pending.kind = packets.RESERVE
+    if identity:
+        if spec.is_anchored:
+            pending.anchor = identity
+        if spec.is_exclusive:
+            pending.reservation = pending.offer = Reservation(identity)
+            pending.kind = packets.RESERVE
     return pending
 
 
@@ -377,14 +390,27 @@ def new_opening(
     *,
     waits: bool = False,
 ) -> Pending:
-    """Return a new tunnel opening, to be started; the arguments are those of :func:`new_request`."""
-    deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-    how = (timeout_s, deadline, None, placement, offer.headers, waits, anchor)
-    return Pending(token, group, packets.TUNNEL_OPEN, b"", *how, offer=offer)
+    """Return a new tunnel opening, to be started.
 
-
-def room_key_of(pending: Pending) -> RoomKey:
-    """Return the key of the request's queue."""
-    if pending.kind == packets.TUNNEL_OPEN:
-        return pending.group, pending.placement, Line.TUNNELS
-    return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL
+    Args:
+        offer: The offer that the member must accept.
+        timeout_s: Time to wait for an answer.
+        token: The owner's token for the outcome.
+        placement: The preferred and required zones; None for the nearest.
+        anchor: The identity that chooses the member; empty if the balancer does.
+        waits: Whether the opening waits for a place while every member is full.
+    """
+    return Pending(
+        token=token,
+        group=group,
+        kind=packets.TUNNEL_OPEN,
+        payload=b"",
+        timeout_s=timeout_s,
+        deadline=now + min(timeout_s, TIMEOUT_S_MAX),
+        retry=None,
+        placement=placement,
+        headers=offer.headers,
+        waits=waits,
+        anchor=anchor,
+        offer=offer,
+    )

@@ -4,9 +4,8 @@ The outcome is the reply, or an error that names the cause: no member, all membe
 A request that surely was not executed is tried on another member; one that may have been executed only if it is idempotent.
 Tunnel openings find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), because they execute nothing.
 
-A request without an outcome is in one place: at a member (and, while hedged, at earlier members), in ``_waiting`` for a member
-or a link, in ``_rooms`` for a place, or in ``_retry_times`` for a time. A request that waits for a member until a deadline is
-in ``_waiting`` and in ``_retry_times``.
+A request without an outcome is in one place: at a member (and, while hedged, at earlier members), or in the backlog
+(:mod:`iris_py.patterns.request.backlog`), where it waits for a member, for a place or for a time.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ import math
 from typing import TYPE_CHECKING, cast
 
 from iris_overlay.timers import DeadlineTable
-from iris_py.errors import IrisError, MemberLost, Overloaded, RemoteError
+from iris_py.errors import IrisError, MemberLost, RemoteError
 from iris_py.observe.counts import RequesterCounts, count_in
 from iris_py.observe.histogram import RECENT_MAX
 from iris_py.patterns.request import candidates, outcomes
-from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, HedgeTimes, stop
-from iris_py.patterns.request.backlog import ROOM_GROWTH, Line, Rooms, pause_s
+from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, Hedges, stop
+from iris_py.patterns.request.backlog import Backlog, room_key_of
 from iris_py.patterns.request.deduplication import identities_of_keys
-from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together, room_key_of
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
+from iris_py.patterns.request.rooms import Line, pause_s
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.keyed import slot_of
 from iris_py.peers.message import PeerMessage
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.observe.histogram import Histogram
-    from iris_py.patterns.request.backlog import Room
     from iris_py.patterns.request.losses import Losses
     from iris_py.patterns.tunnel.end import Offer
     from iris_py.peers.group import Group
@@ -59,6 +58,7 @@ class Requester:
         out: The output of :meth:`messages_to_send`.
         outcomes: The output of :meth:`outcomes_received`.
         has_new_deadline: Whether :meth:`deadline` may be earlier than at its last call.
+        earliest: The deadline of that call; infinity for none.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int], losses: Losses) -> None:
@@ -70,15 +70,14 @@ class Requester:
         self._losses = losses
         self.last_id = 0
         self._pending: dict[int, Pending] = {}
-        self._waiting: dict[int, None] = {}  # without a member: unknown or empty view, or all links congested
         self._deadlines: DeadlineTable[int | Together] = DeadlineTable()
-        self._retry_times: DeadlineTable[int] = DeadlineTable()
-        self._hedge_times = HedgeTimes()
-        self._rooms = Rooms()
+        self._backlog = Backlog(self, self._pending, rng)
+        self._rooms = self._backlog.rooms
+        self._hedges = Hedges(self, self._pending, rng)
         self._attempts = Attempts()
         self.out: list[PeerMessage] = []
         self.has_new_deadline = False
-        self._earliest = math.inf
+        self.earliest = math.inf
         self.outcomes: list[tuple[object, bytes | IrisError]] = []
 
     @property
@@ -98,14 +97,14 @@ class Requester:
             pending.group.counts.sent += 1
         self._pending[request_id] = pending
         self._deadlines.set(request_id, pending.deadline)
-        if pending.deadline < self._earliest:
+        if pending.deadline < self.earliest:
             self.has_new_deadline = True
         if self._losses.entries and self._losses.recall(pending, now):
-            self._finish(request_id, pending, outcomes.of_loss(pending))
+            self.finish(request_id, pending, outcomes.of_loss(pending))
         elif self._rooms.requests and pending.waits and room_key_of(pending) in self._rooms:
-            self._enter_room(request_id, pending, now)  # behind earlier requests
+            self._backlog.enter(request_id, pending, now)  # behind earlier requests
         else:
-            self._dispatch(request_id, pending, now)
+            self.dispatch(request_id, pending, now)
         return request_id
 
     def request_many(
@@ -135,7 +134,7 @@ class Requester:
             return range(0)
         identities = identities_of_keys(group.name, [key for _token, key, _payload in asked])
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        if deadline < self._earliest:
+        if deadline < self.earliest:
             self.has_new_deadline = True
         time_left = packets.encode_time_left(deadline - now)
         ids = range(self.last_id + 1, self.last_id + 1 + len(asked))
@@ -149,18 +148,31 @@ class Requester:
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
-            how = (None, NO_HEADERS, True, identity, math.inf, together)
-            pending = Pending(token, group, kind, content, timeout_s, deadline, retry, *how)
+            pending = Pending(
+                token=token,
+                group=group,
+                kind=kind,
+                payload=content,
+                timeout_s=timeout_s,
+                deadline=deadline,
+                retry=retry,
+                placement=None,
+                headers=NO_HEADERS,
+                waits=True,
+                anchor=identity,
+                members_wait_s=math.inf,
+                together=together,
+            )
             pending_by_id[request_id] = pending
             if has_losses and self._losses.recall(pending, now):
-                self._finish(request_id, pending, outcomes.of_loss(pending))
+                self.finish(request_id, pending, outcomes.of_loss(pending))
                 continue
             if is_full:
-                self._enter_room(request_id, pending, now)  # behind earlier requests
+                self._backlog.enter(request_id, pending, now)  # behind earlier requests
                 continue
             member = who_has.get(slot_of(identity))  # known after the first request of a slot
             if member is None or (peer := member.peer).is_full or peer.link is None or peer.link.congested:
-                self._dispatch(request_id, pending, now)
+                self.dispatch(request_id, pending, now)
                 continue
             is_sent = True
             pending.attempts = 1
@@ -170,7 +182,7 @@ class Requester:
             peer.awaited += 1
             out.append(PeerMessage(group, peer, kind, request_id, time_left, content))
         if is_sent and len(group.members or ()) > 1:
-            self._hedge_at(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
+            self._hedges.schedule(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
         return ids
 
     def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
@@ -190,7 +202,7 @@ class Requester:
         pending.member.observe(now - pending.sent_at)
         self.counts.openings.observe(now - pending.sent_at)
         if self._rooms.requests and (room := self._rooms.get(room_key_of(pending))) is not None:
-            self._try_first(room, now)
+            self._backlog.try_first(room, now)
         return pending.token
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
@@ -211,7 +223,7 @@ class Requester:
         """End every request with ``error``."""
         for request_id, pending in list(self._pending.items()):
             self._cancel_at_member(request_id, pending)
-            self._finish(request_id, pending, error)
+            self.finish(request_id, pending, error)
 
     # -- in
 
@@ -229,7 +241,7 @@ class Requester:
                 pending.token.member = peer.id
             self.outcomes.append((pending.token, payload))
             if self._rooms.requests:
-                self._place_freed(pending.group, pending.member, now)
+                self._backlog.place_freed(pending.group, pending.member, now)
 
     def receive_replies(self, peer: Peer, replies: Sequence[tuple[int, bytes]], now: float) -> None:
         """Handle several replies of a member, like :meth:`receive_reply`: (id, payload) of each."""
@@ -266,7 +278,7 @@ class Requester:
                 pending.token.member = peer.id
             ended.append((pending.token, payload))
             if rooms.requests:
-                self._place_freed(pending.group, member, now)
+                self._backlog.place_freed(pending.group, member, now)
         if round_trip is not None and len(round_trip.recent) >= RECENT_MAX:
             round_trip.settle()
 
@@ -279,12 +291,12 @@ class Requester:
         member = pending.member
         assert member is not None
         if now >= pending.deadline:
-            self._finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
+            self.finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
         else:
             member.observe_failure()
             self._take_failure(request_id, pending, outcomes.of_failure(pending, peer, payload), now)
         if self._rooms.requests:
-            self._place_freed(pending.group, member, now)
+            self._backlog.place_freed(pending.group, member, now)
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float, payload: bytes = b"") -> None:
         """Handle a rejection: another member may execute the request, or with ``LOST_BEFORE`` the same member."""
@@ -309,7 +321,7 @@ class Requester:
             if pending.may_lose(1) or pending.also:
                 self._choose_anew(request_id, pending, now)
             else:
-                self._finish(request_id, pending, outcomes.of_loss(pending))
+                self.finish(request_id, pending, outcomes.of_loss(pending))
             return
         if reason != packets.Rejection.NOT_A_MEMBER or not pending.rejected:  # a departed member is not a full one
             pending.rejected = reason
@@ -319,9 +331,9 @@ class Requester:
         has_line = self._rooms.requests and pending.may_wait and room_key_of(pending) in self._rooms
         if has_line and reason in (packets.Rejection.OVERLOADED, packets.Rejection.NOT_A_MEMBER):
             self._take_from_member(request_id, pending)
-            self._enter_room(request_id, pending, now)
+            self._backlog.enter(request_id, pending, now)
             if pending.room is not None and pending.group.spills:  # a member that takes overflow may have a place
-                self._fill_places(pending.room, now)
+                self._backlog.fill(pending.room, now)
             return
         self._try_another(request_id, pending, now)
 
@@ -359,14 +371,14 @@ class Requester:
         if pending.outlives_member or pending.also:
             self._try_another(request_id, pending, now, stays=stays)
         else:
-            self._finish(request_id, pending, outcomes.of_loss(pending))
+            self.finish(request_id, pending, outcomes.of_loss(pending))
 
     def _use_reservation(self, request_id: int, pending: Pending, now: float) -> None:
         """Send an exclusive request to the member with the reserved place."""
         assert pending.member is not None
         pending.offer, pending.kind, pending.sent_at = None, packets.REQUEST_ONCE, now
-        how = (request_id, packets.encode_time_left(pending.deadline - now), pending.payload, pending.headers)
-        self.out.append(PeerMessage(pending.group, pending.member.peer, pending.kind, *how))
+        time_left, peer = packets.encode_time_left(pending.deadline - now), pending.member.peer
+        self.out.append(PeerMessage(pending.group, peer, pending.kind, request_id, time_left, pending.payload, pending.headers))
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int] = ()) -> None:
         """Send requests again after a peer closed its link as idle: unanswered requests were surely not executed."""
@@ -409,7 +421,7 @@ class Requester:
             return False
         pending.attempts -= 1
         self._take_from_member(request_id, pending)
-        self._send(request_id, pending, candidates.choose(pending, others, self._rng)[0], now)
+        self.send(request_id, pending, candidates.choose(pending, others, self._rng)[0], now)
         return True
 
     def routed(self, request_id: int, now: float) -> None:
@@ -418,15 +430,11 @@ class Requester:
         if pending is not None:
             pending.is_routed = True
             if pending.outlives_member or pending.offer is not None:
-                self._retry_times.set(request_id, now + ROUTED_RETRY_S)
-                self.has_new_deadline = True
+                self._backlog.set_time(request_id, now + ROUTED_RETRY_S)
 
     def view_changed(self, now: float) -> None:
         """Try waiting requests again after new members or a drained link."""
-        for request_id in list(self._waiting):
-            self._dispatch(request_id, self._pending[request_id], now)
-        for room in self._rooms:
-            self._fill_places(room, now)
+        self._backlog.view_changed(now)
 
     def handle_timeout(self, now: float) -> None:
         """Handle expired deadlines and due retries; harmless if early."""
@@ -435,29 +443,30 @@ class Requester:
                 pending = self._pending.get(request_id)
                 if pending is not None:
                     self._cancel_at_member(request_id, pending)
-                    self._finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
-        for request_id in self._retry_times.expired(now):
+                    self.finish(request_id, pending, outcomes.of_timeout(pending, self._count_nodes()))
+        for request_id in self._backlog.times_expired(now):
             pending = self._pending[request_id]
             if pending.member is not None:  # it went through the ring
                 self._lose(request_id, pending, now, is_uncounted=True)
             else:
-                self._dispatch(request_id, pending, now)
+                self.dispatch(request_id, pending, now)
         for request_id, pending in self._attempts.due(self._pending, now):
             self._end_attempt(request_id, pending, now)
         if self._rooms.requests:
-            self._try_rooms(now)
-        if self._hedge_times:
-            self._hedge(now)
+            self._backlog.handle_timeout(now)
+        if self._hedges.times:
+            self._hedges.handle_timeout(now)
 
     # -- choice of a member
 
-    def _dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+    def dispatch(self, request_id: int, pending: Pending, now: float) -> None:
+        """Choose a member for a request and send it, or let it wait."""
         if pending.is_parked:
-            self._unpark(request_id, pending)
+            self._backlog.leave(request_id, pending)
         group, placement = pending.group, pending.placement
         levels = group.levels if placement is None else group.placed_levels(placement)
         if not levels:
-            self._handle_no_members(request_id, pending, now, known=group.members is not None)
+            self.handle_no_members(request_id, pending, now, known=group.members is not None)
             return
         if pending.anchor:
             self._dispatch_anchored(request_id, pending, now)
@@ -474,20 +483,21 @@ class Requester:
             member, unready = choose_near(group.order(uncongested, placement), self._rng)
         if unready is not None:
             self.wanted.append(unready.peer)
-        self._send(request_id, pending, member, now)
+        self.send(request_id, pending, member, now)
 
     def _dispatch_anchored(self, request_id: int, pending: Pending, now: float) -> None:
         """Give a keyed request to the member chosen by the key, or let the request wait for the member."""
         news_by = candidates.news_by(pending.group, pending.retry, is_exclusive=pending.reservation is not None)
         if news_by > now:
-            return self._pause(request_id, pending, news_by)
+            return self._backlog.pause(request_id, pending, news_by)
         member = candidates.keyed(pending, now, self._rng)
         if member is None or not member.peer.has_room_for(len(pending.payload)):
             self._handle_none_ready(request_id, pending, congested=member is not None, now=now)
         else:
-            self._send(request_id, pending, member, now)
+            self.send(request_id, pending, member, now)
 
-    def _send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+        """Send a request to a member."""
         if pending.attempts:
             self.counts.retries += 1
             pending.group.counts.retries += 1
@@ -503,12 +513,12 @@ class Requester:
             self._attempts.begin(request_id, pending, now)
             self.has_new_deadline = True
         if pending.kind == packets.REQUEST_ONCE and (len((group := pending.group).lowest) > 1 or group.spills):
-            self._hedge_at(now + pending.hedge_s(), request_id, request_id + 1)
+            self._hedges.schedule(now + pending.hedge_s(), request_id, request_id + 1)
 
     def _take_failure(self, request_id: int, pending: Pending, failure: RemoteError | MemberLost, now: float) -> None:
         """Handle a handler's failure: end the request, wait for its earlier members, or pause and try again."""
         if isinstance(failure, MemberLost):  # reported by a stand-in
-            self._finish(request_id, pending, failure)
+            self.finish(request_id, pending, failure)
             return
         pending.failure = failure
         pending.failures += 1
@@ -526,42 +536,47 @@ class Requester:
         self._take_from_member(request_id, pending, is_tried=True)
         if not candidates.untried(pending, now):
             pending.tried = None  # the same members again
-        self._pause(request_id, pending, now + pause_s)
+        self._backlog.pause(request_id, pending, now + pause_s)
 
-    def _handle_no_members(self, request_id: int, pending: Pending, now: float, *, known: bool) -> None:
+    def handle_no_members(self, request_id: int, pending: Pending, now: float, *, known: bool) -> None:
+        """Let a request wait for a member, or end it once it has waited long enough.
+
+        Args:
+            known: Whether the membership view is known, and empty.
+        """
         if known and not pending.members_by:
             pending.members_by = now + pending.members_wait_s
         if known and now >= pending.members_by:
             if pending.failure is not None:
                 self._fail(request_id, pending, pending.failure)
             else:
-                self._finish(request_id, pending, outcomes.of_lost_and_nobody(pending, self._count_nodes()))
+                self.finish(request_id, pending, outcomes.of_lost_and_nobody(pending, self._count_nodes()))
             return
-        self._park(request_id, pending)
+        self._backlog.park(request_id, pending)
         if known and pending.members_by < pending.deadline:
-            self._pause(request_id, pending, pending.members_by)
+            self._backlog.pause(request_id, pending, pending.members_by)
 
     def _handle_none_ready(self, request_id: int, pending: Pending, *, congested: bool, now: float) -> None:
         is_full = pending.rejected == packets.Rejection.OVERLOADED
         if congested:
-            self._park(request_id, pending)
+            self._backlog.park(request_id, pending)
         elif is_full and pending.waits and pending.failure is None:
-            self._enter_room(request_id, pending, now)
+            self._backlog.enter(request_id, pending, now)
         elif pending.failure is not None or (pending.retry is not None and not is_full):
             assert pending.tried is not None
             wait_s = pause_s(pending.attempts, len(pending.tried))
             pending.tried = None
-            self._pause(request_id, pending, now + wait_s)
+            self._backlog.pause(request_id, pending, now + wait_s)
         else:
-            self._finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
+            self.finish(request_id, pending, outcomes.of_no_taker(pending, self._count_nodes()))
 
     def _end_attempt(self, request_id: int, pending: Pending, now: float) -> None:
         """Cancel a timed-out attempt at its members and try another member."""
         self.out += stop(request_id, pending, now)
         if not pending.may_lose(1):
-            self._finish(request_id, pending, outcomes.of_loss(pending))
+            self.finish(request_id, pending, outcomes.of_loss(pending))
         elif pending.is_spent:
-            self._finish(request_id, pending, outcomes.of_attempts(pending, now))
+            self.finish(request_id, pending, outcomes.of_attempts(pending, now))
         else:
             pending.lost = pending.member
             self._try_another(request_id, pending, now)
@@ -579,7 +594,7 @@ class Requester:
         pending.members_by = 0.0
         if pending.is_routed:
             pending.is_routed = False
-            self._retry_times.cancel(request_id)
+            self._backlog.cancel_time(request_id)
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
         """Return the requests that a peer has, or had."""
@@ -590,121 +605,14 @@ class Requester:
             if pending.member is not None and pending.member.peer is peer and id_ not in leaving and id_ not in unsent
         ]
 
-    def _park(self, request_id: int, pending: Pending) -> None:
-        pending.is_parked = True
-        self._waiting[request_id] = None
-
-    def _pause(self, request_id: int, pending: Pending, until: float) -> None:
-        pending.is_parked = True
-        self._retry_times.set(request_id, until)
-        self.has_new_deadline = True
-
-    def _unpark(self, request_id: int, pending: Pending) -> None:
-        pending.is_parked = False
-        if pending.room is not None:
-            self._rooms.leave(pending)
-            return
-        self._waiting.pop(request_id, None)
-        self._retry_times.cancel(request_id)
-
-    # -- asking a second member
-
-    def _hedge_at(self, when: float, first: int, end: int) -> None:
-        """Schedule a check whether some requests need a second member."""
-        if when < math.inf:
-            self._hedge_times.add(when, first, end)
-        if when < self._earliest:
-            self.has_new_deadline = True
-
-    def _hedge(self, now: float) -> None:
-        """Give late requests to second members."""
-        for request_id, pending, member, again_at, later in self._hedge_times.looks(self._pending, self.silent, now):
-            if not again_at and not self._give_to_second(request_id, pending, member, now):
-                again_at = later
-            if again_at:
-                self._hedge_at(again_at, request_id, request_id + 1)
-
-    def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
-        """Give a request to another member as well; return False without such a member or without budget."""
-        group, others = pending.group, candidates.seconds(pending, member)
-        having = 2 + len(pending.also or ())
-        if not others or pending.is_spent or not pending.may_lose(having) or not group.hedging.take():
-            return False
-        other, _unready = candidates.choose(pending, others, self._rng)
-        self.counts.hedged += 1
-        member.observe_silence(now - pending.sent_at)
-        pending.also = [*(pending.also or ()), (member, pending.sent_at)]
-        pending.probed_at = 0.0
-        self._send(request_id, pending, other, now)
-        return True
-
     def _choose_anew(self, request_id: int, pending: Pending, now: float) -> None:
         """Return to the earlier members and soon ask another, or without earlier members choose a new one."""
         if pending.also:
             pending.fall_back()
             self._attempts.begin(request_id, pending, now)
-            self._hedge_at(now, request_id, request_id + 1)
+            self._hedges.schedule(now, request_id, request_id + 1)
         else:
-            self._dispatch(request_id, pending, now)
-
-    # -- waiting for a place
-
-    def _enter_room(self, request_id: int, pending: Pending, now: float) -> None:
-        """Queue a request for a place."""
-        pending.tried_count = max(pending.tried_count, candidates.count(pending))
-        if not self._rooms.can_take(len(pending.payload)):
-            self._finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
-            return
-        pending.rejected = packets.Rejection.OVERLOADED
-        pending.tried = None
-        pending.is_parked = True
-        if self._rooms.enter(request_id, pending, room_key_of(pending), now + pause_s(pending.attempts, pending.tried_count)):
-            self.has_new_deadline = True
-
-    def _place_freed(self, group: Group, member: Member, now: float) -> None:
-        """Handle a member's answer, which frees a place."""
-        member.limit += ROOM_GROWTH
-        for room in self._rooms.of(group):
-            self._fill_places(room, now)
-
-    def _try_rooms(self, now: float) -> None:
-        """Try one more request per member in queues that have waited long."""
-        for room in self._rooms.due(now):
-            first = room.first(self._pending)
-            assert first is not None
-            self._rooms.try_again(room, now + pause_s(first[1].attempts, first[1].tried_count))
-            self.has_new_deadline = True
-            for member in room.key[0].members or ():
-                member.limit = max(member.limit, member.in_flight + 1)
-            if room.key[2] == Line.TUNNELS:
-                self._try_first(room, now)
-        for room in self._rooms:
-            self._fill_places(room, now)
-
-    def _try_first(self, room: Room, now: float) -> None:
-        """Try the longest-waiting request again."""
-        if (first := room.first(self._pending)) is not None:
-            self._dispatch(*first, now)
-
-    def _fill_places(self, room: Room, now: float) -> None:
-        """Send queued requests to members with known places."""
-        group, placement, line = room.key
-        while (first := room.first(self._pending)) is not None:
-            request_id, pending = first
-            if not group.candidates(placement):
-                self._unpark(request_id, pending)
-                self._handle_no_members(request_id, pending, now, known=True)
-                continue
-            if line == Line.TUNNELS:  # free places for tunnels are known to the member only
-                return
-            having = candidates.having_place(room, pending)
-            if not having:
-                return
-            member, unready = candidates.choose(pending, having, self._rng)
-            if unready is not None:
-                self.wanted.append(unready.peer)
-            self._unpark(request_id, pending)
-            self._send(request_id, pending, member, now)
+            self.dispatch(request_id, pending, now)
 
     # -- the end of a request
 
@@ -717,7 +625,8 @@ class Requester:
         self._forget(request_id, pending)
         return pending
 
-    def _finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
+    def finish(self, request_id: int, pending: Pending, error: IrisError) -> None:
+        """End a request with an error."""
         self._forget(request_id, pending)
         counts = pending.group.counts
         count_in(counts.unopened if pending.kind == packets.TUNNEL_OPEN else counts.errors, type(error).__name__)
@@ -725,7 +634,7 @@ class Requester:
 
     def _fail(self, request_id: int, pending: Pending, failure: RemoteError) -> None:
         self.counts.failed += 1
-        self._finish(request_id, pending, failure)
+        self.finish(request_id, pending, failure)
 
     def _forget(self, request_id: int, pending: Pending) -> None:
         del self._pending[request_id]
@@ -735,9 +644,9 @@ class Requester:
         if pending.attempt_by:
             self._attempts.forget(request_id, pending)
         if pending.is_routed:
-            self._retry_times.cancel(request_id)
+            self._backlog.cancel_time(request_id)
         if pending.is_parked:
-            self._unpark(request_id, pending)
+            self._backlog.leave(request_id, pending)
         if pending.may_have_place:
             self._cancel_at_member(request_id, pending)
 
@@ -764,16 +673,11 @@ class Requester:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (
-            self._deadlines.deadline(),
-            self._retry_times.deadline(),
-            self._attempts.deadline(),
-            self._rooms.deadline(),
-            self._hedge_times.deadline(self._pending) if self._hedge_times else None,
-        )
+        hedges = self._hedges.deadline() if self._hedges.times else None
+        times = (self._deadlines.deadline(), self._backlog.deadline(), self._attempts.deadline(), hedges)
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
-        self._earliest = math.inf if earliest is None else earliest
+        self.earliest = math.inf if earliest is None else earliest
         return earliest
 
     def rekey(self, find: Callable[[str], Group | None], now: float) -> None:
@@ -781,8 +685,8 @@ class Requester:
         for request_id, pending in self._pending.items():
             if pending.group.is_left and pending.offer is None:
                 if pending.is_parked:
-                    self._unpark(request_id, pending)
-                    self._park(request_id, pending)
+                    self._backlog.leave(request_id, pending)
+                    self._backlog.park(request_id, pending)
                 pending.group, pending.tried = find(pending.group.name) or pending.group, None
         self.view_changed(now)
 

@@ -9,6 +9,7 @@ from iris_overlay.events import GroupJoined
 from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.node.core import NodeCore
+from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import BroadcastReceived, Execution, Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
 from iris_py.testing.cores.pair import NodeCores
@@ -109,7 +110,9 @@ class Net:
         token: object = None,
         waits: bool = True,
     ) -> int:
-        return core.request(cluster, payload, timeout_s, retry_of(idempotent=idempotent), token, self.now, waits=waits)
+        identity = core.identity_of(cluster, None) if idempotent else b""
+        spec = RequestSpec(payload, timeout_s, retry_of(idempotent=idempotent), identity, waits=waits)
+        return core.request(cluster, spec, token, self.now)
 
     def serve(self, core: NodeCore) -> int:
         """Answer every request that has started with its payload; returns how many."""

@@ -132,7 +132,7 @@ class TestHandlers:
         async def ask(payload: bytes) -> bytes:
             sent = call(payload)
             reply: Awaitable[bytes] = handler(request_of(sent))
-            return await sent.ask(lambda: reply)
+            return await sent.ask(reply)
 
         handler = opened_for(lambda request: echo_later(request))
         assert asyncio.run(ask(b"plaintext")) == b"plaintext"

@@ -218,7 +218,7 @@ def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(ConfigurationError, match="name"):
         net.request(core, cluster=name)
     assert not core.groups.by_id
-    assert not core.groups._by_name
+    assert not core.groups.by_name
 
 
 def test_a_hundred_requests_of_one_turn_travel_in_a_few_records() -> None:
@@ -579,7 +579,7 @@ def test_idempotent_waits_for_the_next_member_without_hammering() -> None:
     net.kill(one)
     assert not net.outcomes(caller)
     net.cores.drive_until(net.now + 1.0)
-    assert caller.requester._waiting  # once the view is empty, nobody is there to be tried
+    assert caller.requester._backlog._waiting  # once the view is empty, nobody is there to be tried
     assert caller.requester.counts.retries < 10
     net.join(two)
     assert net.serve(two) == 1
@@ -807,7 +807,7 @@ def test_silent_strangers_do_not_keep_a_newcomer_out() -> None:
     assert len(core.peers.links()) == HANDSHAKES_MAX
     net.cores.drive_until(net.now + LinkConfig().handshake_timeout_s)
     assert len(core.peers.links()) == 1
-    assert not len(core._link_deadlines)
+    assert not len(core._exchange.link_deadlines)
 
 
 # -- what a peer may send
@@ -1059,7 +1059,7 @@ def test_idle_groups_are_forgotten_and_no_nonce_is_repeated(monkeypatch: pytest.
             nonce, _sealed = group.seal_multicast(b"")
             assert (group.id, nonce) not in nonces
             nonces.add((group.id, nonce))
-        assert len(other.groups.by_id) == len(other.groups._by_name) <= 5
+        assert len(other.groups.by_id) == len(other.groups.by_name) <= 5
         net.cores.drive()
         assert group.members == []
     assert net.serve(one) == 1
@@ -1100,7 +1100,7 @@ def test_too_many_groups_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     core.group("first", net.now)
     with pytest.raises(ConfigurationError):
         core.group("second", net.now)
-    assert list(core.groups._by_name) == ["first"]
+    assert list(core.groups.by_name) == ["first"]
 
 
 def test_a_registration_whose_group_was_forgotten_joins_the_one_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1136,7 +1136,7 @@ def test_nothing_stays_of_a_lost_peer() -> None:
     assert group.members is not None
     assert [member.peer.id for member in group.members] == [one.info.id]
     assert not one.peers.links()
-    assert not len(one._link_deadlines)
+    assert not len(one._exchange.link_deadlines)
     one.links_to_flush()
     assert not one._outbound._open_channels
     assert not one._outbound._open_broadcasts
@@ -1165,7 +1165,7 @@ def test_a_node_says_whether_something_has_events() -> None:
     net.join(one)
     group = net.watch(one)
     assert not one.has_events()
-    one._handle_overlay_event(GroupJoined(group.id), net.now)
+    one._exchange.handle_overlay_event(GroupJoined(group.id), net.now)
     assert one.has_events()
     assert one.events_received() == [GroupJoined(group.id)]
     seen = [one.has_events()]

@@ -15,6 +15,7 @@ from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request import stale
+from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S
@@ -44,7 +45,7 @@ def pair() -> tuple[Net, NodeCore, NodeCore]:
 
 def release(net: Net, core: NodeCore, other: NodeCore) -> None:
     """Let the overlay of a node say that it needs no link to another."""
-    core._handle_overlay_event(LinkReleased(other.info.id), net.now)
+    core._exchange.handle_overlay_event(LinkReleased(other.info.id), net.now)
 
 
 def unlink(net: Net, core: NodeCore, other: NodeCore) -> None:
@@ -106,10 +107,10 @@ def test_what_waits_for_a_link_is_bounded_and_makes_room_again() -> None:
         assert caller.broadcast("cluster", bytes(1_000_000), net.now) == (1 if number < 2 else None)
         caller.flush(net.now)
     net.request(caller)  # waits too
-    assert caller.requester._waiting
+    assert caller.requester._backlog._waiting
     net.cores.drive()
     assert len(net.broadcasts(member)) == 2
-    assert not caller.requester._waiting
+    assert not caller.requester._backlog._waiting
     assert net.serve(member) == 1
 
 
@@ -153,7 +154,7 @@ def show(net: Net, core: NodeCore, *members: NodeCore) -> None:
     """Let the overlay of a node report a view."""
     group = core.group("cluster", net.now)
     view = {member.info.id: GroupMember(member.info, group.keys.proof(member.info.id)) for member in members}
-    core._handle_overlay_event(ViewChanged(group.id, view, len(view)), net.now)
+    core._exchange.handle_overlay_event(ViewChanged(group.id, view, len(view)), net.now)
 
 
 def waiting(net: Net) -> tuple[NodeCore, NodeCore, NodeCore]:
@@ -243,7 +244,9 @@ def test_a_key_is_given_again_to_who_lost_the_link_and_not_to_who_closed_it(is_c
         net.cores.drive()
     assert sum(map(net.serve, members)) == 2
     net.outcomes(caller)
-    caller.request("cluster", b"question", 5.0, IDEMPOTENT, None, net.now, key="key")
+    identity = caller.identity_of("cluster", "key")
+    spec = RequestSpec(b"question", 5.0, IDEMPOTENT, identity, is_anchored=True, waits=True)
+    caller.request("cluster", spec, None, net.now)
     net.cores.drive()
     first, second = members
     if not (executions := net.started(first)):
@@ -318,14 +321,14 @@ def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it() -> None
     seen = only(net.watch(caller))
     net.request(caller)
     caller.flush(net.now)
-    caller._handle_overlay_event(ConnectFailed(member.info.id), net.now)
+    caller._exchange.handle_overlay_event(ConnectFailed(member.info.id), net.now)
     assert seen.peer.is_routed
     caller.flush(net.now)
-    caller._handle_overlay_event(PeerDied(member.info.id), net.now)
+    caller._exchange.handle_overlay_event(PeerDied(member.info.id), net.now)
     assert isinstance(dict(caller.outcomes_received())[None], MemberLost)
     net.request(caller)
     caller.flush(net.now)
-    caller._handle_overlay_event(ConnectFailed(member.info.id), net.now)  # it is known to be dead
+    caller._exchange.handle_overlay_event(ConnectFailed(member.info.id), net.now)  # it is known to be dead
     caller.flush(net.now)
     assert isinstance(dict(caller.outcomes_received())[None], NoMembers)
 
@@ -335,8 +338,8 @@ def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it() -> None
 
 def test_idle_links_exchange_no_keep_alive() -> None:
     _net, member, caller = pair()
-    assert caller._link_deadlines.deadline() is None
-    assert member._link_deadlines.deadline() is None
+    assert caller._exchange.link_deadlines.deadline() is None
+    assert member._exchange.link_deadlines.deadline() is None
 
 
 def test_a_link_is_released_when_it_was_not_used_for_a_while() -> None:
@@ -441,7 +444,7 @@ def large_group(net: Net, core: NodeCore) -> None:
     """Let a node believe that its cluster is large."""
     group = net.watch(core)
     view = {member.peer.id: GroupMember(member.peer.info, group.keys.proof(member.peer.id)) for member in group.members or ()}
-    core._handle_overlay_event(ViewChanged(group.id, view, DIRECT_MEMBERS_MAX + 1), net.now)
+    core._exchange.handle_overlay_event(ViewChanged(group.id, view, DIRECT_MEMBERS_MAX + 1), net.now)
 
 
 @pytest.mark.parametrize("size", [0, 10, 100_000, 2_000_000])
@@ -498,7 +501,7 @@ def test_what_is_cast_does_not_open_as_what_came_over_a_link_nor_the_other_way()
     direct = group.seal_multicast(b"x")
     cast = group.seal_multicast(b"x", is_cast=True)
     for piece in cast_pieces.cut(*direct):
-        member._handle_overlay_event(Cast(group.id, sender.info.id, piece), net.now)
+        member._exchange.handle_overlay_event(Cast(group.id, sender.info.id, piece), net.now)
     assert member.drops == {"unauthentic": 1}
     assert theirs.open_cast(sender.info.id, *cast) == b"x"
     assert theirs.open_multicast(sender.info.id, *direct) == b"x"
@@ -529,22 +532,22 @@ def test_what_anybody_could_have_sent_through_the_ring_is_no_sign_of_life(kind: 
     group = net.watch(caller)
     net.request(caller)
     caller.flush(net.now)
-    caller._handle_overlay_event(PeerDied(member.info.id), net.now)
+    caller._exchange.handle_overlay_event(PeerDied(member.info.id), net.now)
     peer = caller.peers.known(member.info.id)
     assert peer is not None
     assert peer.is_dead
     forged = packets.encode_routed(kind, group.id, bytes(12), b"forged".ljust(64), 0)
-    caller._handle_overlay_event(PacketReceived(member.info, forged), net.now)
+    caller._exchange.handle_overlay_event(PacketReceived(member.info, forged), net.now)
     assert (peer.is_dead, peer.is_routed) == (True, False)
     assert sum(caller.drops.values()) == 1
     # What the sender itself has sealed is one.
     nonce, body = member.group("cluster", net.now).seal_multicast(b"", is_cast=False)
     sealed = packets.encode_routed(MULTICAST, group.id, nonce, body, 0)
-    caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
+    caller._exchange.handle_overlay_event(PacketReceived(member.info, sealed), net.now)
     assert (peer.is_dead, peer.is_routed) == (False, True)
     # And the same again is a repetition.
     peer.is_dead = True
-    caller._handle_overlay_event(PacketReceived(member.info, sealed), net.now)
+    caller._exchange.handle_overlay_event(PacketReceived(member.info, sealed), net.now)
     assert peer.is_dead
     assert caller.drops["replayed"] == 1
 
@@ -609,7 +612,7 @@ def test_it_is_never_begun_when_the_caller_has_given_up(idempotent: bool) -> Non
     caller, member = net.cores.nodes.values()
     warm(net, caller, member)
     asked(net, caller, idempotent=idempotent)
-    caller._break_link(member.info.id, "silent", net.now)
+    caller._exchange.break_link(member.info.id, "silent", net.now)
     net.cores._flush(caller.info.addresses[0], caller)
     net.cores.now += 4.0
     member.handle_resumption(net.now)
@@ -659,7 +662,7 @@ def test_a_request_that_a_line_has_held_up_never_runs_when_the_caller_has_given_
     asked(net, caller, timeout_s=0.2)
     (ends,) = net.cores.connections
     (end,) = (end for address, end in ends if address == member.info.addresses[0])
-    caller._break_link(member.info.id, "silent", net.now)
+    caller._exchange.break_link(member.info.id, "silent", net.now)
     net.cores._flush(caller.info.addresses[0], caller)
     held = end.inbox.pop()
     assert held[1] is None, "the end of the link"

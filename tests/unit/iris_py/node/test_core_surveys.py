@@ -38,7 +38,7 @@ class Scene:
 
     def release(self, core: NodeCore, other: NodeCore) -> None:
         """Let a node close its idle link to another; it is not written yet."""
-        core._handle_overlay_event(LinkReleased(other.info.id), self.net.now)
+        core._exchange.handle_overlay_event(LinkReleased(other.info.id), self.net.now)
 
     def unlink(self, core: NodeCore) -> None:
         self.release(self.caller, core)
@@ -147,9 +147,9 @@ def test_who_dies_without_a_link_is_not_waited_for() -> None:
         scene.survey()
         scene.caller.flush(scene.net.now)
         if is_routed:
-            scene.caller._handle_overlay_event(ConnectFailed(member.info.id), scene.net.now)
+            scene.caller._exchange.handle_overlay_event(ConnectFailed(member.info.id), scene.net.now)
             scene.caller.flush(scene.net.now)
-        scene.caller._handle_overlay_event(PeerDied(member.info.id), scene.net.now)
+        scene.caller._exchange.handle_overlay_event(PeerDied(member.info.id), scene.net.now)
         scene.caller.flush(scene.net.now)
         assert [type(event) for event in scene.caller.events_received()][-1] is SurveyEnded
         assert seen.peer.awaited == 0

@@ -41,7 +41,7 @@ class Tunnelled:
         net.watch(self.caller)
         net.cores.drive_until(net.now + LINK_IDLE_S + 5.0)
         if is_walled:
-            self.caller._handle_overlay_event(LinkReleased(self.member.info.id), net.now)
+            self.caller._exchange.handle_overlay_event(LinkReleased(self.member.info.id), net.now)
             net.cores.drive()
             one, two = self.caller.info.addresses[0], self.member.info.addresses[0]
             net.cores.walls |= {(one, two), (two, one)}
@@ -171,7 +171,7 @@ def test_a_ring_that_loses_everything_breaks_the_tunnel_at_both_ends() -> None:
 def test_a_dead_member_behind_the_ring_breaks_the_tunnel_at_once() -> None:
     tunnelled = Tunnelled(is_walled=True)
     ours, _theirs = tunnelled.open()
-    tunnelled.caller._handle_overlay_event(PeerDied(tunnelled.member.info.id), tunnelled.net.now)
+    tunnelled.caller._exchange.handle_overlay_event(PeerDied(tunnelled.member.info.id), tunnelled.net.now)
     assert ours.failure is not None
     assert not tunnelled.caller.tunnels._live
 

@@ -12,7 +12,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, RemoteError, RequestTimeout
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.pending import new_request
+from iris_py.patterns.request.pending import RequestSpec, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import Retry
 from iris_py.peers.group import Group
@@ -51,8 +51,8 @@ class Caller:
 
     def ask(self, now: float = 0.0, *, timeout_s: float = 4.0, number: int = 0, anchored: bool = False) -> int:
         identity = number.to_bytes(16, "big")
-        how = (timeout_s, Retry(members_lost_max=None), number, now, identity)
-        return self.requester.begin(new_request(self.group, b"", *how, is_anchored=anchored, waits=True), now)
+        spec = RequestSpec(b"", timeout_s, Retry(members_lost_max=None), identity, is_anchored=anchored, waits=True)
+        return self.requester.begin(new_request(self.group, spec, number, now), now)
 
     def sent(self, kind: int = REQUEST_ONCE) -> list[Member]:
         """Take who is sent something."""

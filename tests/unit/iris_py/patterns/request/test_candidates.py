@@ -10,10 +10,10 @@ import pytest
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request import candidates
-from iris_py.patterns.request.backlog import RETRY_DELAY_S_MAX, Line
 from iris_py.patterns.request.candidates import FULL_S
-from iris_py.patterns.request.pending import new_request
+from iris_py.patterns.request.pending import RequestSpec, new_request
 from iris_py.patterns.request.retry import Retry, retry_of
+from iris_py.patterns.request.rooms import RETRY_DELAY_S_MAX, Line
 from iris_py.peers.member import OWN_ONLY, Placement
 from iris_py.wire import packets
 from iris_py.wire.packets import Rejection
@@ -41,9 +41,9 @@ class Ranked(Caller):
         return self.everybody
 
     def ask(self, *, placement: Placement | None = None, key: bytes = b"", waits: bool = False, now: float = 0.0) -> int:
-        retry, anchored = retry_of(idempotent=bool(key)), bool(key)
-        how = (self.group, b"", 5.0, retry, "token", now, key, placement)
-        return self.requester.begin(new_request(*how, is_anchored=anchored, waits=waits), now)
+        retry = retry_of(idempotent=bool(key))
+        spec = RequestSpec(b"", 5.0, retry, key, is_anchored=bool(key), placement=placement, waits=waits)
+        return self.requester.begin(new_request(self.group, spec, "token", now), now)
 
     def asked(self) -> int:
         """Take the place of the only member that was sent something."""
@@ -268,8 +268,8 @@ def test_who_is_rejected_while_others_wait_goes_over_at_once_if_there_is_a_place
     assert not caller.sent(), "its link has no room"
     caller.congest(stand_in, congested=False)
     pending = caller.requester._pending[first]
-    caller.requester._unpark(first, pending)
-    caller.requester._enter_room(first, pending, 0.1)
+    caller.requester._backlog.leave(first, pending)
+    caller.requester._backlog.enter(first, pending, 0.1)
     caller.reject(second, 0, FULL, 0.1)
     assert [caller.everybody.index(member) for _kind, member, _id in caller.sent()] == [1, 1]
 

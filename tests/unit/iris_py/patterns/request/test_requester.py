@@ -13,11 +13,11 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
-from iris_py.patterns.request.backlog import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.pending import new_opening, new_request
+from iris_py.patterns.request.pending import RequestSpec, new_opening, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
+from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.tunnel.end import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import Member, Placement
@@ -85,20 +85,17 @@ class Caller:
     ) -> int:
         waits = idempotent if waits is None else waits
         how = retry or retry_of(idempotent=idempotent)
-        pending = new_request(
-            self.group,
-            b"payload",
-            timeout_s,
-            how,
-            token,
-            now,
-            key,
+        spec = RequestSpec(
+            payload=b"payload",
+            timeout_s=timeout_s,
+            retry=how,
+            identity=key,
             is_anchored=bool(key),
             waits=waits,
             members_wait_s=members_wait_s,
             is_exclusive=is_exclusive,
         )
-        return self.requester.begin(pending, now)
+        return self.requester.begin(new_request(self.group, spec, token, now), now)
 
     def sent(self) -> list[tuple[int, Member, int]]:
         """Take (kind, member, id) of what is to be sent, but for losses; every member that ever was is known by its peer."""
@@ -131,9 +128,9 @@ class Caller:
     def check_idle(self) -> None:
         requester = self.requester
         assert not requester._pending
-        assert not requester._waiting
+        assert not requester._backlog._waiting
         assert not len(requester._deadlines)
-        assert not len(requester._retry_times)
+        assert not len(requester._backlog._times)
         assert not requester._rooms
         assert requester._rooms.deadline() is None
         assert (requester._rooms.requests, requester._rooms.bytes) == (0, 0)
@@ -517,7 +514,7 @@ def test_a_new_member_takes_what_waits_and_the_last_that_leaves_ends_it() -> Non
 
 @pytest.mark.parametrize("bound", ["ROOM_REQUESTS_MAX", "ROOM_BYTES_MAX"])
 def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"iris_py.patterns.request.backlog.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
+    monkeypatch.setattr(f"iris_py.patterns.request.rooms.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
     caller = Caller(1)
     (member,) = caller.all_members()
     ids = [caller.request(token=number, waits=True) for number in range(3)]
@@ -737,7 +734,7 @@ def test_close_ends_everything() -> None:
         caller.request(token=token)
     assert len(caller.sent()) == 3
     other = Group("empty", KEYRING.cluster("empty"), LOCAL, 2)
-    caller.requester.begin(new_request(other, b"", 5.0, IDEMPOTENT, 3, 0.0), 0.0)
+    caller.requester.begin(new_request(other, RequestSpec(b"", 5.0, IDEMPOTENT), 3, 0.0), 0.0)
     assert caller.requester.groups_pending() == {caller.group, other}
     error = NodeClosed()
     caller.requester.close(error)
@@ -764,9 +761,9 @@ def test_small_requests_do_not_wait_behind_large_ones() -> None:
     (member,) = caller.all_members()
     assert member.peer.link is not None
     member.peer.link.congested = True  # by what is large, for it is not busy
-    caller.requester.begin(new_request(caller.group, bytes(SMALL_BYTES_MAX), 5.0, None, "large", 0.0), 0.0)
+    caller.requester.begin(new_request(caller.group, RequestSpec(bytes(SMALL_BYTES_MAX), 5.0), "large", 0.0), 0.0)
     assert caller.sent() == []
-    caller.requester.begin(new_request(caller.group, bytes(SMALL_BYTES_MAX - 1), 5.0, None, "small", 0.0), 0.0)
+    caller.requester.begin(new_request(caller.group, RequestSpec(bytes(SMALL_BYTES_MAX - 1), 5.0), "small", 0.0), 0.0)
     assert caller.one_sent() is member
 
 
@@ -941,7 +938,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     for member, zone in ((here, "us"), (there, "eu/a"), (there_too, "eu/b")):
         member.peer.info = NodeInfo(member.peer.id, (), zone)
     id_ = caller.requester.begin(
-        new_request(caller.group, b"", 5.0, None, "token", 0.0, placement=Placement("eu/a", "eu")), 0.0
+        new_request(caller.group, RequestSpec(b"", 5.0, placement=Placement("eu/a", "eu")), "token", 0.0), 0.0
     )
     assert [message.peer for message in caller.requester.messages_to_send()] == [there.peer]
     caller.requester.receive_rejection(there.peer, id_, Rejection.OVERLOADED, 0.0)
@@ -950,7 +947,7 @@ def test_a_required_zone_holds_over_rejections_and_waiting() -> None:
     caller.requester.receive_rejection(there_too.peer, id_, Rejection.NOT_A_MEMBER, 0.0)
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, Overloaded)
-    caller.requester.begin(new_request(caller.group, b"", 5.0, None, "token", 0.0, placement=Placement("", "asia")), 0.0)
+    caller.requester.begin(new_request(caller.group, RequestSpec(b"", 5.0, placement=Placement("", "asia")), "token", 0.0), 0.0)
     ((_token, error),) = caller.requester.outcomes_received()
     assert isinstance(error, NoMembers)
     assert (error.zone, error.elsewhere) == ("asia", 3)
@@ -974,8 +971,8 @@ def test_placements_follow_the_view_and_are_bounded() -> None:
 
 def anchored(caller: Caller, now: float = 0.0, key: int = 9, timeout_s: float = 5.0) -> int:
     identity = bytes((0, key)) + bytes(14)
-    how = (timeout_s, IDEMPOTENT, "token", now, identity)
-    return caller.requester.begin(new_request(caller.group, b"payload", *how, is_anchored=True, waits=True), now)
+    spec = RequestSpec(b"payload", timeout_s, IDEMPOTENT, identity, is_anchored=True, waits=True)
+    return caller.requester.begin(new_request(caller.group, spec, "token", now), now)
 
 
 def only(caller: Caller) -> Member:

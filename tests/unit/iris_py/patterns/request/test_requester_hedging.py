@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_py.errors import NoMembers, RequestTimeout
-from iris_py.patterns.request.backlog import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.pending import new_request
+from iris_py.patterns.request.pending import RequestSpec, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
+from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.peers.member import Placement
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection
@@ -36,8 +36,8 @@ class Hedger(Caller):
     """A caller whose requests may be hedged."""
 
     def ask(self, now: float = 0.0, *, key: bool = False, token: object = "token", retry: Retry = RISKY) -> int:
-        how = (TIMEOUT_S, retry, token, now, b"k" * 16)
-        return self.requester.begin(new_request(self.group, b"payload", *how, is_anchored=key, waits=True), now)
+        spec = RequestSpec(b"payload", TIMEOUT_S, retry, b"k" * 16, is_anchored=key, waits=True)
+        return self.requester.begin(new_request(self.group, spec, token, now), now)
 
     def pass_time(self, until: float) -> list[tuple[int, Member, int]]:
         """Do what is due until a time, each when it is; return what is sent."""
@@ -369,7 +369,9 @@ def test_members_that_took_nothing_are_tried_again_ever_more_rarely(reason: Reje
 
 def test_members_elsewhere_are_counted_where_a_zone_is_required() -> None:
     caller = make(3)
-    caller.requester.begin(new_request(caller.group, b"", TIMEOUT_S, None, "token", 0.0, placement=Placement("", "eu")), 0.0)
+    caller.requester.begin(
+        new_request(caller.group, RequestSpec(b"", TIMEOUT_S, placement=Placement("", "eu")), "token", 0.0), 0.0
+    )
     error = caller.outcome()
     assert isinstance(error, NoMembers)
     assert "3 members" in str(error)

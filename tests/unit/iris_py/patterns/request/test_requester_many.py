@@ -15,7 +15,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.request.deduplication import identity_of_key
 from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, new_request
+from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, RequestSpec, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import Group
@@ -55,8 +55,9 @@ class Caller:
         ]
 
     def request_of(self, token: object, key: str | bytes, payload: bytes, timeout_s: float, now: float) -> Pending:
-        how = (timeout_s, IDEMPOTENT, token, now, identity_of_key("cluster", key))
-        return new_request(self.group, payload, *how, is_anchored=True, waits=True)
+        identity = identity_of_key("cluster", key)
+        spec = RequestSpec(payload, timeout_s, IDEMPOTENT, identity, is_anchored=True, waits=True)
+        return new_request(self.group, spec, token, now)
 
     def state(self) -> dict[str, Any]:
         """Return everything that there is to compare."""
@@ -73,7 +74,7 @@ class Caller:
                 self.group.counts.round_trip.show().count,
                 requester.counts.late,
             ),
-            "waiting": list(requester._waiting),
+            "waiting": list(requester._backlog._waiting),
             "new deadline": requester.has_new_deadline,
             "deadline": requester.deadline(),
             "outcomes": [(token, str(outcome)) for token, outcome in requester.outcomes_received()],

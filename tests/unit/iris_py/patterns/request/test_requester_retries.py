@@ -455,7 +455,7 @@ def test_no_more_members_have_a_request_at_once_than_it_may_lose(limit: int | No
     pending = caller.requester._pending[1]
     pending.kind = packets.REQUEST_ONCE
     caller.sent()
-    caller.requester._hedge_at(1.0, 1, 2)
+    caller.requester._hedges.schedule(1.0, 1, 2)
     for now in range(1, 50):
         caller.requester.handle_timeout(float(now))
     holders = 1 + len(pending.also or ())
@@ -468,7 +468,7 @@ def test_all_that_had_it_at_once_count() -> None:
     pending = caller.requester._pending[1]
     pending.kind = packets.REQUEST_ONCE
     first = caller.holder()
-    caller.requester._hedge_at(1.0, 1, 2)
+    caller.requester._hedges.schedule(1.0, 1, 2)
     caller.requester.handle_timeout(1.0)
     second = caller.holder()
     caller.lose(first, 1.1)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.request import backlog as rooms_module
-from iris_py.patterns.request.backlog import Line, Room, Rooms
+from iris_py.patterns.request import rooms as rooms_module
+from iris_py.patterns.request.rooms import Line, Room, Rooms
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member
 from iris_py.peers.peer import Peer

@@ -1,0 +1,66 @@
+"""The patterns of one node, as one value for the parts that serve all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.patterns.broadcast import Broadcaster
+from iris_py.patterns.request.losses import Losses
+from iris_py.patterns.request.requester import Requester
+from iris_py.patterns.request.service import Service
+from iris_py.patterns.survey import Surveyor
+from iris_py.patterns.topic.pubsub import PubSub
+from iris_py.patterns.tunnel.table import Tunnels
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from iris_py.peers.group import Group
+    from iris_py.peers.peer import Peer
+
+
+class Patterns(msgspec.Struct, frozen=True, eq=False):
+    """The patterns of one node.
+
+    Attributes:
+        requester: Its requests and tunnel openings.
+        surveyor: Its surveys.
+        service: Its registrations, which answer both.
+        losses: The members lost with requests.
+        broadcaster: Its broadcasts.
+        pubsub: Its publications and subscriptions.
+        tunnels: Its tunnels.
+    """
+
+    requester: Requester
+    surveyor: Surveyor
+    service: Service
+    losses: Losses
+    broadcaster: Broadcaster
+    pubsub: PubSub
+    tunnels: Tunnels
+
+    def view_changed(self, now: float) -> None:
+        """Try waiting requests and surveys again after new members or a drained link."""
+        self.requester.view_changed(now)
+        self.surveyor.view_changed(now)
+
+    def peer_released(self, peer: Peer, now: float, unsent: Container[int]) -> None:
+        """Handle the end of a link that its peer closed as idle: no answer is due on it."""
+        self.requester.peer_released(peer, now, unsent)
+        self.surveyor.peer_released(peer, now, unsent)
+
+    def peer_lost(
+        self, peer: Peer, now: float, unsent: Container[int], *, is_broken: bool = False, is_silent: bool = False
+    ) -> None:
+        """Handle the loss of a peer, as :meth:`Requester.peer_lost` does."""
+        self.requester.peer_lost(peer, now, unsent, is_broken=is_broken, is_silent=is_silent)
+        self.surveyor.peer_lost(peer, unsent)
+        self.service.peer_lost(peer, now)
+        self.pubsub.peer_lost(peer)
+
+    def groups_pending(self) -> set[Group]:
+        """Return the groups in which an answer is due."""
+        return self.requester.groups_pending() | self.surveyor.groups_pending() | self.tunnels.groups()
