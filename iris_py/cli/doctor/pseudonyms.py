@@ -21,7 +21,7 @@ from iris_py.cli.doctor.checks import CHECKS
 from iris_py.cli.doctor.plain import fields_of
 from iris_py.cli.doctor.redaction import read_file_values, strings_of
 from iris_py.cli.doctor.seen import SeenLine
-from iris_py.settings.table import ARGUMENTS, VARIABLES
+from iris_py.settings.table import ARGUMENTS, SETTINGS, VARIABLES
 
 if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
@@ -58,10 +58,12 @@ _NAME_FIELDS: Final = frozenset(
 )
 #: Fields with maps keyed by names.
 _MAP_FIELDS: Final = frozenset({"clusters", "clouds", "far_requests", "topics"})
-#: Settings with names as values.
-_NAME_SETTINGS: Final = frozenset(
-    {"advertise", "clusters", "clusters_directory", "config", "listen", "name", "network", "secret_file", "seeds", "zone"}
-)
+#: Settings with names as values: texts, paths, addresses and the names of clusters. The key of the administrator is no name.
+_NAME_SETTINGS: Final = {"config"} | {
+    setting.name
+    for setting in SETTINGS
+    if setting.shape in ("text", "path", "addresses", "secrets") and setting.name != "administrator"
+}
 #: Options with names.
 _NAME_OPTIONS: Final = _NAME_SETTINGS | {"context"}
 #: Questions of checks answered with names.

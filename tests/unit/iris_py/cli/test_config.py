@@ -102,7 +102,7 @@ def test_an_option_counts_before_the_variable_that_it_names(
         "discovery": ("discovery", None, "yes"),
         "config": ("zone", *files),
     }
-    shown = {"secret_file": "set", "secret_command": "set", "advertise": ["127.0.0.1"], "seeds": ["a:1"]}
+    shown: dict[str, object] = {"secret_file": "set", "secret_command": "set", "advertise": ["127.0.0.1"], "seeds": ["a:1"]}
     shown |= {"discovery": False, "config": "one"}
     options = {setting.name: setting.option_name for setting in SETTINGS if setting.option is not None} | {"config": "--config"}
     assert options.keys() == values.keys()

@@ -43,6 +43,8 @@ from types import SimpleNamespace
 
 import iris_py
 import iris_py.sync
+from iris_py.cli.doctor.pseudonyms import names_in_settings
+from iris_py.cli.settings import Settings
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from spark_connector import Network
@@ -78,6 +80,7 @@ print(json.dumps({
     "schema": document["$defs"]["ConfigurationFile"]["properties"]["colour"],
     "help of a command": printed("ping", "--help"),
     "page": runpy.run_path("docs/generate.py")["settings_page"](),
+    "names": sorted(names_in_settings(Settings({"colour": "option"}, Path("iris.toml")), {"IRIS_COLOUR": "variable"})),
     "network": Network(colour="red").arguments()["colour"],
     "network of nothing": Network().arguments()["colour"],
     "network of a session": network_of(session).colour,
@@ -126,6 +129,7 @@ def test_the_command_line_and_the_pages_have_the_setting(effects: dict[str, Any]
     ]
     assert effects["schema"] == {"type": "string", "description": "The colour of this node.", "default": "none"}
     assert "Colour of this node. [IRIS_COLOUR]" in effects["help of a command"]
+    assert {"option", "variable", "file"} <= set(effects["names"]), "an anonymous bundle has pseudonyms for them"
     assert "| [`colour`](#colour) | `IRIS_COLOUR` | `colour` | `--colour` | `none` |\n" in effects["page"]
 
 
