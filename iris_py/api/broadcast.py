@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sized
     from contextvars import Context
 
-    from iris_py.api.cloud.publications import FarPublishing
+    from iris_py.api.cloud.publications import FarPublications
     from iris_py.api.codec import AnyCodec
     from iris_py.api.failures import FailureLog
     from iris_py.api.hooks import HandlerHook
@@ -44,7 +44,7 @@ class Broadcasts:
         publications: Sends the broadcasts to clusters of other clouds.
     """
 
-    def __init__(self, runtime: Runtime, publications: FarPublishing) -> None:
+    def __init__(self, runtime: Runtime, publications: FarPublications) -> None:
         self._runtime = runtime
         self._core = runtime.core
         self._publications = publications

@@ -17,7 +17,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.duplex import open_far_tunnel
-from iris_py.api.cloud.publications import FarPublishing
+from iris_py.api.cloud.publications import FarPublications
 from iris_py.api.cloud.surveys import FarSurveys
 from iris_py.api.cloud.topics import FarTopics
 from iris_py.api.draining import wait_until_ended, wait_until_settled
@@ -110,7 +110,7 @@ class Parts:
     keys_type: ClassVar[type[Keys]] = Keys
     memberships: Memberships
     requests: Requests
-    publications: FarPublishing
+    publications: FarPublications
     broadcasts: Broadcasts
     topics: Topics
     far_surveys: FarSurveys
@@ -210,7 +210,7 @@ class Parts:
         clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
         self.memberships = Memberships(runtime)
         self.requests = Requests(runtime, self._explain)
-        self.publications = FarPublishing(runtime)
+        self.publications = FarPublications(runtime)
         self.broadcasts = Broadcasts(runtime, self.publications)
         self.topics = Topics(runtime, FarTopics(runtime), self.publications)
         self.far_surveys = FarSurveys(runtime)

@@ -29,7 +29,7 @@ from iris_py.wire.packets import RUN_MESSAGE_COST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from iris_py.api.cloud.publications import FarPublishing
+    from iris_py.api.cloud.publications import FarPublications
     from iris_py.api.cloud.topics import FarTopics
     from iris_py.api.codec import AnyCodec
     from iris_py.api.hooks import HandlerHook
@@ -60,7 +60,7 @@ class Topics:
         inboxes: The inboxes of the open subscriptions.
     """
 
-    def __init__(self, runtime: Runtime, far_topics: FarTopics, publications: FarPublishing) -> None:
+    def __init__(self, runtime: Runtime, far_topics: FarTopics, publications: FarPublications) -> None:
         self.inboxes: dict[SubscriptionQueue, Inbox] = {}
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop

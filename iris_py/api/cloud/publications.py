@@ -41,7 +41,7 @@ ASK_TIMEOUT_S: Final = 30.0
 NAMES_MAX: Final = 4096
 
 
-class FarPublishing:
+class FarPublications:
     """The publications and broadcasts of one node to other clouds.
 
     Args:
@@ -50,7 +50,7 @@ class FarPublishing:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._lines: dict[str, PublishLine] = {}
+        self._publishers: dict[str, CloudPublisher] = {}
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> int:
         """Pass publications to a gateway, in order; waits while it has no room.
@@ -67,16 +67,16 @@ class FarPublishing:
             MessageTooLarge: A payload is too large. Those before it were sent.
             IrisError: They cannot be sent.
         """
-        line, name = self._line_to(topic)
+        publisher, name = self._publisher_for(topic)
         tracing = self._runtime.tracing
         packets.check_size(payloads[0], self._runtime.core.max_message_bytes)
-        await line.learn(name)
+        await publisher.learn(name)
         if tracing is None:
-            await line.publish(name, payloads, headers)
+            await publisher.publish(name, payloads, headers)
             return 1
         for payload in payloads:
             with tracing.send("publish", topic, headers, len(payload)) as sent:
-                await line.publish(name, [payload], sent)
+                await publisher.publish(name, [payload], sent)
         return 1
 
     def try_publish(self, topic: str, payload: bytes, headers: Headers) -> int:
@@ -85,9 +85,9 @@ class FarPublishing:
         Raises:
             Overloaded: The call would have to wait, or the other cloud's answer on the topic is not known yet.
         """
-        line, name = self._line_to(topic)
+        publisher, name = self._publisher_for(topic)
         packets.check_size(payload, self._runtime.core.max_message_bytes)
-        if not line.try_publish(name, payload, headers):
+        if not publisher.try_publish(name, payload, headers):
             raise Overloaded(topic=topic)
         return 1
 
@@ -96,38 +96,38 @@ class FarPublishing:
         with refusals:
             name, alias = split(cluster)
         packets.check_size(payload, self._runtime.core.max_message_bytes)
-        line = self._line(alias)
+        publisher = self._publisher(alias)
         if self._runtime.tracing is None:
-            return await line.broadcast(name, payload, headers)
+            return await publisher.broadcast(name, payload, headers)
         with self._runtime.tracing.send("broadcast", cluster, headers, len(payload)) as headers:
-            return await line.broadcast(name, payload, headers)
+            return await publisher.broadcast(name, payload, headers)
 
     async def close(self, timeout: float) -> None:
         """Deliver pending messages before the node ends."""
-        lines, self._lines = self._lines, {}
-        await asyncio.gather(*(line.close(timeout) for line in lines.values()))
+        publishers, self._publishers = self._publishers, {}
+        await asyncio.gather(*(publisher.close(timeout) for publisher in publishers.values()))
 
     def abort(self) -> None:
         """End at once."""
-        for line in self._lines.values():
-            line.abort()
+        for publisher in self._publishers.values():
+            publisher.abort()
 
     # --
 
-    def _line_to(self, topic: str) -> tuple[PublishLine, str]:
+    def _publisher_for(self, topic: str) -> tuple[CloudPublisher, str]:
         with refusals:
             name, alias = split(topic)
             parse_topic(name)
-        return self._line(alias), name
+        return self._publisher(alias), name
 
-    def _line(self, alias: str) -> PublishLine:
-        line = self._lines.get(alias)
-        if line is None:
-            line = self._lines[alias] = PublishLine(self._runtime, alias)
-        return line
+    def _publisher(self, alias: str) -> CloudPublisher:
+        publisher = self._publishers.get(alias)
+        if publisher is None:
+            publisher = self._publishers[alias] = CloudPublisher(self._runtime, alias)
+        return publisher
 
 
-class PublishLine:
+class CloudPublisher:
     """The publications and broadcasts of a node to one cloud, and the successive tunnels for them.
 
     Args:

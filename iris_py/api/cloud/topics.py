@@ -78,8 +78,8 @@ class FarTopics:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._lines: dict[Hashable, Line] = {}
-        self._line_of: dict[SubscriptionQueue, Line] = {}
+        self._shards: dict[Hashable, Shard] = {}
+        self._shard_by_queue: dict[SubscriptionQueue, Shard] = {}
         self._paths = count()
 
     async def subscribe(
@@ -125,36 +125,36 @@ class FarTopics:
 
     def close(self) -> None:
         """End all tunnels at the end of the node; the subscriptions are ended elsewhere."""
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            line.abort()
+        shards, self._shards = self._shards, {}
+        for shard in shards.values():
+            shard.abort()
 
     # --
 
     def _add(self, inbox: Inbox, alias: str) -> asyncio.Future[None]:
         queue = inbox.queue
         key = self._key_of(queue, alias)
-        line = self._lines.get(key)
-        if line is None or line.is_empty:  # an empty one ends
-            line = self._lines[key] = Line(self._runtime, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
-        self._line_of[queue] = line
-        return line.add(inbox)
+        shard = self._shards.get(key)
+        if shard is None or shard.is_empty:  # an empty one ends
+            shard = self._shards[key] = Shard(self._runtime, alias, shard_of(queue.pattern), queue.is_blocking, self._paths)
+        self._shard_by_queue[queue] = shard
+        return shard.add(inbox)
 
     def _remove(self, inbox: Inbox, alias: str) -> None:
         queue = inbox.queue
-        line = self._line_of.pop(queue, None)
-        if line is None:
+        shard = self._shard_by_queue.pop(queue, None)
+        if shard is None:
             return
-        line.remove(inbox)
+        shard.remove(inbox)
         key = self._key_of(queue, alias)
-        if line.is_empty and self._lines.get(key) is line:
-            del self._lines[key]
+        if shard.is_empty and self._shards.get(key) is shard:
+            del self._shards[key]
 
     def _handle_drained(self, queue: SubscriptionQueue) -> None:
         queue.blocked.clear()
-        line = self._line_of.get(queue)
-        if line is not None:
-            line.handle_drained()
+        shard = self._shard_by_queue.get(queue)
+        if shard is not None:
+            shard.handle_drained()
 
     @staticmethod
     def _key_of(queue: SubscriptionQueue, alias: str) -> Hashable:
@@ -179,21 +179,23 @@ class _Want:
         self.is_asked = self.is_added = False
 
 
-class Line:
-    """The subscriptions of a node with a shared tunnel, and the successive tunnels.
+class Shard:
+    """The subscriptions of a node to one shard of a cloud's topics, and the successive tunnels for them.
+
+    A blocking subscription has its own object, and so its own tunnel.
 
     Args:
         runtime: The node.
         alias: The cloud.
-        shard: The shard of its topics.
+        number: The number of the shard.
         is_blocking: Whether its publishers wait for a full queue.
         paths: Numbers for the tunnels.
     """
 
-    def __init__(self, runtime: Runtime, alias: str, shard: int, is_blocking: bool, paths: count[int]) -> None:
+    def __init__(self, runtime: Runtime, alias: str, number: int, is_blocking: bool, paths: count[int]) -> None:
         self._runtime = runtime
         self._alias = alias
-        self._shard = shard
+        self._number = number
         self._is_blocking = is_blocking
         self._paths = paths
         self._wants: dict[str, _Want] = {}
@@ -203,7 +205,7 @@ class Line:
         self._requests: dict[int, list[str]] = {}
         self._last_request = 0
         self._room = asyncio.Event()
-        seed = f"{runtime.core.info.id.hex()} {alias} {shard}"
+        seed = f"{runtime.core.info.id.hex()} {alias} {number}"
         self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.loop.create_task, seed)
         self._task = runtime.spawn(self._run())
 
@@ -264,7 +266,7 @@ class Line:
                     op=SUBSCRIBE_OP,
                     name=f"{next(iter(self._wants))}@{self._alias}",
                     further={BLOCK_HEADER: True} if self._is_blocking else None,
-                    anchor=str(self._shard),
+                    anchor=str(self._number),
                 )
                 try:
                     tunnel = await open_duplex(self._runtime, request)
