@@ -12,7 +12,7 @@ from iris_py.api.hooks import NOTHING, wrap
 from iris_py.api.subscription import Inbox, Subscription
 from iris_py.api.threads import call_in_loop
 from iris_py.errors import DecodeError, EncodeError
-from iris_py.patterns.messages import Request
+from iris_py.patterns.messages import execution_of, with_payload
 from iris_py.payloads import Payload
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.codec import Codec
     from iris_py.api.hooks import HandlerHook, HandlerHooks
-    from iris_py.patterns.messages import Message
+    from iris_py.patterns.messages import Message, Request
 
 __all__ = ["CodedSubscription", "coded_hooks"]
 
@@ -42,7 +42,7 @@ class _Reading:
         value = decode(
             self._codec.decode_request, request.payload, cluster=self._cluster, member=request.source, is_refused=True
         )
-        read: Request[Any] = Request(value, request._execution, request._clock, request.is_sealed)
+        read = with_payload(request, value, is_sealed=request.is_sealed)
         return read, read
 
     def reply(self, reply: object, request: Request[Any]) -> bytes | None:
@@ -51,7 +51,7 @@ class _Reading:
         Raises:
             EncodeError: The reply cannot be encoded.
         """
-        if reply is None and request._execution.surveyed:
+        if reply is None and execution_of(request).surveyed:
             return None
         return encode(self._codec.encode_reply, reply, cluster=self._cluster)
 

@@ -14,7 +14,7 @@ from iris_py.api.info import Members, describe
 from iris_py.api.loops import LoopBound
 from iris_py.api.opening import Closable, Opening
 from iris_py.api.runtime import resolve
-from iris_py.api.seal import Sealed
+from iris_py.api.seal import sealed_hooks, unsealed
 from iris_py.api.server import Server, ServerType
 from iris_py.defaults import (
     DRAIN_TIMEOUT_S,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from iris_py.api.hooks import HandlerHooks
     from iris_py.api.info import Member
     from iris_py.api.runtime import Runtime
+    from iris_py.api.seal import Sealed
     from iris_py.peers.group import Group
 
 logger = EventLogger("iris_py")
@@ -130,12 +131,10 @@ class Memberships:
         runtime.check_open()
         runtime.check_own_name(cluster)
         check_flag("inline", inline)
-        hooks = hooks_of(handler._handler if isinstance(handler, Sealed) else handler, None if inline else runtime.threads)
+        hooks = hooks_of(unsealed(handler), None if inline else runtime.threads)
         if codec is not None:
             hooks = coded_hooks(hooks, as_codec(codec), cluster, self._core.count_drop)
-        if isinstance(handler, Sealed):
-            hooks = handler._seal_hooks(hooks, cluster, runtime.entropy)
-        return self.enlist(cluster, hooks, **options)
+        return self.enlist(cluster, sealed_hooks(handler, hooks, cluster, runtime.entropy), **options)
 
     def enlist(
         self,

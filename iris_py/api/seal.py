@@ -17,7 +17,7 @@ from iris_py.api.handler import Handler, check_answers, check_handler
 from iris_py.api.hooks import NOTHING, HandlerHook, HandlerHooks, wrap
 from iris_py.errors import ConfigurationError, RemoteError, SealError
 from iris_py.files.secrets import parse_secrets
-from iris_py.patterns.messages import Request
+from iris_py.patterns.messages import execution_of, with_payload
 from iris_py.wire import packets
 from iris_security import AuthenticationError, Secret
 from iris_security.keyring import GENERATIONS_MAX, encode_name
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iris_py.api.handler import RequestFunction
-    from iris_py.patterns.messages import Message
+    from iris_py.patterns.messages import Message, Request
 
 __all__ = ["Seal", "SealLike", "Sealed", "SealedCall", "as_seal", "seal_parts"]
 
@@ -241,6 +241,26 @@ class Sealed:
         )
 
 
+def unsealed(handler: object) -> Any:  # noqa: ANN401 - any handler
+    """Return the handler in a :class:`Sealed`; any other handler unchanged."""
+    return handler._handler if isinstance(handler, Sealed) else handler
+
+
+def sealed_over(sealed: Sealed, handler: Handler[Any, Any] | RequestFunction) -> Sealed:
+    """Return a :class:`Sealed` with another handler, a wrapper of its own one."""
+    return sealed._over(handler)
+
+
+def sealed_hooks(handler: object, hooks: HandlerHooks, cluster: str, entropy: Callable[[int], bytes]) -> HandlerHooks:
+    """Return the hooks of a handler for a cluster: sealed for a :class:`Sealed`, otherwise unchanged."""
+    return handler._seal_hooks(hooks, cluster, entropy) if isinstance(handler, Sealed) else hooks
+
+
+def sealed_with(handler: Handler[Any, Any] | RequestFunction, seal: Seal) -> Sealed:
+    """Return a handler that serves the requests of a seal."""
+    return Sealed(handler, seal._secrets, name=seal._name)
+
+
 class _Door:
     """Decrypts the requests to a handler, without duplicates, and encrypts the answers. Thread-safe."""
 
@@ -261,10 +281,10 @@ class _Door:
         try:
             opened = open_request(self._secrets, self._name, request.payload)
             with self._lock:
-                self._salts.take(opened, request._execution.identity, _unix_ms())
+                self._salts.take(opened, execution_of(request).identity, _unix_ms())
         except AuthenticationError as exc:
             raise SealError(self._cluster, is_refused=True) from exc
-        return Request(opened.payload, request._execution, request._clock, is_sealed=True), opened.exchange
+        return with_payload(request, opened.payload, is_sealed=True), opened.exchange
 
     def seal(self, reply: object, exchange: Exchange) -> bytes:
         """Return the sealed reply; an invalid reply is returned unchanged, for the caller of the handler to refuse."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Generic
 
 import msgspec
@@ -82,6 +83,15 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
 
     def __repr__(self) -> str:
         return f"<Message {self.sequence} of {show(self.payload)} to {self.topic or self.cluster!r} from {self.source[:8]}>"
+
+
+#: Returns the execution behind a request.
+execution_of: Callable[[Request[Any]], Execution] = attrgetter("_execution")
+
+
+def with_payload(request: Request[Any], payload: Payload, *, is_sealed: bool) -> Request[Payload]:
+    """Return a request with another payload, decoded or decrypted."""
+    return Request(payload, request._execution, request._clock, is_sealed)
 
 
 def show(payload: Any) -> str:  # noqa: ANN401 - of whatever type

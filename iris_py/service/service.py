@@ -11,7 +11,7 @@ from iris_py.api.cloud.topics import split_pattern
 from iris_py.api.codec import as_codec
 from iris_py.api.handler import Handler
 from iris_py.api.node import Node
-from iris_py.api.seal import Sealed, as_seal
+from iris_py.api.seal import Sealed, as_seal, sealed_over, sealed_with, unsealed
 from iris_py.errors import ConfigurationError
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_pattern
@@ -158,7 +158,7 @@ class Service:
             raise ConfigurationError(f"the service has a handler for the cluster {cluster!r} already.")
 
         def register(handler: _Registered) -> _Registered:
-            _check_handler(handler._handler if isinstance(handler, Sealed) else handler)
+            _check_handler(unsealed(handler))
             self._handlers.append(_HandlerEntry(cluster, handler, codec, format, sealing, options))
             return handler
 
@@ -348,12 +348,12 @@ def _plan_handler(entry: _HandlerEntry, resources: Collection[Any]) -> _Made:
     """Return the codec of a handler, and a function to make the handler for the join."""
     handler, seal = entry.handler, entry.seal
     if isinstance(handler, Sealed):
-        codec, make = _plan_open_handler(entry, handler._handler, resources)
-        return codec, lambda values: handler._over(make(values))
+        codec, make = _plan_open_handler(entry, unsealed(handler), resources)
+        return codec, lambda values: sealed_over(handler, make(values))
     codec, make = _plan_open_handler(entry, handler, resources)
     if seal is None:
         return codec, make
-    return codec, lambda values: Sealed(make(values), seal._secrets, name=seal._name)
+    return codec, lambda values: sealed_with(make(values), seal)
 
 
 def _plan_open_handler(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api import handler as inner
-from iris_py.api.seal import Sealed
+from iris_py.api.seal import Sealed, sealed_over, unsealed
 from iris_py.payloads import Question, Reply
 from iris_py.sync.documented import documented_as
 from iris_py.sync.tunnel import Tunnel
@@ -82,7 +82,7 @@ class _Adapted(inner.Handler[Any, Any]):
 def adapt(handler: AnyHandler[Any, Any], loop: Background) -> inner.Handler[Any, Any] | RequestFunction[Any, Any] | Sealed:
     """Return a handler of the asyncio API; an invalid handler is passed on, for that API to refuse."""
     if isinstance(handler, Sealed):
-        within: Any = adapt(handler._handler, loop)
-        return handler._over(within)
+        within: Any = adapt(unsealed(handler), loop)
+        return sealed_over(handler, within)
     inner.check_handler(handler)
     return _Adapted(handler, loop) if isinstance(handler, Handler) else handler

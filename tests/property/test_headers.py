@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.node.inbound import Inbound
+from iris_py.node.patterns import Patterns
 from iris_py.patterns.topic.deliveries import Deliveries
 from iris_py.wire import packets
 from iris_py.wire.headers import (
@@ -76,13 +77,7 @@ class Receiver:
         pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
         self.inbound = Inbound(
             {},
-            pattern,
-            pattern,
-            pattern,
-            pattern,
-            pattern,
-            pattern,
-            pattern,
+            Patterns(*[pattern] * len(Patterns.__struct_fields__)),
             pattern,
             lambda peer_id, message, now: None,
             random.Random(1).randbytes,

@@ -148,14 +148,14 @@ class Requester:
         is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
-            pending = Pending(
-                token=token,
-                group=group,
-                kind=kind,
-                payload=content,
-                timeout_s=timeout_s,
-                deadline=deadline,
-                retry=retry,
+            pending = Pending(  # positional where names repeat: a keyword takes 20 ns
+                token,
+                group,
+                kind,
+                content,
+                timeout_s,
+                deadline,
+                retry,
                 placement=None,
                 headers=NO_HEADERS,
                 waits=True,

@@ -54,6 +54,19 @@ def test_memory_follows_the_live_entries() -> None:
     assert table.expired(1e9) == []
 
 
+def test_memory_follows_the_live_entries_after_deadlines_have_passed() -> None:
+    table: DeadlineTable[int] = DeadlineTable()
+    for number in range(100):
+        table.set(number, 1.0)
+        table.set(100 + number, 9.0)
+    for number in range(100, 200):
+        table.cancel(number)
+    assert len(table.expired(1.0)) == 100
+    assert len(table._heap) <= STALE_ENTRIES_FLOOR
+    table.set(1, 5.0)
+    assert table.expired(9.0) == [1]
+
+
 def test_keys_are_never_compared() -> None:
     table: DeadlineTable[complex] = DeadlineTable()
     table.set(1j, 1.0)
