@@ -58,11 +58,13 @@ class Broadcasts:
     ) -> int:
         """Send a broadcast, as :meth:`iris_py.Node.broadcast` describes."""
         runtime = self._runtime
-        runtime.check_open()
+        if runtime.closing is not None or not runtime.is_own_thread():
+            runtime.check_open()
         if codec is not None:
             payload = encode(as_codec(codec).encode_request, payload, cluster=cluster)
         content, sent = packets.as_bytes(payload), encode_headers(headers)
         if (type(cluster) is not str or cluster not in runtime.own_names) and runtime.is_far(cluster):
+            runtime.check_loop()
             return await self._publications.broadcast(cluster, content, sent)
         if runtime.tracing is None:
             return await runtime.send_to_all(self._core.broadcast, cluster, content, sent)

@@ -89,7 +89,11 @@ class Topics:
             runtime.check_loop()
             return await self._publications.publish(topic, [payload], encode_headers(headers))
         if headers is not None or runtime.tracing is not None:
-            return await self._publish_with_headers(topic, payload, encode_headers(headers))
+            sent = encode_headers(headers)
+            if runtime.tracing is None:
+                return await runtime.send_to_all(self._core.publish, topic, payload, sent)
+            with runtime.tracing.send("publish", topic, sent, len(payload)) as sent:
+                return await runtime.send_to_all(self._core.publish, topic, payload, sent)
         count = self._add(topic, payload)
         if count is not None:
             return count
@@ -181,12 +185,6 @@ class Topics:
             return self._publish_now(topic, payload, sent)
         with runtime.tracing.send("publish", topic, sent, len(payload)) as sent:
             return self._publish_now(topic, payload, sent)
-
-    async def _publish_with_headers(self, topic: str, payload: bytes, headers: Headers) -> int:
-        if self._runtime.tracing is None:
-            return await self._runtime.send_to_all(self._core.publish, topic, payload, headers)
-        with self._runtime.tracing.send("publish", topic, headers, len(payload)) as headers:
-            return await self._runtime.send_to_all(self._core.publish, topic, payload, headers)
 
     def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int:
         self._runtime.check_loop()
