@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, overload
 
+from iris_py.api.arguments import check_flag
 from iris_py.api.codec import as_codec, encode
-from iris_py.api.request import Requesting
+from iris_py.api.request import Envelope, check_on_full, check_retry, check_timeout, check_wait_for_members, refuse_plain
 from iris_py.defaults import (
-    HANDLER_QUEUE_BYTES,
-    HANDLER_QUEUE_MESSAGES,
+    REQUEST_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
     SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
     TUNNEL_TIMEOUT_S,
     TUNNEL_WINDOW_BYTES,
-    TUNNELS,
 )
+from iris_py.patterns.request.pending import RequestSpec
+from iris_py.patterns.request.retry import retry_of
+from iris_py.peers.member import Placement
+from iris_py.settings.values import check_zone
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
@@ -23,34 +29,183 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_py.api.broadcast import Broadcasts
+    from iris_py.api.cloud.requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
-    from iris_py.api.handler import Handler, RequestFunction
-    from iris_py.api.info import Members
-    from iris_py.api.membership import Membership, Memberships
     from iris_py.api.opening import Opening
-    from iris_py.api.options import JoinOptions, OnFull, PublishOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
+    from iris_py.api.request import Requests
     from iris_py.api.runtime import Runtime
-    from iris_py.api.seal import Sealed, SealLike
+    from iris_py.api.seal import SealLike
     from iris_py.api.subscription import Callback, Subscription
     from iris_py.api.survey import Survey, Surveys
     from iris_py.api.topic import Topics
     from iris_py.api.tunnel import Tunnel
     from iris_py.api.tunnel_caller import Tunnels
+    from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.wire.headers import HeaderValue
 
 
-class Communication(Requesting):
-    """The methods of a node for messages: sending, subscribing and serving."""
+class Communication:
+    """The methods of a node for messages."""
 
     _runtime: Runtime
     _is_own_thread: Callable[[], bool]
     _broadcasts: Broadcasts
-    _memberships: Memberships
+    _requests: Requests
     _surveys: Surveys
     _topics: Topics
     _tunnels: Tunnels
+
+    @overload
+    async def request(
+        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]
+    ) -> bytes: ...
+    @overload
+    async def request(
+        self,
+        cluster: str,
+        payload: Question,
+        *,
+        codec: CallerCodec[Question, Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
+    @overload
+    async def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - any type
+    @overload
+    async def request(
+        self,
+        cluster: str,
+        payload: object,
+        *,
+        codec: TypeForm[Answer],
+        **options: Unpack[RequestOptions],
+    ) -> Answer: ...
+    async def request(
+        self,
+        cluster: str,
+        payload: Any,
+        *,
+        timeout: float = REQUEST_TIMEOUT_S,
+        idempotent: bool = False,
+        key: str | bytes | None = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
+        on_full: OnFull = "wait",
+        retry_failed: bool = False,
+        retry: Retry | None = None,
+        wait_for_members: float | None = None,
+        seal: SealLike | None = None,
+        codec: AnyCodec | None = None,
+    ) -> Any:
+        """Send a request to a member of a cluster, and return the reply.
+
+        Args:
+            cluster: The name; ``name@cloud`` for a cluster of another cloud, reached by the gateways.
+            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
+            timeout: Seconds until :exc:`RequestTimeout`.
+            idempotent: Executing the request twice is harmless. The node then tries other members when one is lost or slower
+                than usual, and waits when the cluster has no members. A member that has executed the request within the last
+                five minutes repeats its reply; any other member executes it.
+            key: The idempotency key (needs ``idempotent``). Requests with the same key are the same request to members, from
+                any caller and with any payload. The key also chooses the member: always the same member of the nearest zone,
+                until its loss, end or full queue, so that a repeated request is not executed again. By default each call is a
+                new request, and load chooses the member.
+            prefer: A zone, such as ``eu-west/a``: nearer members are asked first. By default the node's own zone. For another
+                cloud, one of its zones; by default that of its gateway.
+            require: A zone; members outside get no request. In a cluster with more than 32 members a node sees a sample only,
+                perhaps without a member of that zone.
+            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
+            on_full: The behaviour when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
+                place within the timeout, behind earlier requests of this node to the cluster; ``"raise"`` raises
+                :exc:`Overloaded` at once.
+            retry_failed: Try again when a handler fails (needs ``idempotent``): at another member if possible, otherwise at the
+                same one; after pauses of at most 0.1, 0.2, 0.4 and 0.8 s, five times in all. Then the last failure is raised.
+                An invalid request is executed just as often.
+            retry: How often, after how long and for which reasons to repeat the request: replaces ``idempotent`` and
+                ``retry_failed`` where these are too coarse. Executing the request twice must be harmless. Only within the own
+                cloud.
+            wait_for_members: Seconds to wait while the cluster has no members, before :exc:`NoMembers`; 0 raises at once. By
+                default an idempotent request waits until its timeout, and any other not at all.
+            seal: A secret shared with the members, as text, or a :class:`Seal`: no node on the path can read the payload or the
+                reply. The members serve it with :class:`Sealed`. It adds 42 bytes to the payload, 58 with a key.
+            codec: The types of payload and reply: a :class:`Codec`, one type for both, ``"json"`` or ``"msgpack"``; None for
+                bytes. The members join with the same codec.
+
+        Returns:
+            The reply: bytes, or the value decoded by ``codec``.
+
+        Raises:
+            NoMembers: The cluster has no members, or none in the required zone.
+            CloudUnavailable: No gateway reaches the other cloud.
+            NotExported: The other cloud does not export the cluster to this cloud.
+            NotConnected: This node reaches no other node, so no members are known.
+            Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the gateways is
+                reached, which ends within ``retry_after_s``.
+            MemberLost: The member, or a gateway on the path, died while it held the request.
+            TooManyMembersLost: A second member died, or as many as ``Retry(members_lost_max=)`` allows.
+            RemoteError: The handler failed; with ``retry_failed``, in every try. Or the member refused the seal.
+            SealError: ``seal`` cannot decrypt the reply.
+            EncodeError: The codec cannot encode the payload. Nothing was sent.
+            DecodeError: The codec cannot decode the reply. The request was executed.
+            RequestTimeout: The time ran out.
+            MessageTooLarge: The payload is too large.
+            ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
+            NodeClosed: The node was closed.
+        """
+        runtime, requests = self._runtime, self._requests
+        if runtime.closing is not None or not (runtime.is_own_thread() and runtime.loop.is_running()):
+            runtime.check_open()
+        if timeout is not REQUEST_TIMEOUT_S:  # as all that follows: the usual request enters as few branches as possible
+            check_timeout(timeout)
+        if retry is not None:
+            check_retry(retry, cluster, retry_failed=retry_failed)
+        elif (key is not None or retry_failed) and not idempotent:
+            refuse_plain(key)
+        if wait_for_members is not None:
+            check_wait_for_members(wait_for_members)
+        placement = None
+        if prefer is not None or require is not None:
+            placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
+        if on_full != "wait":
+            check_on_full(on_full)
+        if idempotent is not False or retry_failed is not False:
+            check_flag("idempotent", idempotent)
+            check_flag("retry_failed", retry_failed)
+            if retry is None:
+                retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
+        envelope = None
+        if codec is not None or seal is not None:
+            envelope = Envelope(cluster, payload, codec, seal, key, runtime.entropy)
+            payload = envelope.payload
+        spec = RequestSpec(
+            payload if type(payload) is bytes else packets.as_bytes(payload),
+            timeout,
+            retry,
+            b"" if retry is None else requests.identity_of(cluster, key),
+            key is not None,
+            placement,
+            NO_HEADERS if headers is None else encode_headers(headers),
+            on_full == "wait",
+            wait_for_members,
+        )
+        if envelope is not None:
+            return await envelope.ask(requests, spec)
+        if runtime.tracing is not None:
+            return await requests.ask(cluster, spec)
+        # As `Requests.ask`, without a further coroutine.
+        future: asyncio.Future[bytes] = runtime.loop.create_future()
+        sent: int | Crossing = 0
+        try:
+            sent = requests.send(cluster, spec, future, future)
+            if future.done():
+                await asyncio.sleep(0)
+            return await future
+        except BaseException as exc:
+            requests.handle_raised(exc, cluster, spec, sent, future)
+            raise
 
     @overload
     async def broadcast(
@@ -453,102 +608,3 @@ class Communication(Requesting):
             NodeClosed: The node was closed.
         """
         return self._tunnels.open(cluster, timeout, window_bytes, headers, on_full)
-
-    @overload
-    def join(
-        self,
-        cluster: str,
-        handler: Handler | RequestFunction | Sealed,
-        *,
-        codec: None = None,
-        **options: Unpack[JoinOptions],
-    ) -> Opening[Membership]: ...
-    @overload
-    def join(
-        self,
-        cluster: str,
-        handler: Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed,
-        *,
-        codec: Codec[Question, Answer],
-        **options: Unpack[JoinOptions],
-    ) -> Opening[Membership]: ...
-    @overload
-    def join(
-        self,
-        cluster: str,
-        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
-        *,
-        codec: CodecFormat,
-        **options: Unpack[JoinOptions],
-    ) -> Opening[Membership]: ...
-    @overload
-    def join(
-        self,
-        cluster: str,
-        handler: Handler[Payload, Payload] | RequestFunction[Payload, Payload] | Sealed,
-        *,
-        codec: TypeForm[Payload],
-        **options: Unpack[JoinOptions],
-    ) -> Opening[Membership]: ...
-    def join(
-        self,
-        cluster: str,
-        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
-        *,
-        concurrency: int | None = None,
-        queue_messages: int = HANDLER_QUEUE_MESSAGES,
-        queue_bytes: int = HANDLER_QUEUE_BYTES,
-        weight: float = 1.0,
-        inline: bool = False,
-        tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
-        codec: AnyCodec | None = None,
-    ) -> Opening[Membership]:
-        """Join a cluster. Use with ``await`` or ``async with``; when it returns, callers and other members know.
-
-        Args:
-            cluster: The name, 1 to 255 bytes of UTF-8.
-            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
-                method runs in a thread and cannot be cancelled: the request counts as running until the function returns. The
-                end of the program does not wait for threads. Or a handler in :class:`Sealed`, for requests sealed by their
-                callers.
-            concurrency: The number of concurrent requests; by default 128, or 32 if a plain function or method answers
-                requests.
-            queue_messages: The number of waiting requests. The member rejects further requests as full, and their callers try
-                other members.
-            queue_bytes: The bytes of waiting payload, with the same effect.
-            weight: The share of the load relative to other members, 0.01 to 100: members of weight 2 and 1 get two thirds and
-                one third. The same for all handlers of a node in a cluster.
-            inline: Run plain functions and methods in the event loop itself: fastest, but only for functions that return at
-                once.
-            tunnels: The number of concurrent tunnels. The member rejects further ones as full.
-            tunnel_window_bytes: The window of each tunnel, the bytes in transit from the caller: 4 KiB to 1 GiB.
-            codec: The types of requests, surveys, broadcasts and replies: a :class:`Codec`, one type for all, ``"json"`` or
-                ``"msgpack"``; None for bytes. A request that does not fit is refused with an error, a broadcast is dropped and
-                logged; the handler gets neither. Messages in tunnels stay bytes.
-
-        Raises:
-            ConfigurationError: An argument is wrong.
-            NodeClosed: The node was closed.
-        """
-        return self._memberships.join(
-            cluster,
-            handler,
-            inline=inline,
-            codec=codec,
-            concurrency=concurrency,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
-            weight=weight,
-            tunnels=tunnels,
-            tunnel_window_bytes=tunnel_window_bytes,
-        )
-
-    def members(self, cluster: str) -> Members:
-        """Return the live view of a cluster's members; ``await`` it until the first view has arrived.
-
-        Raises:
-            ConfigurationError: The name is wrong, or belongs to another cloud.
-            NodeClosed: The node was closed.
-        """
-        return self._memberships.members(cluster)

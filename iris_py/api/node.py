@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from iris_py.api.administration import Administration
 from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
 from iris_py.api.parts import Parts, parts_of, seeded_rng
 from iris_py.api.unclosed import nodes
+from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from iris_overlay.environment import Rng
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
+    from iris_py.api.handler import Handler, RequestFunction
+    from iris_py.api.info import Members
+    from iris_py.api.membership import Membership
+    from iris_py.api.opening import Opening
+    from iris_py.api.options import JoinOptions
+    from iris_py.api.seal import Sealed
     from iris_py.config import Config
     from iris_py.errors import IrisError
     from iris_py.net.network import Network
     from iris_py.node.events import NodeEvent
+    from iris_py.payloads import Answer, Payload, Question, TypeForm
     from iris_security import Keyring
 
 
@@ -36,8 +46,107 @@ class Node(Communication, Administration):
     ) -> None:
         parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
         runtime = self._runtime = parts.runtime
-        self._driver, self._loop, self._is_own_thread = runtime.driver, runtime.loop, runtime.is_own_thread
+        self._is_own_thread = runtime.is_own_thread
         nodes.add(self)
+
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler | RequestFunction | Sealed,
+        *,
+        codec: None = None,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Question, Answer] | RequestFunction[Question, Answer] | Sealed,
+        *,
+        codec: Codec[Question, Answer],
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        codec: CodecFormat,
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    @overload
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Payload, Payload] | RequestFunction[Payload, Payload] | Sealed,
+        *,
+        codec: TypeForm[Payload],
+        **options: Unpack[JoinOptions],
+    ) -> Opening[Membership]: ...
+    def join(
+        self,
+        cluster: str,
+        handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        *,
+        concurrency: int | None = None,
+        queue_messages: int = HANDLER_QUEUE_MESSAGES,
+        queue_bytes: int = HANDLER_QUEUE_BYTES,
+        weight: float = 1.0,
+        inline: bool = False,
+        tunnels: int = TUNNELS,
+        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
+        codec: AnyCodec | None = None,
+    ) -> Opening[Membership]:
+        """Join a cluster. Use with ``await`` or ``async with``; when it returns, callers and other members know.
+
+        Args:
+            cluster: The name, 1 to 255 bytes of UTF-8.
+            handler: A :class:`Handler`, or a function from :class:`Request` to bytes for requests only. A plain function or
+                method runs in a thread and cannot be cancelled: the request counts as running until the function returns. The
+                end of the program does not wait for threads. Or a handler in :class:`Sealed`, for requests sealed by their
+                callers.
+            concurrency: The number of concurrent requests; by default 128, or 32 if a plain function or method answers
+                requests.
+            queue_messages: The number of waiting requests. The member rejects further requests as full, and their callers try
+                other members.
+            queue_bytes: The bytes of waiting payload, with the same effect.
+            weight: The share of the load relative to other members, 0.01 to 100: members of weight 2 and 1 get two thirds and
+                one third. The same for all handlers of a node in a cluster.
+            inline: Run plain functions and methods in the event loop itself: fastest, but only for functions that return at
+                once.
+            tunnels: The number of concurrent tunnels. The member rejects further ones as full.
+            tunnel_window_bytes: The window of each tunnel, the bytes in transit from the caller: 4 KiB to 1 GiB.
+            codec: The types of requests, surveys, broadcasts and replies: a :class:`Codec`, one type for all, ``"json"`` or
+                ``"msgpack"``; None for bytes. A request that does not fit is refused with an error, a broadcast is dropped and
+                logged; the handler gets neither. Messages in tunnels stay bytes.
+
+        Raises:
+            ConfigurationError: An argument is wrong.
+            NodeClosed: The node was closed.
+        """
+        return self._memberships.join(
+            cluster,
+            handler,
+            inline=inline,
+            codec=codec,
+            concurrency=concurrency,
+            queue_messages=queue_messages,
+            queue_bytes=queue_bytes,
+            weight=weight,
+            tunnels=tunnels,
+            tunnel_window_bytes=tunnel_window_bytes,
+        )
+
+    def members(self, cluster: str) -> Members:
+        """Return the live view of a cluster's members; ``await`` it until the first view has arrived.
+
+        Raises:
+            ConfigurationError: The name is wrong, or belongs to another cloud.
+            NodeClosed: The node was closed.
+        """
+        return self._memberships.members(cluster)
 
     def _bind(self) -> None:
         """Bind the parts that calls use, once they are made."""

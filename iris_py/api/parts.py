@@ -64,7 +64,7 @@ from iris_py.tracing import find_tracing
 from iris_security import IDENTITY_SEED_BYTES, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.environment import Rng
     from iris_py.config import Config
@@ -104,6 +104,7 @@ class Parts:
         introspection: The questions to other nodes about themselves, and the answers.
         observation: Statistics, events and health.
         explanation: The traces of requests.
+        handle_outcomes: Takes the outcomes of requests from the driver.
         reactions: The reactions to events of the core, by kind; other kinds are ignored.
     """
 
@@ -119,6 +120,7 @@ class Parts:
     introspection: Introspection
     observation: Observation
     explanation: Explanation
+    handle_outcomes: Callable[[Sequence[tuple[Any, bytes | IrisError]]], None]
     reactions: dict[type, Callable[[Any], None]]
 
     def __init__(
@@ -210,6 +212,7 @@ class Parts:
         clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
         self.memberships = Memberships(runtime)
         self.requests = Requests(runtime, self._explain)
+        self.handle_outcomes = self.requests.handle_outcomes
         self.publications = FarPublications(runtime)
         self.broadcasts = Broadcasts(runtime, self.publications)
         self.topics = Topics(runtime, FarTopics(runtime), self.publications)
@@ -291,10 +294,6 @@ class Parts:
         self.introspection.close()
 
     # -- events of the driver
-
-    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Resolve the futures of ended requests; for the driver."""
-        self.requests.handle_outcomes(outcomes)
 
     def handle_events(self, events: list[NodeEvent]) -> None:
         """Act on all other events."""

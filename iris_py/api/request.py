@@ -1,48 +1,39 @@
-"""Requests of a node: the public method, and the part of the node behind it."""
+"""The requests of a node."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
 
 from msgspec.structs import replace
 
-from iris_py.api.arguments import check_flag
 from iris_py.api.cloud.requests import Crossings
 from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
 from iris_py.api.seal import SealedCall, as_seal
-from iris_py.defaults import REQUEST_TIMEOUT_S
 from iris_py.errors import ConfigurationError, NodeClosed, NoMembers, advise_caller
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.patterns.request.pending import RequestSpec, Ticket
-from iris_py.patterns.request.retry import Retry, retry_of
-from iris_py.peers.member import Placement
-from iris_py.settings.values import check_zone
+from iris_py.patterns.request.retry import Retry
 from iris_py.wire import packets
-from iris_py.wire.headers import NO_HEADERS, encode_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Unpack
+    from collections.abc import Callable, Sequence
 
     from iris_py.api.cloud.requests import Crossing
-    from iris_py.api.codec import AnyCodec, CallerCodec, CodecFormat
-    from iris_py.api.options import RequestOptions
+    from iris_py.api.codec import AnyCodec
     from iris_py.api.runtime import Runtime
     from iris_py.api.seal import SealLike
     from iris_py.errors import IrisError
-    from iris_py.payloads import Answer, BytesLike, Question, TypeForm
-    from iris_py.wire.headers import HeaderValue
 
 
 #: The types of seconds. A tuple, because `int | float` would be made anew with each request.
 _NUMBERS: Final = (int, float)
 
 
-class _Envelope:
+class Envelope:
     """A codec, a seal or both around one request: they make its payload, and read its reply.
 
     Args:
@@ -128,7 +119,7 @@ class Requests:
             ticket: Gets the member that replies; None if nobody wants to know.
 
         Raises:
-            IrisError: As for :meth:`Requesting.request`.
+            IrisError: As for :meth:`iris_py.Node.request`.
         """
         call = None
         if self._runtime.tracing is not None:
@@ -242,162 +233,6 @@ def _resolve(future: asyncio.Future[bytes], outcome: bytes | IrisError) -> None:
         future.set_result(outcome)
     else:
         future.set_exception(outcome)
-
-
-class Requesting:
-    """The method of a node that sends requests."""
-
-    _runtime: Runtime
-    _requests: Requests
-
-    @overload
-    async def request(
-        self, cluster: str, payload: BytesLike, *, codec: None = None, **options: Unpack[RequestOptions]
-    ) -> bytes: ...
-    @overload
-    async def request(
-        self,
-        cluster: str,
-        payload: Question,
-        *,
-        codec: CallerCodec[Question, Answer],
-        **options: Unpack[RequestOptions],
-    ) -> Answer: ...
-    @overload
-    async def request(self, cluster: str, payload: object, *, codec: CodecFormat, **options: Unpack[RequestOptions]) -> Any: ...  # noqa: ANN401 - any type
-    @overload
-    async def request(
-        self,
-        cluster: str,
-        payload: object,
-        *,
-        codec: TypeForm[Answer],
-        **options: Unpack[RequestOptions],
-    ) -> Answer: ...
-    async def request(
-        self,
-        cluster: str,
-        payload: Any,
-        *,
-        timeout: float = REQUEST_TIMEOUT_S,
-        idempotent: bool = False,
-        key: str | bytes | None = None,
-        prefer: str | None = None,
-        require: str | None = None,
-        headers: Mapping[str, HeaderValue] | None = None,
-        on_full: OnFull = "wait",
-        retry_failed: bool = False,
-        retry: Retry | None = None,
-        wait_for_members: float | None = None,
-        seal: SealLike | None = None,
-        codec: AnyCodec | None = None,
-    ) -> Any:
-        """Send a request to a member of a cluster, and return the reply.
-
-        Args:
-            cluster: The name; ``name@cloud`` for a cluster of another cloud, reached by the gateways.
-            payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
-            timeout: Seconds until :exc:`RequestTimeout`.
-            idempotent: Executing the request twice is harmless. The node then tries other members when one is lost or slower
-                than usual, and waits when the cluster has no members. A member that has executed the request within the last
-                five minutes repeats its reply; any other member executes it.
-            key: The idempotency key (needs ``idempotent``). Requests with the same key are the same request to members, from
-                any caller and with any payload. The key also chooses the member: always the same member of the nearest zone,
-                until its loss, end or full queue, so that a repeated request is not executed again. By default each call is a
-                new request, and load chooses the member.
-            prefer: A zone, such as ``eu-west/a``: nearer members are asked first. By default the node's own zone. For another
-                cloud, one of its zones; by default that of its gateway.
-            require: A zone; members outside get no request. In a cluster with more than 32 members a node sees a sample only,
-                perhaps without a member of that zone.
-            headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-            on_full: The behaviour when every member is full, so that the request is surely not executed. ``"wait"`` waits for a
-                place within the timeout, behind earlier requests of this node to the cluster; ``"raise"`` raises
-                :exc:`Overloaded` at once.
-            retry_failed: Try again when a handler fails (needs ``idempotent``): at another member if possible, otherwise at the
-                same one; after pauses of at most 0.1, 0.2, 0.4 and 0.8 s, five times in all. Then the last failure is raised.
-                An invalid request is executed just as often.
-            retry: How often, after how long and for which reasons to repeat the request: replaces ``idempotent`` and
-                ``retry_failed`` where these are too coarse. Executing the request twice must be harmless. Only within the own
-                cloud.
-            wait_for_members: Seconds to wait while the cluster has no members, before :exc:`NoMembers`; 0 raises at once. By
-                default an idempotent request waits until its timeout, and any other not at all.
-            seal: A secret shared with the members, as text, or a :class:`Seal`: no node on the path can read the payload or the
-                reply. The members serve it with :class:`Sealed`. It adds 42 bytes to the payload, 58 with a key.
-            codec: The types of payload and reply: a :class:`Codec`, one type for both, ``"json"`` or ``"msgpack"``; None for
-                bytes. The members join with the same codec.
-
-        Returns:
-            The reply: bytes, or the value decoded by ``codec``.
-
-        Raises:
-            NoMembers: The cluster has no members, or none in the required zone.
-            CloudUnavailable: No gateway reaches the other cloud.
-            NotExported: The other cloud does not export the cluster to this cloud.
-            NotConnected: This node reaches no other node, so no members are known.
-            Overloaded: All members are full; with ``on_full="wait"``, until the time ran out. Or a limit of the gateways is
-                reached, which ends within ``retry_after_s``.
-            MemberLost: The member, or a gateway on the path, died while it held the request.
-            TooManyMembersLost: A second member died, or as many as ``Retry(members_lost_max=)`` allows.
-            RemoteError: The handler failed; with ``retry_failed``, in every try. Or the member refused the seal.
-            SealError: ``seal`` cannot decrypt the reply.
-            EncodeError: The codec cannot encode the payload. Nothing was sent.
-            DecodeError: The codec cannot decode the reply. The request was executed.
-            RequestTimeout: The time ran out.
-            MessageTooLarge: The payload is too large.
-            ConfigurationError: The name, the timeout, the key, a zone or a header is wrong.
-            NodeClosed: The node was closed.
-        """
-        runtime, requests = self._runtime, self._requests
-        if runtime.closing is not None or not (runtime.is_own_thread() and runtime.loop.is_running()):
-            runtime.check_open()
-        if timeout is not REQUEST_TIMEOUT_S:  # as all that follows: the usual request enters as few branches as possible
-            check_timeout(timeout)
-        if retry is not None:
-            check_retry(retry, cluster, retry_failed=retry_failed)
-        elif (key is not None or retry_failed) and not idempotent:
-            refuse_plain(key)
-        if wait_for_members is not None:
-            check_wait_for_members(wait_for_members)
-        placement = None
-        if prefer is not None or require is not None:
-            placement = Placement(check_zone(prefer, "prefer"), check_zone(require, "require"))
-        if on_full != "wait":
-            check_on_full(on_full)
-        if idempotent is not False or retry_failed is not False:
-            check_flag("idempotent", idempotent)
-            check_flag("retry_failed", retry_failed)
-            if retry is None:
-                retry = retry_of(idempotent=idempotent, retry_failed=retry_failed)
-        envelope = None
-        if codec is not None or seal is not None:
-            envelope = _Envelope(cluster, payload, codec, seal, key, runtime.entropy)
-            payload = envelope.payload
-        spec = RequestSpec(
-            payload if type(payload) is bytes else packets.as_bytes(payload),
-            timeout,
-            retry,
-            b"" if retry is None else requests.identity_of(cluster, key),
-            key is not None,
-            placement,
-            NO_HEADERS if headers is None else encode_headers(headers),
-            on_full == "wait",
-            wait_for_members,
-        )
-        if envelope is not None:
-            return await envelope.ask(requests, spec)
-        if runtime.tracing is not None:
-            return await requests.ask(cluster, spec)
-        # As `Requests.ask`, without a further coroutine.
-        future: asyncio.Future[bytes] = runtime.loop.create_future()
-        sent: int | Crossing = 0
-        try:
-            sent = requests.send(cluster, spec, future, future)
-            if future.done():
-                await asyncio.sleep(0)
-            return await future
-        except BaseException as exc:
-            requests.handle_raised(exc, cluster, spec, sent, future)
-            raise
 
 
 def check_timeout(timeout: float) -> None:

@@ -343,7 +343,7 @@ def test_a_clock_that_is_wrong() -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             node = await nodes.start()
-            node._read_unix_s = lambda: time.time() + 1000.0
+            node._parts.introspection._read_unix_s = lambda: time.time() + 1000.0
             found = re.search(r" is (\d+) s ahead$", faults(await look("clock"))["clock"])
             assert found is not None
             # When within the time of asking it was read nobody knows, so what that took is left out.

@@ -160,7 +160,7 @@ def test_what_waits_behind_it_is_finished_afterwards(loops: Loops, way: str) -> 
 
         await world.join(handle, concurrency=1)
         quitting = await world.ask(b"quit")
-        behind = asyncio.create_task(world.caller.survey("c", b"behind", timeout=PATIENCE_S)._all())
+        behind = asyncio.create_task(world.caller.survey("c", b"behind", timeout=PATIENCE_S)._gathering.all())
         await loops.until(lambda: len(world.membership._registration.queue) == 1, "the survey waits")
         world.holds.set()
         assert await quitting == b"quit"

@@ -300,7 +300,8 @@ def test_who_finds_nobody_hears_of_dead_seeds_and_of_other_networks(loops: Loops
             connect(seeds=[dead, unknown], discovery=True) as node,
         ):
             await loops.until(
-                lambda: node._core.datagrams.other_networks.hosts(node._loop.time()), "the beacon of the other network is heard"
+                lambda: node._core.datagrams.other_networks.hosts(node._runtime.loop.time()),
+                "the beacon of the other network is heard",
             )
             await loops.until(lambda: "has not answered" not in str(node.unreached_seeds()), "both dials have failed")
             for call in (node.request(CLUSTER, b"?"), node.survey(CLUSTER, b"?")):

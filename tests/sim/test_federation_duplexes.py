@@ -526,7 +526,7 @@ def test_every_fate_of_a_survey_is_told() -> None:
         assert missing.id not in {answers[0].member.id} | ids_of(world.nodes)
         await world.federation.until(lambda: world.members[1].cancelled)
 
-        waiting = asyncio.ensure_future(world.caller.survey("store@eu", b"hang some", timeout=30.0)._all())
+        waiting = asyncio.ensure_future(world.caller.survey("store@eu", b"hang some", timeout=30.0)._gathering.all())
         await world.federation.until(lambda: len(world.members[1].requests) == 4)
         world.federation.kill(world.nodes[1])
         answers = await waiting

@@ -138,8 +138,8 @@ def test_an_insider_without_the_key_changes_nothing() -> None:
                 link.tell_rank(Rank(1 << 31))
                 for _ in range(1000):
                     link.tell_rank(Rank())  # it is behind, and says so again and again
-                insider._core._outbound.touch(link, insider._loop.time())
-            insider._driver.wake()
+                insider._core._outbound.touch(link, insider._runtime.loop.time())
+            insider._runtime.driver.wake()
             await simulation.until(lambda: all(node.statistics().drops.get("unsigned_generations") for node in honest))
             assert [number(node) for node in honest] == [2, 2]
             assert len({secrets(node) for node in nodes}) == 1
@@ -164,8 +164,8 @@ def test_what_the_administrator_signed_once_undoes_no_exchange_in_files() -> Non
             for link in links(fresh[0]):
                 assert signed is not None
                 link.tell_generations(signed)
-                fresh[0]._core._outbound.touch(link, fresh[0]._loop.time())
-            fresh[0]._driver.wake()
+                fresh[0]._core._outbound.touch(link, fresh[0]._runtime.loop.time())
+            fresh[0]._runtime.driver.wake()
             await fresh[1].rotate_secret("add", KEY)
             assert fresh[0]._runtime.keyring.primary.key_id == fresh[1]._runtime.keyring.primary.key_id == other.primary.key_id
 

@@ -162,12 +162,12 @@ class Prober(Node):
 
     def strangers(self) -> tuple[str, ...]:
         """Return the hosts with nodes of other networks."""
-        return self._core.datagrams.other_networks.hosts(self._loop.time())
+        return self._core.datagrams.other_networks.hosts(self._runtime.loop.time())
 
     @property
     def has_multicast(self) -> bool:
         """Whether beacons can be sent and received."""
-        return self._driver.has_multicast
+        return self._runtime.driver.has_multicast
 
     # -- probing
 
@@ -193,7 +193,9 @@ class Prober(Node):
             for (peer, size), numbers in waiting.items():
                 if numbers & self._seen.echoed or peer in unaddressed:
                     continue
-                number = self._core.overlay.echo(next(info for info in asked if info.id == peer), size, self._loop.time())
+                number = self._core.overlay.echo(
+                    next(info for info in asked if info.id == peer), size, self._runtime.loop.time()
+                )
                 if number is None:
                     unaddressed.add(peer)
                 else:
@@ -216,7 +218,7 @@ class Prober(Node):
         linked = sorted(self._linked(), key=lambda info: any(own_host in address for address in info.addresses))
         asked = [info.id for info in linked[:DIALLERS_MAX]]
         for peer in asked:
-            self._core.overlay.check_dial(peer, self._loop.time())
+            self._core.overlay.check_dial(peer, self._runtime.loop.time())
         self._push()
         await self._wait_until_seen(lambda: all(peer in self._seen.dial_outcomes for peer in asked), DIALLED_S)
         checked = [self._seen.dial_outcomes[peer] for peer in asked if peer in self._seen.dial_outcomes]
@@ -232,7 +234,7 @@ class Prober(Node):
         return found
 
     async def _walk_ring(self) -> Ring | None:
-        until = self._loop.time() + RING_S
+        until = self._runtime.loop.time() + RING_S
         leaves = self._core.overlay.leaves()
         nodes = {self.id: ring_node(self.id, [info.id.hex() for info in leaves])}
         waiting, seen = [peer.id for peer in self.peers()], {self.id}
@@ -258,8 +260,8 @@ class Prober(Node):
     async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
         """Query the roots of keys for their identity, repeating unanswered queries; return the answers by key."""
         numbers = {int.from_bytes(os.urandom(8), "big") >> 1: key for key in keys}
-        while self._loop.time() < until:
-            now = self._loop.time()
+        while self._runtime.loop.time() < until:
+            now = self._runtime.loop.time()
             for number, key in numbers.items():
                 if number not in self._seen.located:
                     self._core.overlay.find_root(key, number, now)
@@ -277,14 +279,14 @@ class Prober(Node):
 
     def _push(self) -> None:
         """Send the pending output of the overlay."""
-        self._core.handle_timeout(self._loop.time())
-        self._driver.wake()
+        self._core.handle_timeout(self._runtime.loop.time())
+        self._runtime.driver.wake()
 
     async def _wait_until_seen(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until a condition holds; return whether it does."""
-        until = self._loop.time() + timeout_s
+        until = self._runtime.loop.time() + timeout_s
         while not condition():
-            left_s = until - self._loop.time()
+            left_s = until - self._runtime.loop.time()
             if left_s <= 0.0:
                 return False
             self._seen.happened.clear()

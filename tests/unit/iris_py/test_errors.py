@@ -17,6 +17,7 @@ from iris_py.errors import (
     SlowSubscriber,
     TunnelBroken,
     TunnelClosed,
+    add_surroundings,
 )
 
 MEMBER = "0123456789abcdef" * 2
@@ -57,7 +58,7 @@ def test_what_may_be_the_reason_is_added() -> None:
     error = NoMembers("them", 0)
     assert error.surroundings == ""
     before = str(error)
-    error._add_surroundings({"a:1": "is silent", "b:2": "refuses"}, ["10.0.0.1", "10.0.0.2"], has_own_secret=False)
+    add_surroundings(error, {"a:1": "is silent", "b:2": "refuses"}, ["10.0.0.1", "10.0.0.2"], has_own_secret=False)
     assert str(error) == before + error.surroundings
     assert "at the seeds: a:1 is silent; b:2 refuses." in error.surroundings
     assert "were heard from 10.0.0.1, 10.0.0.2," in error.surroundings
@@ -137,7 +138,7 @@ def test_errors_about_another_cloud_name_it() -> None:
     ],
 )
 def test_a_secret_of_the_cluster_may_be_the_reason(error: NoMembers, has_own_secret: bool | None, says: str) -> None:
-    error._add_surroundings({}, [], has_own_secret=has_own_secret)
+    add_surroundings(error, {}, [], has_own_secret=has_own_secret)
     assert says in error.surroundings
     assert bool(error.surroundings) == bool(says)
     assert str(error).endswith(error.surroundings)
