@@ -121,7 +121,7 @@ def test_answers_of_gateways_that_are_malformed_count_as_missing() -> None:
     class Network:
         """Gateways of which one lies."""
 
-        async def _survey(self, cluster: str, _call: bytes, *_rest: object) -> SimpleNamespace:
+        async def begin(self, cluster: str, _call: bytes, *_rest: object) -> SimpleNamespace:
             assert cluster == "iris.gateway"
             good = {"node": "aa", "clouds": {"eu": {"is_up": True}}, "of a newer version": [1]}
             said = [msgspec.msgpack.encode(each) for each in (good, {"node": 7}, {"node": "x", "clouds": [1]}, 5)]
@@ -131,7 +131,7 @@ def test_answers_of_gateways_that_are_malformed_count_as_missing() -> None:
     async def main() -> Gateways:
         actual = Actual(Settings())
         prober = asyncio.get_running_loop().create_future()
-        prober.set_result(Network())
+        prober.set_result(SimpleNamespace(_parts=SimpleNamespace(surveys=Network())))
         actual._asked["prober"] = prober
         return await actual.gateways()
 
