@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from iris_py import ConfigurationError
-from spark_connector.network import Network
+from spark_connector.network import Network, field_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,22 +38,20 @@ Choice = TypeVar("Choice", bound=str)
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 
+#: Fields of :class:`Network` that are no options: secrets, which Spark would show, and settings from the executor alone.
+_NO_OPTIONS: Final = ("secret", "secret_command", "clusters", "clusters_directory", "strict", "advertise")
+
+
+def _option_of(field_name: str) -> str:
+    """Return the option for a field of :class:`Network`, as ``secretFile``."""
+    first, *rest = ("network" if field_name == "name" else field_name).split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+#: The fields of :class:`Network` by option.
+_NETWORK: Final = {_option_of(name): name for name in field_settings() if name not in _NO_OPTIONS}
 #: By lower-cased names, because Spark passes them in that form.
-_COMMON: Final = {
-    name.lower(): name
-    for name in (
-        "topic",
-        "network",
-        "secretFile",
-        "administrator",
-        "seeds",
-        "listen",
-        "zone",
-        "nodeName",
-        "discovery",
-        "maxMessageBytes",
-    )
-}
+_COMMON: Final = {name.lower(): name for name in ("topic", *_NETWORK)}
 _READ: Final = {
     name.lower(): name
     for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions", "policy", "failOnDataLoss")
@@ -176,19 +174,18 @@ def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dic
 
 
 def _network(given: Mapping[str, str]) -> Network:
-    seeds = [seed.strip() for seed in given.get("seeds", "").split(",")]
-    discovery, bytes_max = given.get("discovery"), given.get("maxmessagebytes")
-    return Network(
-        name=given.get("network"),
-        secret_file=given.get("secretfile"),
-        administrator=given.get("administrator"),
-        seeds=[seed for seed in seeds if seed],
-        listen=given.get("listen"),
-        zone=given.get("zone"),
-        node_name=given.get("nodename"),
-        discovery=None if discovery is None else _truth("discovery", discovery),
-        max_message_bytes=None if bytes_max is None else _whole("maxMessageBytes", bytes_max),
-    )
+    values: dict[str, Any] = {}
+    for option, name in _NETWORK.items():
+        text, shape = given.get(option.lower()), field_settings()[name].shape
+        if text is None:
+            continue
+        if shape == "addresses":
+            values[name] = [part.strip() for part in text.split(",") if part.strip()]
+        elif shape == "flag":
+            values[name] = _truth(option, text)
+        else:
+            values[name] = _whole(option, text) if shape == "number" else text
+    return Network(**values)
 
 
 def _one_of(name: str, text: str, choices: tuple[Choice, ...]) -> Choice:

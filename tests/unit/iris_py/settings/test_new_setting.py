@@ -49,6 +49,7 @@ from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from spark_connector import Network
 from spark_connector.settings import network_of
+from spark_connector.topics.options import read_options
 
 
 def printed(*arguments):
@@ -84,6 +85,7 @@ print(json.dumps({
     "network": Network(colour="red").arguments()["colour"],
     "network of nothing": Network().arguments()["colour"],
     "network of a session": network_of(session).colour,
+    "network of a topic": read_options({"topic": "t", "COLOUR": "option"}).network.colour,
     "wrong network": error_of(Network, colour=3),
 }))
 """
@@ -135,4 +137,5 @@ def test_the_command_line_and_the_pages_have_the_setting(effects: dict[str, Any]
 
 def test_tasks_of_spark_take_the_setting(effects: dict[str, Any]) -> None:
     assert (effects["network"], effects["network of nothing"], effects["network of a session"]) == ("red", None, "spark")
+    assert effects["network of a topic"] == "option"
     assert effects["wrong network"] == "colour= must be text, not int. Correct it."
