@@ -35,7 +35,7 @@ def check_version(version: str) -> None:
     """
     if version_of(version) < SPARK_MIN:
         needed = ".".join(str(number) for number in SPARK_MIN)
-        raise ConfigurationError(f"this is Spark {version}, and {needed} or newer is needed. Run: {install_command('spark')}")
+        raise ConfigurationError(f"this is Spark {version}, but {needed} or newer is needed. Run: {install_command('spark')}")
 
 
 def parse_type(text: str) -> DataType:

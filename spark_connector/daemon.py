@@ -114,7 +114,7 @@ def start_agent() -> None:
         _spawn()
     except Exception as exc:
         signal.signal(signal.SIGCHLD, handler)
-        print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+        print(f"iris: cannot start an agent in advance: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
 
 
 def start_early() -> int | None:

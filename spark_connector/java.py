@@ -87,7 +87,7 @@ def _system_java(minimum: int, found: list[str]) -> Path | None:
     version = _version(java)
     if version >= minimum and java.parent.name == "bin":
         return java.parent.parent
-    found.append(f"{on_path} is {_describe(version)}" if version < minimum else f"{on_path} is in no directory bin")
+    found.append(f"{on_path} is {_describe(version)}" if version < minimum else f"{on_path} is not in a directory bin")
     return None
 
 

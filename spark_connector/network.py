@@ -96,7 +96,7 @@ class Network:
                 raise iris_py.ConfigurationError(f"{name}= must be {wanted}, not {kind}. Correct it.")
         given = [f"{name}=" for name in ("secret", "secret_file", "secret_command") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise iris_py.ConfigurationError(f"{' and '.join(given)} are both given, and only one can count. Leave one out.")
+            raise iris_py.ConfigurationError(f"{' and '.join(given)} are both given, but only one is allowed. Leave one out.")
         if self.secret_command is not None:
             from iris_py.connector import check_command
 

@@ -51,7 +51,7 @@ def configure(builder: SparkSession.Builder, *, accelerate: bool = True, fair: b
     from pyspark.sql import SparkSession
 
     if not isinstance(builder, SparkSession.Builder):
-        raise ConfigurationError(f"builder is {type(builder).__qualname__}, and must be SparkSession.builder.")
+        raise ConfigurationError(f"builder is {type(builder).__qualname__}, but must be SparkSession.builder.")
     check_flag("accelerate", accelerate)
     check_flag("fair", fair)
     if SparkContext._active_spark_context is not None:
@@ -78,10 +78,9 @@ def network_of(spark: SparkSession) -> Network:
     for name in given:
         if name in _REFUSED:
             raise ConfigurationError(
-                f"{_PREFIX}{name} is no setting, for others can read or set what is in Spark's settings. Write the secret "
-                "into a file that only its user can read, on each executor, and name that with "
-                f"{_PREFIX}secret.file; or set "
-                "IRIS_SECRET_COMMAND in the environment of Spark's processes."
+                f"{_PREFIX}{name} is not a setting, because others can read or change Spark's settings. Write the secret "
+                f"into a file that only its user can read, on each executor, and give its path with {_PREFIX}secret.file; or "
+                "set IRIS_SECRET_COMMAND in the environment of Spark's processes."
             )
         if name not in _ACCEPTED:
             known = ", ".join(_PREFIX + each for each in sorted(_ACCEPTED))

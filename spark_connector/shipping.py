@@ -23,7 +23,7 @@ __all__ = ["Shipment", "check_pickles", "explainer", "reduced", "unpicklable"]
 
 #: Advice: how a Spark application brings packages to its executors.
 BRING: Final = (
-    "Or let Spark bring an environment that has it: spark.archives=environment.tar.gz#environment and "
+    "Or ship an environment that has it with Spark: spark.archives=environment.tar.gz#environment and "
     "PYSPARK_PYTHON=./environment/bin/python (docs/spark.md, 'Packages on executors')."
 )
 
@@ -87,8 +87,8 @@ def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
         root = ((error and error.name) or "").partition(".")[0]
         if root.startswith(("iris_", "spark_connector")):
             return (
-                f"{python} has no Iris (no module named {root!r}). Install there what the driver has: {install}. {bring} "
-                "If this is the wrong Python, set PYSPARK_PYTHON."
+                f"{python} has no Iris (no module named {root!r}). Install the version of the driver there: {install}. "
+                f"{bring} If this is the wrong Python, set PYSPARK_PYTHON."
             )
         missing = [name for name in needed if find_spec(name.replace("-", "_")) is None]
         if isinstance(error, ModuleNotFoundError) and root and root.replace("_", "-") not in missing:
@@ -98,7 +98,7 @@ def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
             return f"{python} lacks {', '.join(missing)}, which Iris needs. Run there: pip install {packages}. {bring}"
         if error is None:
             return ""
-        return f"{python} cannot import Iris ({error}). Install there what the driver has: {install}. {bring}"
+        return f"{python} cannot import Iris ({error}). Install the version of the driver there: {install}. {bring}"
 
     return explain
 
@@ -163,6 +163,6 @@ def check_pickles(**functions: object) -> None:
 def unpicklable(what: str, error: Exception) -> str:
     """Return the reason why an object cannot be sent to executors, with advice."""
     return (
-        f"{what} cannot be sent to executors: {type(error).__name__}: {error}. "
-        "Let it open files, locks, connections and sessions where it runs, at its first call."
+        f"{what} cannot be sent to executors: {type(error).__name__}: {error}. Open files, locks, connections and sessions "
+        "in it, at its first call."
     )

@@ -39,7 +39,7 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
         TypeError: ``batch`` is not a ``pyarrow.RecordBatch``.
     """
     if not isinstance(batch, pa.RecordBatch):
-        raise TypeError(f"batch is {type(batch).__qualname__}, and must be a pyarrow.RecordBatch.")
+        raise TypeError(f"batch is {type(batch).__qualname__}, but must be a pyarrow.RecordBatch.")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -54,7 +54,7 @@ def decode_batch(payload: bytes) -> pa.RecordBatch:
         ValueError: The payload is not an Arrow IPC stream.
     """
     if not isinstance(payload, bytes | bytearray | memoryview):  # pyarrow would open a text as a file
-        raise TypeError(f"payload is {type(payload).__qualname__}, and must be bytes.")
+        raise TypeError(f"payload is {type(payload).__qualname__}, but must be bytes.")
     try:
         with pa.ipc.open_stream(payload) as reader:
             batches = list(reader)
@@ -62,7 +62,7 @@ def decode_batch(payload: bytes) -> pa.RecordBatch:
                 return batches[0]
             return _one_batch(pa.Table.from_batches(batches, reader.schema))
     except (pa.ArrowException, OSError) as exc:  # pyarrow raises OSError for a truncated stream
-        raise ValueError(f"{len(payload)} bytes are no Arrow IPC stream: {exc}") from None
+        raise ValueError(f"{len(payload)} bytes are not an Arrow IPC stream: {exc}") from None
 
 
 class ArrowHandler:

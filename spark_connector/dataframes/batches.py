@@ -187,9 +187,9 @@ def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array
             reply = decode_batch(question.outcome)
             if reply.num_rows == rows:
                 return _columns(plan, question, reply)
-            reason = f"the reply has {reply.num_rows} rows for a request of {rows}. Let its members serve an ArrowHandler."
+            reason = f"the reply has {reply.num_rows} rows for a request of {rows}. Its members must serve an ArrowHandler."
         except ValueError as exc:
-            reason = f"{exc}. Let its members serve an ArrowHandler."
+            reason = f"{exc}. Its members must serve an ArrowHandler."
         except MissingColumn as exc:
             reason = str(exc)
         question.outcome = DispatchError(plan.cluster, question.key, reason)
@@ -223,14 +223,14 @@ def _columns(plan: Plan, question: Question, reply: pa.RecordBatch) -> list[pa.A
         if index < 0:
             has = f"has the columns {', '.join(reply.schema.names)}" if reply.schema.names else "has no columns"
             raise MissingColumn(
-                f"schema= names a column {field.name!r}, and the reply {has}. "
-                "Correct the name in schema=, or let the handler return such a column."
+                f"schema= names a column {field.name!r}, but the reply {has}. Correct the name in schema=, or return such a "
+                "column from the handler."
             )
         column = reply.column(index)
         fitted, reasons = fit_rows(column, field.type, plan.time_zone)
         columns.append(fitted)
         for row, reason in reasons.items():
-            what = f"the reply's column {field.name!r} is {column.type}, and cannot be {field.type}: {reason}"
+            what = f"the reply's column {field.name!r} is {column.type}, which cannot become {field.type}: {reason}"
             misfits[row] = DispatchError(plan.cluster, question.key, f"{what}. It is row {row} of its request.")
     if not misfits:
         return columns

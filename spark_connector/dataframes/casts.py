@@ -84,7 +84,7 @@ def fit(column: Column, kind: pa.DataType, zone: str) -> Column:
         or (pa.types.is_duration(kind) and pa.types.is_duration(given))
     )
     if not is_plain:
-        raise TypeError(f"a {given} is not made a {kind}")
+        raise TypeError(f"a {given} is not converted to a {kind}")
     return column.cast(kind)
 
 
@@ -127,7 +127,7 @@ def _as_decimal(column: Column, kind: pa.DataType) -> Column:
         result = column.cast(kind)
         is_lost = pc.not_equal(result.cast(column.type), column)
         if pc.any(is_lost).as_py():
-            raise ValueError(f"{_first(column, is_lost)} is no {kind}")
+            raise ValueError(f"{_first(column, is_lost)} is not a {kind}")
         return result
     if pa.types.is_integer(column.type):
         # pyarrow wants room for every number of the type instead of the actual values. None has more than 20 digits.
@@ -141,7 +141,7 @@ def _as_timestamp(column: Column, given: pa.TimestampType, kind: pa.TimestampTyp
         # As Spark does, take the earlier of two times in a repeated hour. A skipped hour has no times in that zone.
         column = pc.assume_timezone(column, _zone(zone), ambiguous="earliest", nonexistent="raise")
     elif given_zone is not None and zone_of_kind is None:
-        raise TypeError(f"a {given} has a time zone and is not made a {kind}, which has none")
+        raise TypeError(f"a {given} has a time zone and is not converted to a {kind}, which has none")
     return column.cast(kind)
 
 
@@ -175,7 +175,7 @@ def _nested(column: Column, kind: Any, zone: str) -> Column:  # noqa: ANN401 - a
             fit(pc.struct_field(pairs, 1), kind.item_type, zone),
         )
         return ac.MapArray.from_arrays(_offsets(lengths), keys, items, type=kind, mask=is_null)
-    raise TypeError(f"a {column.type} is not made a {kind}")
+    raise TypeError(f"a {column.type} is not converted to a {kind}")
 
 
 def _offsets(lengths: Column) -> Column:

@@ -174,7 +174,7 @@ def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
         return ()
     names = (id,) if isinstance(id, str) else tuple(id) if isinstance(id, list | tuple) else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ConfigurationError(f"id={id!r} must be the name of a column, or a list of them.")
+        raise ConfigurationError(f"id={id!r} must be the name of a column, or a list of names.")
     for name in names:
         if df.columns.count(name) != 1:
             known = ", ".join(df.columns)
@@ -242,7 +242,7 @@ def check_numbers(
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
     if name is not None and (not isinstance(name, str) or not name):
-        raise ConfigurationError(f"name={name!r} must be a text that is not empty.")
+        raise ConfigurationError(f"name={name!r} must be text that is not empty.")
     is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
     if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
         raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
@@ -256,10 +256,10 @@ def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:
         other = seen.setdefault(name if is_exact else name.lower(), name)
         if number < len(seen):
             continue
-        are = f"two columns {name!r}" if name == other else f"columns {other!r} and {name!r}, which are one to Spark"
+        are = f"two columns {name!r}" if name == other else f"columns {other!r} and {name!r}, which are the same to Spark"
         if number < len(df.columns):
             raise ConfigurationError(f"the DataFrame has {are}. Rename one.")
-        raise ConfigurationError(f"there would be {are}. Rename that of the DataFrame, or that of schema=.")
+        raise ConfigurationError(f"the result would have {are}. Rename the column of the DataFrame, or the one of schema=.")
 
 
 # -- schemas
@@ -288,7 +288,7 @@ def reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, 
         raise ConfigurationError(f'schema={schema!r} is no schema such as "score double, model string": {reason}') from None
     if not added.fields:
         raise ConfigurationError(
-            "schema= has no column. Name at least one, or use spark_connector.notify() to ask for no reply."
+            "schema= has no column. Name at least one, or use spark_connector.notify() to send without replies."
         )
     is_plain = len(added.fields) == 1 and isinstance(added.fields[0].dataType, StringType | BinaryType)
     if mode == "rows" and reply is None and not is_plain:

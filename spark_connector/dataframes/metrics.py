@@ -43,9 +43,8 @@ class DispatchMetrics:
             context = spark.sparkContext
         except Exception as exc:
             raise ConfigurationError(
-                f"spark={spark!r}: DispatchMetrics needs the accumulators of a SparkContext, and this has none: "
-                f"{type(exc).__qualname__}. "
-                "Under Spark Connect, leave out metrics=."
+                f"spark={spark!r}: DispatchMetrics needs the accumulators of a SparkContext, but this has none: "
+                f"{type(exc).__qualname__}. Under Spark Connect, leave out metrics=."
             ) from None
         self._accumulator: Accumulator[DispatchCounts] = context.accumulator(DispatchCounts(), _parameter())
 

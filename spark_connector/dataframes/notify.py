@@ -107,9 +107,9 @@ def notify(
     """
     check_frame(df)
     if (topic is None) == (cluster is None):
-        raise ConfigurationError("give notify() either topic= or cluster=: whom to tell.")
+        raise ConfigurationError("pass either topic= or cluster= to notify().")
     if not isinstance(topic if cluster is None else cluster, str):
-        raise ConfigurationError(f"{'cluster' if topic is None else 'topic'}= must be a text: a name.")
+        raise ConfigurationError(f"{'cluster' if topic is None else 'topic'}= must be text: a name.")
     if mode not in ("rows", "batches"):
         raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
     if not is_whole(batch_rows, 1, 1 << 31):
@@ -160,8 +160,8 @@ async def _send(plan: Message, worker_node: WorkerNode, payloads: list[bytes]) -
                     receivers += await node.broadcast(plan.cluster, payload)
     except TimeoutError:
         raise IrisError(
-            f"{plan.target} took no message for {plan.timeout:g} s: a receiver does not take what it has been sent. "
-            "Find it, or allow more time with timeout=."
+            f"{plan.target} accepted no message for {plan.timeout:g} s: a receiver is slow or blocked. Find it, or allow "
+            "more time with timeout=."
         ) from None
     except IrisError as exc:
         raise IrisError(f"a message to {plan.target} cannot be sent: {exc}") from None
@@ -187,5 +187,5 @@ def _payloads(plan: Message, batch: pa.RecordBatch) -> Iterator[bytes]:
         payload = value.encode() if isinstance(value, str) else value
         if not isinstance(payload, bytes | bytearray | memoryview):
             kind = type(payload).__qualname__
-            raise IrisError(f"a message to {plan.target} cannot be sent: message= returned {kind}, and not bytes or text.")
+            raise IrisError(f"a message to {plan.target} cannot be sent: message= returned {kind}, not bytes or text.")
         yield bytes(payload)

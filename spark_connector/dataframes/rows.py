@@ -139,10 +139,10 @@ def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - the result 
         return
     if pa.types.is_integer(kind):
         if isinstance(value, float | decimal.Decimal) and not (math.isfinite(value) and value == int(value)):
-            raise ValueError(f"{value!r} is no whole number")
+            raise ValueError(f"{value!r} is not a whole number")
     elif pa.types.is_floating(kind):
         if isinstance(value, bool):
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
     elif pa.types.is_temporal(kind):
         _check_time(value, kind)
     elif isinstance(kind, pa.StructType):
@@ -171,9 +171,9 @@ def _check_time(value: object, kind: pa.DataType) -> None:
     if isinstance(value, int | float):
         raise ValueError(f"{value!r} is a number")
     if pa.types.is_date(kind) and is_moment:
-        raise ValueError(f"{value!r} is a time, and no date")
+        raise ValueError(f"{value!r} is a time, not a date")
     if isinstance(kind, pa.TimestampType) and kind.tz is None and is_moment and not _is_naive(value):
-        raise ValueError(f"{value!r} has a time zone, and the column has none")
+        raise ValueError(f"{value!r} has a time zone, but the column has none")
 
 
 def _misfit(plan: Plan, row: Sequence[object]) -> str:
@@ -182,8 +182,8 @@ def _misfit(plan: Plan, row: Sequence[object]) -> str:
         try:
             _array([value], field.type, plan.time_zone)
         except FITTING_ERRORS as exc:
-            what = f"the reply has {value!r:.80} for the column {field.name!r}, which is no {field.type}: {exc}"
-            return f"{what}. Let reply= return what schema= says."
+            what = f"the reply has {value!r:.80} for the column {field.name!r}, which is not {field.type}: {exc}"
+            return f"{what}. Return values from reply= as schema= declares them."
     return ""
 
 
@@ -240,7 +240,8 @@ def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope:
 
 def _no_payload(payload: object) -> str:
     return (
-        f"the function request= returned {type(payload).__qualname__}, but a payload is bytes or text, or None to ask nothing."
+        f"the function request= returned {type(payload).__qualname__}, but a payload is bytes or text, or None to send "
+        "no request."
     )
 
 
@@ -262,7 +263,7 @@ def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
         question.outcome = DispatchError(plan.cluster, question.key, str(exc))
         return (None,) * width
     except Exception as exc:
-        what = "the reply is no UTF-8" if plan.reply is None else f"the function reply= failed with {type(exc).__qualname__}"
+        what = "the reply is not UTF-8" if plan.reply is None else f"the function reply= failed with {type(exc).__qualname__}"
         question.outcome = DispatchError(plan.cluster, question.key, f"{what}: {exc}")
         return (None,) * width
 
@@ -286,14 +287,14 @@ def _spread(value: object, schema: pa.Schema) -> Sequence[object]:
         if missing:
             has = ", ".join(map(str, value)) or "nothing"
             raise WrongShape(
-                f"schema= names a column {missing[0]!r}, and the function reply= returned a dict of {has:.200}. "
-                "Correct the name in schema=, or let reply= return such a value."
+                f"schema= names a column {missing[0]!r}, but the function reply= returned a dict of {has:.200}. Correct the "
+                "name in schema=, or let reply= return such a value."
             )
         return [value[name] for name in schema.names]
     if not isinstance(value, tuple | list) or len(value) != len(schema):
         count = f" of length {len(value)}" if isinstance(value, tuple | list) else ""
         raise WrongShape(
-            f"schema= names {len(schema)} columns, {', '.join(schema.names)}, and the function reply= returned "
-            f"{type(value).__qualname__}{count}. Correct schema=, or let reply= return a dict or a tuple of as many values."
+            f"schema= names {len(schema)} columns, {', '.join(schema.names)}, but the function reply= returned "
+            f"{type(value).__qualname__}{count}. Correct schema=, or let reply= return a dict or a tuple of that many values."
         )
     return value

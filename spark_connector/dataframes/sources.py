@@ -49,7 +49,7 @@ def check_frame(df: DataFrame) -> None:
     from pyspark.sql import DataFrame
 
     if not isinstance(df, DataFrame):
-        raise ConfigurationError(f"df is {type(df).__qualname__}, and must be a DataFrame of PySpark.")
+        raise ConfigurationError(f"df is {type(df).__qualname__}, but must be a DataFrame of PySpark.")
     check_version(df.sparkSession.version)
 
 
@@ -138,17 +138,17 @@ def batch_source(df: DataFrame, request: object, origin: str) -> object:
         raise ConfigurationError(f"{origin}= must be a list of columns, or a function of a batch, with mode='batches'.")
     for name in request:
         if name not in df.columns:
-            raise ConfigurationError(f"{origin}= names a column {name!r}, but there are {', '.join(df.columns)}.")
+            raise ConfigurationError(f"{origin}= names a column {name!r}, but the columns are {', '.join(df.columns)}.")
     return tuple(request)
 
 
 def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], words: str) -> str:
     if name not in df.columns:
-        raise ConfigurationError(f"{origin}={name!r} is no column; there are {', '.join(df.columns)}.")
+        raise ConfigurationError(f"{origin}={name!r} is not a column; the columns are {', '.join(df.columns)}.")
     kind = df.schema[name].dataType
     if not isinstance(kind, types):
         said = f"the expression {origin}=" if name in (REQUEST_COLUMN, KEY_COLUMN) else f"the column {origin}={name!r}"
-        raise ConfigurationError(f"{said} is {kind.simpleString()}, and must be {words}. Cast it, or give a function of a row.")
+        raise ConfigurationError(f"{said} is {kind.simpleString()}, but must be {words}. Cast it, or give a function of a row.")
     return name
 
 

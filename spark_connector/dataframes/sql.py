@@ -90,13 +90,13 @@ def register(
         ConfigurationError: An argument is wrong, or this Spark has no functions of Arrow.
     """
     if not callable(getattr(getattr(spark, "udf", None), "register", None)):
-        raise ConfigurationError(f"spark is {type(spark).__qualname__}, and must be a SparkSession.")
+        raise ConfigurationError(f"spark is {type(spark).__qualname__}, but must be a SparkSession.")
     check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
     _check_columns(columns, mode, reply)
     check_pickles(reply=reply)
     added, arrow_schema = reply_schema(schema, reply, mode)
     if ERROR_COLUMN in added.names and on_error == "column":
-        raise ConfigurationError(f"there would be two fields {ERROR_COLUMN!r}. Rename that of schema=.")
+        raise ConfigurationError(f"the result would have two fields {ERROR_COLUMN!r}. Rename the one of schema=.")
     accumulator = accumulator_of(metrics)
     plan = Plan(
         cluster=cluster,
@@ -132,7 +132,7 @@ def _register(
         arrow_udf: Any = vars(functions)["arrow_udf"]
     except KeyError:
         raise ConfigurationError(
-            f"this is Spark {spark.version}, whose SQL has no functions of Arrow; 4.1 or newer has. Use dispatch()."
+            f"this is Spark {spark.version}, but SQL functions on Arrow need 4.1 or newer. Use dispatch()."
         ) from None
 
     run = Shipment(evaluate, plan, columns)
@@ -227,7 +227,7 @@ def _payloads(plan: Plan, arrays: tuple[pa.Array[Any], ...]) -> pa.RecordBatch:
         for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     ):
         raise IrisError(
-            f"the function for the cluster {plan.cluster!r} takes one argument, of text or bytes, and was given "
+            f"the function for the cluster {plan.cluster!r} takes one argument, of text or bytes, but was given "
             f"{_types(arrays)}. Call it with to_json(struct(...)), or register it with mode='batches'."
         )
     return pa.RecordBatch.from_arrays(list(arrays), names=[REQUEST_COLUMN])
@@ -240,12 +240,12 @@ def _batch(plan: Plan, columns: tuple[str, ...] | None, arrays: tuple[pa.Array[A
             fields = [struct.type.field(number) for number in range(struct.type.num_fields)]
             return pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(fields))
         raise IrisError(
-            f"the function for the cluster {plan.cluster!r} takes one argument, a struct such as struct(amount, country), and "
-            f"was given {_types(arrays)}. Or register it with columns=, a name for each argument."
+            f"the function for the cluster {plan.cluster!r} takes one argument, a struct such as struct(amount, country), "
+            f"but was given {_types(arrays)}. Or register it with columns=, a name for each argument."
         )
     if len(arrays) != len(columns):
         raise IrisError(
-            f"the function for the cluster {plan.cluster!r} takes {len(columns)} arguments, {', '.join(columns)}, and was "
+            f"the function for the cluster {plan.cluster!r} takes {len(columns)} arguments, {', '.join(columns)}, but was "
             f"given {len(arrays)}. Correct the query, or columns=."
         )
     return pa.RecordBatch.from_arrays(list(arrays), names=list(columns))

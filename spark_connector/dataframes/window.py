@@ -65,7 +65,7 @@ OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
 ROW_MEMBERS_LOST_MAX = 2
 #: Advice when a handler has failed one row, and the job with it.
 HINT = ". The log of that member says more."
-HINT_MODES = " With on_error='null' or 'column' the job goes on without such rows."
+HINT_MODES = " With on_error='null' or 'column' the job continues without such rows."
 #: Further advice where rows have no names.
 HINT_NAMES = " With id='a column' this error names the row."
 #: Errors that another attempt may cure.
@@ -343,9 +343,9 @@ class Window(Generic[Rows]):
         if "@" in self._cluster:
             nobody, start = "no gateway reaches that cloud", "Start `iris gateway` there, correct the name"
         reason = (
-            f"{nobody}, of {known} other nodes that the task knows in network {node.network!r}.{seeds} {start}, "
-            "or let the tasks find its network: dispatch(..., network=Network(secret_file=..., seeds=[...])). For those that "
-            "come later, raise wait_for_members."
+            f"{nobody}. The task knows {known} other nodes in network {node.network!r}.{seeds} {start}, or let the tasks "
+            "find its network: dispatch(..., network=Network(secret_file=..., seeds=[...])). To wait longer for members, "
+            "raise wait_for_members."
         )
         self._fail(DispatchError(self._cluster, key, reason))
 

@@ -144,7 +144,7 @@ def start(network: Network, target: str) -> WorkerNode:
     try:
         return WorkerNode(network)
     except (IrisError, TimeoutError) as exc:
-        raise IrisError(f"a Spark task cannot reach {target}, as its Iris node does not start: {exc}") from None
+        raise IrisError(f"a Spark task cannot reach {target}, because its Iris node does not start: {exc}") from None
 
 
 def end_task() -> None:

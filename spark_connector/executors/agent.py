@@ -278,7 +278,7 @@ class Agent:
         except ForeignPeer as exc:
             logger.warning(
                 "user_refused",
-                "a process of user %d wants to give orders to this agent, and is refused",
+                "refused a process of user %d, which tried to give orders to this agent",
                 exc.user,
                 user=exc.user,
             )
@@ -401,7 +401,7 @@ def _prepare_ahead() -> tuple[Launch, PrivateDirectory, int] | None:
         os.environ.update(agent_environment(executor))
         return Launch(path, executor, new_agent_id(), None), *reserved
     except Exception as exc:
-        print(f"iris: no agent is started ahead: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
+        print(f"iris: cannot start an agent in advance: {type(exc).__name__}: {exc}", file=sys.stderr)  # noqa: T201
         return None
 
 
@@ -443,8 +443,8 @@ def _warn_of_limits() -> None:
     if limit != resource.RLIM_INFINITY:
         logger.warning(
             "memory_limited",
-            "this agent may use %d MiB of address space, as spark.executor.pyspark.memory says for Python workers. "
-            "A handler that needs more fails with MemoryError; raise that setting.",
+            "this agent may use %d MiB of address space, the limit of spark.executor.pyspark.memory for Python workers. A "
+            "handler that needs more fails with MemoryError; raise that setting.",
             limit >> 20,
         )
 

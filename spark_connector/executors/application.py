@@ -118,9 +118,9 @@ class Application:
             if summary is None:
                 continue  # leaving, or too new to be described: run() skips it
             if summary.isExcluded():
-                found[executor] = "Spark gives it no tasks, for too many have failed there (spark.excludeOnFailure)"
+                found[executor] = "Spark gives it no tasks, because too many have failed there (spark.excludeOnFailure)"
             elif not is_waiting and running.contains(executor) and running.apply(executor) >= summary.maxTasks():
-                found[executor] = "it is busy, and to wait for a slot would make Spark start another executor"
+                found[executor] = "it is busy, and waiting for a slot would make Spark start another executor"
             elif self.idle_s is not None and is_waiting and now < self._seen_s.get(executor, now) + FIRST_OFFER_S:
                 found[executor] = "it is new, and tasks that have waited for it come first"
         return found
@@ -266,11 +266,11 @@ def _context_of(spark: object) -> SparkContext:
 
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigurationError(
-            "this is a session of Spark Connect, which does not tell what executors there are. "
-            "Make the ExecutorCluster in a program with a SparkContext; dispatch() and notify() work here."
+            "this is a session of Spark Connect, which does not list its executors. Make the ExecutorCluster in a program "
+            "with a SparkContext; dispatch() and notify() work here."
         )
     if not isinstance(spark, SparkSession):
-        raise ConfigurationError(f"spark is {type(spark).__qualname__}, and must be a SparkSession.")
+        raise ConfigurationError(f"spark is {type(spark).__qualname__}, but must be a SparkSession.")
     try:
         context = spark.sparkContext
         check_version(spark.version)

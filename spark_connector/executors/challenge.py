@@ -56,10 +56,10 @@ class Hello:
         """
         fields = json.loads(line)
         if not isinstance(fields, dict):
-            raise ValueError("it does not say what it is")
+            raise ValueError("it does not identify itself")
         agent, is_waiting, nonce = fields.get("agent"), fields.get("waiting"), fields.get("nonce")
         if not isinstance(agent, str) or not isinstance(is_waiting, bool) or not isinstance(nonce, str):
-            raise ValueError("it does not say what it is")
+            raise ValueError("it does not identify itself")
         return cls(agent, is_waiting, bytes.fromhex(nonce))
 
 

@@ -154,8 +154,8 @@ class ExecutorCluster(Unpicklable):
     """
 
     _instead = (
-        "it belongs to the process of the driver. "
-        "A task asks executors with local_agent().request(), by the name of the cluster."
+        "it belongs to the process of the driver. In a task, send requests to executors with local_agent().request() and the "
+        "name of the cluster."
     )
 
     def __init__(
@@ -521,7 +521,7 @@ class ExecutorCluster(Unpicklable):
                 self.close()
                 return str(exc)
             except IrisError as exc:
-                where = f"its agent runs (process {row['pid']} at {row['host']}), and cannot be asked from here"
+                where = f"its agent runs (process {row['pid']} at {row['host']}), but cannot be reached from here"
                 return f"{where}: {exc} Check that executors can dial {self._node.address} or seeds=, with the same secret."
             with self._lock:
                 order = self._order

@@ -50,7 +50,7 @@ def agent_directory() -> Path:
     """
     local = os.environ.get("SPARK_LOCAL_DIRS")
     if not local:
-        raise ConfigurationError("SPARK_LOCAL_DIRS is not set, as it is in every Spark task. Call this in a task.")
+        raise ConfigurationError("SPARK_LOCAL_DIRS is not set, so this is not a Spark task. Call this in a task.")
     return Path(directory_of(local))
 
 
@@ -114,7 +114,9 @@ def reserve(path: Path) -> tuple[PrivateDirectory, int] | None:
     except FileNotFoundError as exc:
         if path.parent.parent.is_dir():
             return None  # it is being removed
-        raise ConfigurationError(f"there is no directory {path.parent.parent}. Let TMPDIR on the executors name one.") from exc
+        raise ConfigurationError(
+            f"there is no directory {path.parent.parent}. Set TMPDIR on the executors to an existing directory."
+        ) from exc
     except OSError as exc:
         raise ConfigurationError(
             f"{path} cannot be made: {exc.strerror}. Set XDG_RUNTIME_DIR on the executors to a directory of their user that "

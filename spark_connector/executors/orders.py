@@ -149,7 +149,7 @@ def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, byte
         OrderRefused: The order is not from the driver, or not for this agent. Its content has not been parsed.
     """
     if len(sealed) < _HEAD.size:
-        raise OrderRefused("it is no order")
+        raise OrderRefused("it is not an order")
     claimed, order, generation = _HEAD.unpack_from(sealed)
     content = sealed[_HEAD.size :]
     if not hmac.compare_digest(claimed, _authenticate(key, order, target, generation, content)):

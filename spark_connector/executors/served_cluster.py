@@ -139,7 +139,7 @@ class Hosted:
         except AgentFailed as exc:
             logger.warning(
                 "update_failed",
-                "%r goes on with generation %d of its handler: %s",
+                "%r keeps generation %d of its handler: %s",
                 order.name,
                 self.generation,
                 exc,
@@ -197,7 +197,7 @@ class Hosted:
                 raise
             logger.warning(
                 "update_failed",
-                "%r does not begin with generation %d of its handler: %s",
+                "%r does not start generation %d of its handler: %s",
                 self.order.name,
                 self.order.generation,
                 exc,

@@ -307,14 +307,14 @@ def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, A
             key = agent_key(token, hello.agent)
             shared = directory.read(BIRTH_KEY_NAME, KEY_BYTES) if hello.is_waiting else key
             if len(shared) != KEY_BYTES:
-                raise AgentNotTrusted(path, f"its {BIRTH_KEY_NAME} is no key")
+                raise AgentNotTrusted(path, f"its {BIRTH_KEY_NAME} is not a key")
             talk = Talk(shared, hello, os.urandom(NONCE_BYTES))
             control.sendall(talk.opening())
             answer = json.loads(_read_line(lines))
             if "error" in answer:
                 return {"error": str(answer["error"])}
             if not talk.is_proved_by(bytes.fromhex(answer["proof"])):
-                raise AgentNotTrusted(path, "it cannot prove that it is")
+                raise AgentNotTrusted(path, "it cannot prove its identity")
             if hello.is_waiting:
                 _send(control, seal_adoption(shared, talk.session, key, [each for each in sys.path if each]))
             _send(control, seal_local(key, talk.session, order))
@@ -325,7 +325,7 @@ def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, A
     except ForeignPeer as exc:
         raise AgentNotTrusted(path, str(exc)) from exc
     except (ValueError, TypeError, KeyError) as exc:
-        raise AgentNotTrusted(path, f"it does not speak as one ({type(exc).__name__})") from exc
+        raise AgentNotTrusted(path, f"it does not use the protocol of an agent ({type(exc).__name__})") from exc
     except (OSError, EOFError):
         return None
 

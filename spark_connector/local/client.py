@@ -680,8 +680,8 @@ def _socket_path() -> Path:
     pyspark = sys.modules.get("pyspark")
     if pyspark is None or pyspark.TaskContext.get() is None:
         raise ConfigurationError(
-            "local_agent() is for Spark tasks, and this is none. On the driver use the methods of the ExecutorCluster; "
-            "elsewhere make a node with iris_py.connect()."
+            "local_agent() is only for Spark tasks, but this is not a task. On the driver use the methods of the "
+            "ExecutorCluster; elsewhere make a node with iris_py.connect()."
         )
     directory: Path = importlib.import_module("spark_connector.executors.directory").agent_directory()
     return directory / SOCKET_NAME
@@ -714,8 +714,8 @@ def _header(command: Command) -> bytes:
         raise ConfigurationError(f"an argument cannot be sent to the agent: {exc}. Correct it.") from None
     if len(header) > frames.HEADER_BYTES_MAX:
         raise ConfigurationError(
-            f"the arguments take {len(header)} bytes beside the payload, and at most {frames.HEADER_BYTES_MAX} are sent. "
-            "Put what is large into the payload."
+            f"the arguments take {len(header)} bytes beside the payload, but at most {frames.HEADER_BYTES_MAX} are allowed. "
+            "Put large values into the payload."
         )
     return header
 
@@ -757,6 +757,6 @@ def _refuse_event_loops() -> None:
     except RuntimeError:
         return
     raise ConfigurationError(
-        "a local agent waits, and an event loop runs in this thread, which would stand still. "
-        "Use request_future() with asyncio.wrap_future(), or call this in another thread, as with asyncio.to_thread()."
+        "a local agent waits, which would block the event loop of this thread. Use request_future() with "
+        "asyncio.wrap_future(), or call this in another thread, as with asyncio.to_thread()."
     )

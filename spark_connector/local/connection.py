@@ -105,7 +105,7 @@ def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> 
         hello += _receive(connection)
     magic, version = frames.HELLO.unpack_from(hello)
     if magic != frames.MAGIC:
-        raise AgentUnavailable(str(path), "what answers at its socket is no agent")
+        raise AgentUnavailable(str(path), "the program at its socket is not an agent")
     if version != frames.VERSION:
         raise AgentUnavailable(
             str(path),
@@ -118,11 +118,11 @@ def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> 
             data = _receive(connection)
         reply = reply_decoder.decode(received[0][1])
     except (MalformedFrame, msgspec.MsgspecError) as exc:
-        raise AgentUnavailable(str(path), f"it does not say what it is: {exc}") from None
+        raise AgentUnavailable(str(path), f"it does not identify itself: {exc}") from None
     if type(reply) is Failed:
         raise AgentUnavailable(str(path), reply.text.rstrip("."))
     if type(reply) is not Welcome:
-        raise AgentUnavailable(str(path), "it does not say what it is")
+        raise AgentUnavailable(str(path), "it does not identify itself")
     return reply
 
 
@@ -307,7 +307,7 @@ class Connection:
             self._crowd.pop(call.number, None)
             if deadline is not None and time.monotonic() >= deadline:
                 self._call_in()  # wake another call, if this one was chosen
-                what = f"{len(self._pending)} calls of this process were under way at it all the time, and it takes no more"
+                what = f"{len(self._pending)} calls of this process were in progress there all the time, and it accepts no more"
                 raise AgentUnavailable(str(self.path), what)
 
     def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
@@ -458,7 +458,7 @@ class Connection:
         except OSError as exc:
             self._end(f"the connection broke: {exc.strerror}")
         except MalformedFrame as exc:
-            self._end(f"it sent what is no answer: {exc}")
+            self._end(f"it sent an invalid answer: {exc}")
         except BaseException:
             self._end("the reading of an answer was interrupted")
             raise

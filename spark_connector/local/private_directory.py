@@ -196,7 +196,7 @@ class PrivateDirectory:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise PathNotPrivate(path, "is no regular file", status.st_uid)
+                raise PathNotPrivate(path, "is not a regular file", status.st_uid)
             if status.st_uid != os.getuid():
                 raise PathNotPrivate(path, f"belongs to user {status.st_uid}, and this process to {os.getuid()}", status.st_uid)
             if status.st_mode & 0o022:
@@ -269,7 +269,7 @@ def _explain(name: str | Path, flags: int, directory: int | None, exc: OSError) 
     if stat.S_ISLNK(status.st_mode):
         return f"is a symbolic link of user {status.st_uid}", status.st_uid
     if flags & os.O_DIRECTORY and not stat.S_ISDIR(status.st_mode):
-        return f"is no directory, and belongs to user {status.st_uid}", status.st_uid
+        return f"is not a directory, and belongs to user {status.st_uid}", status.st_uid
     if status.st_uid != os.getuid():
         return f"belongs to user {status.st_uid}, and this process to {os.getuid()}", status.st_uid
     return f"cannot be used: {exc.strerror}", status.st_uid

@@ -301,7 +301,7 @@ class _Connection(asyncio.Protocol):
         self.close()
 
     def _break(self, reason: str) -> None:
-        logger.warning("call_malformed", "a process of this executor sends what is no call: %s", reason)
+        logger.warning("call_malformed", "a process of this executor sent an invalid call: %s", reason)
         self._refuse("malformed")
 
     # -- the beginning
@@ -313,7 +313,7 @@ class _Connection(asyncio.Protocol):
         except ForeignPeer as exc:
             logger.warning(
                 "user_refused",
-                "a process of user %d wants to use the node of this executor, and is refused",
+                "refused a process of user %d, which tried to use the node of this executor",
                 exc.user,
                 user=exc.user,
             )
@@ -325,7 +325,7 @@ class _Connection(asyncio.Protocol):
         assert self._hello is not None
         self._hello += data
         if not frames.MAGIC.startswith(self._hello[: len(frames.MAGIC)]):
-            logger.warning("hello_malformed", "a process of this executor sends what is no hello")
+            logger.warning("hello_malformed", "a process of this executor sent an invalid hello")
             self._refuse("malformed")
             return b""
         if len(self._hello) < frames.HELLO.size:
@@ -335,7 +335,7 @@ class _Connection(asyncio.Protocol):
         if version != frames.VERSION:
             logger.warning(
                 "version_differs",
-                "a process of this executor speaks version %d, and this agent %d",
+                "a process of this executor uses version %d of the protocol, but this agent uses %d",
                 version,
                 frames.VERSION,
                 version=version,
@@ -343,7 +343,7 @@ class _Connection(asyncio.Protocol):
             self._refuse("version")
             return b""
         if self._is_surplus:  # only now, because closing a socket with unread data breaks the other end
-            text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it takes no more."
+            text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it accepts no more."
             self._send(0, header_of(Failed("IrisError", text, {})))
             self._flush()
             self._refuse("full")
@@ -488,7 +488,7 @@ class _Connection(asyncio.Protocol):
     def _check_held(self) -> None:
         if len(self._held) >= HELD_MAX:
             raise ConfigurationError(
-                f"this process has {HELD_MAX} subscriptions and surveys at its agent, and may have no more. Close some."
+                f"this process has {HELD_MAX} subscriptions and surveys at its agent, which is the limit. Close some."
             )
 
     def _end_held(self, number: int) -> None:
@@ -517,7 +517,7 @@ def _retry(fields: Any) -> Any:  # noqa: ANN401 - the node refuses any other val
     try:
         return Retry(**fields) if isinstance(fields, dict) else fields
     except TypeError as exc:
-        raise ConfigurationError(f"retry= of a task is none: {exc}.") from None
+        raise ConfigurationError(f"retry= of a task is not valid: {exc}.") from None
 
 
 def _seal(parts: tuple[str, str | None] | None) -> Seal | None:

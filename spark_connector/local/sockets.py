@@ -97,7 +97,7 @@ def listen(directory: PrivateDirectory, name: str, backlog: int) -> socket.socke
     except OSError as exc:
         listener.close()
         raise ConfigurationError(
-            f"there can be no socket {directory.path / name}: {exc.strerror or exc}. Make room there, or set XDG_RUNTIME_DIR "
-            "on the executors to a directory of their user that has mode 0700."
+            f"the socket {directory.path / name} cannot be made: {exc.strerror or exc}. Make room there, or set "
+            "XDG_RUNTIME_DIR on the executors to a directory of their user that has mode 0700."
         ) from exc
     return listener

@@ -82,8 +82,7 @@ class IrisDataSource(DataSource):
         try:
             if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in COLUMNS]:
                 raise ConfigurationError(
-                    f"a topic has the columns {_names(COLUMNS)}, and not {_names(schema)}. "
-                    "Leave out schema(), and use select()."
+                    f"a topic has the columns {_names(COLUMNS)}, not {_names(schema)}. Leave out schema(), and use select()."
                 )
             return TopicReader(read_options(self.options))
         except ConfigurationError as exc:
@@ -96,8 +95,8 @@ class IrisDataSource(DataSource):
             ConfigurationError: Always.
         """
         raise ConfigurationError(
-            "a topic is not stored, so there is nothing that spark.read could find. "
-            "Use spark.readStream.format('iris'), which reads what is published from then on."
+            "a topic is not stored, so spark.read would find no messages. Use spark.readStream.format('iris'), which reads "
+            "the messages that are published after its start."
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
@@ -119,7 +118,7 @@ class IrisDataSource(DataSource):
     def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> Plan:
         options = write_options({**_table_options(schema), **self.options})
         if overwrite:
-            raise ConfigurationError(f"what was published cannot be replaced, as {mode} asks for. Use {instead}.")
+            raise ConfigurationError(f"published messages cannot be replaced, as {mode} requires. Use {instead}.")
         check_columns(schema, options)
         return Plan(options, uuid.uuid4().hex)
 

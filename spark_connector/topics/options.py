@@ -109,9 +109,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     given = _known(options, _READ, "reading")
     topic = given.get("topic", "")
     if not topic:
-        raise ConfigurationError(
-            "no topic is named. Add .option('topic', name); a pattern such as 'sensors.*' will do as well."
-        )
+        raise ConfigurationError("no topic is named. Add .option('topic', name); a pattern such as 'sensors.*' is allowed too.")
     rows_max = given.get("maxrowspertrigger")
     return ReadOptions(
         topic=topic,
@@ -159,12 +157,14 @@ def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dic
     given = {name.lower(): value for name, value in options.items()}
     if "secret" in given:
         raise ConfigurationError(
-            "a secret is no option, for Spark shows options in plans and in its user interface. Write it into a file that only "
-            "its user can read, on the driver and on every executor, and name that with .option('secretFile', path); or set "
-            "IRIS_SECRET in the environment of Spark's processes."
+            "a secret cannot be an option, because Spark shows options in plans and in its user interface. Write it into a "
+            "file that only its user can read, on the driver and on every executor, and give its path with "
+            ".option('secretFile', path); or set IRIS_SECRET in the environment of Spark's processes."
         )
     if "path" in given:
-        raise ConfigurationError(f"a topic has no path, as {given['path']!r}. Name the topic with .option('topic', name).")
+        raise ConfigurationError(
+            f"a topic has no path, but {given['path']!r} is given. Name the topic with .option('topic', name)."
+        )
     for name in given:
         if name not in known and name not in _OF_SPARK:
             raise ConfigurationError(

@@ -82,7 +82,7 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
         sources = progress["sources"]
     except (TypeError, KeyError):
         kind = type(progress).__qualname__
-        raise TypeError(f"progress is {kind} without sources, and must be the progress of a streaming query.") from None
+        raise TypeError(f"progress is {kind} without sources, but must be the progress of a streaming query.") from None
     metrics = []
     for source in sources:
         try:
@@ -169,8 +169,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Refuse, because no message is available when a query starts."""
         raise ConfigurationError(
-            f"the topic {self._options.topic!r} is not stored: when a query starts nothing is available now, and it would end "
-            "without a row. Leave out availableNow, and stop the query when it has run long enough."
+            f"the topic {self._options.topic!r} is not stored, so nothing is available when a query starts, and the query "
+            "would end without a row. Leave out availableNow, and stop the query when it has run long enough."
         )
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
@@ -323,7 +323,7 @@ class Source:
             return []
         first, last = self._position(start), end["position"]
         if first < self._rows.first:
-            self._lose(min(self._rows.first, last) - first, "are no longer kept, as their micro-batch was done")
+            self._lose(min(self._rows.first, last) - first, "are no longer kept, because their micro-batch was finished")
             first = min(self._rows.first, last)
         count = min(self._options.partitions, last - first)
         bounds = [first + (last - first) * number // count for number in range(count + 1)] if count else []
@@ -430,7 +430,7 @@ class Source:
             logger.warning(
                 "query_drops",
                 "the query of the topic %r is behind and drops the oldest messages, %d so far: at most %d or %d bytes wait. "
-                "Raise bufferMessages and bufferBytes, or let micro-batches be faster",
+                "Raise bufferMessages and bufferBytes, or make micro-batches faster",
                 self._options.topic,
                 self._losses.dropped,
                 self._options.buffer_messages,
@@ -522,6 +522,6 @@ def _call(worker_node: worker.WorkerNode, coroutine: Coroutine[object, object, A
         return worker_node.call(coroutine)
     except (IrisError, TimeoutError) as exc:
         raise IrisError(
-            f"the rows of the topic {topic!r} do not come from the driver, whose node has received them: {exc} "
-            "If the query still runs, check that executors reach the driver: see listen and seeds in docs/spark.md."
+            f"the rows of the topic {topic!r} cannot be read from the driver, whose node received them: {exc} If the query "
+            "still runs, check that executors reach the driver: see listen and seeds in docs/spark.md."
         ) from None

@@ -33,7 +33,9 @@ def unavailable_source(error: Exception) -> type[DataSource]:
             "notify(df, topic=...) publishes the rows of a DataFrame with every Spark from 3.5 on."
         )
     else:
-        reason = f"format('iris') cannot be used, for Iris cannot be imported here: {error}. Run: {install_command('spark')}"
+        reason = (
+            f"format('iris') cannot be used, because Iris cannot be imported here: {error}. Run: {install_command('spark')}"
+        )
 
     class UnavailableDataSource(DataSource):
         """The data source as far as Spark needs it to report the error."""

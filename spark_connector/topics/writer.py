@@ -192,25 +192,25 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     if "value" not in columns:
         there = ", ".join(columns) or "none"
         raise ConfigurationError(
-            f"there is no column 'value', which is to be the message; there are {there}. "
-            "Make one, such as with select(to_json(struct('*')).alias('value'))."
+            f"there is no column 'value' for the message; the columns are {there}. Add it, for example with "
+            "select(to_json(struct('*')).alias('value'))."
         )
     for name, kind in columns.items():
         if name not in allowed:
             raise ConfigurationError(
-                f"the column {name!r} is no part of a message: there are value, topic and headers. "
-                "Leave it out with select(), or put it into the value."
+                f"the column {name!r} is not a part of a message, which has value, topic and headers. Leave it out with "
+                "select(), or put it into the value."
             )
         kinds, wanted = allowed[name]
         is_right = isinstance(kind, kinds)
         if isinstance(kind, MapType):
             is_right = is_right and isinstance(kind.keyType, StringType) and isinstance(kind.valueType, _HEADER_TYPES)
         if not is_right:
-            raise ConfigurationError(f"the column {name!r} is {kind.simpleString()}, and must be {wanted}. Cast it.")
+            raise ConfigurationError(f"the column {name!r} is {kind.simpleString()}, but must be {wanted}. Cast it.")
     if "topic" not in columns and options.topic is None:
         raise ConfigurationError(
-            "no topic is named. Add .option('topic', name), or a column 'topic'. Of a table that was created with columns "
-            "Spark hands over no options: create it without them, CREATE TABLE name USING iris OPTIONS (topic '...')."
+            "no topic is named. Add .option('topic', name), or a column 'topic'. Spark passes no options for a table that "
+            "was created with columns: create it without columns, CREATE TABLE name USING iris OPTIONS (topic '...')."
         )
 
 
@@ -274,8 +274,8 @@ async def _publish(worker_node: worker.WorkerNode, outgoing: list[Outgoing], tim
     except TimeoutError:
         assert message is not None
         raise IrisError(
-            f"the topic {message.topic!r} took no message for {timeout_s:g} s: a subscriber does not take what it was sent. "
-            "Find it, or allow more time with the option timeout."
+            f"the topic {message.topic!r} accepted no message for {timeout_s:g} s: a subscriber is slow or blocked. Find it, "
+            "or allow more time with the option timeout."
         ) from None
     except IrisError as exc:
         assert message is not None

@@ -218,7 +218,7 @@ def test_orders_of_others_are_refused_counted_and_never_unpickled(place: Place) 
     assert place.command(GREET, info, 1)["refused"] == 3
     assert place.node.request("etl", b"still") == b"7 still"
     assert place.log().count("was refused: it is not from the driver") == 3
-    assert "an order of a task failed: OrderRefused: the order is refused: it is not from the driver" in place.log()
+    assert "an order of a task failed: OrderRefused: the agent refused the order: it is not from the driver" in place.log()
 
 
 def test_a_handler_that_cannot_be_loaded_is_an_error_and_the_old_one_stays(place: Place) -> None:
@@ -397,7 +397,7 @@ def test_the_limit_of_memory_is_said_in_the_log(place: Place) -> None:
         place.ensure()
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert f"may use {64 << 10} MiB of address space, as spark.executor.pyspark.memory says" in place.log()
+    assert f"may use {64 << 10} MiB of address space, the limit of spark.executor.pyspark.memory" in place.log()
 
 
 def test_what_a_killed_agent_has_left_is_swept_and_what_lives_is_not(place: Place) -> None:

@@ -264,7 +264,9 @@ def test_a_socket_of_a_stranger_is_told_nothing(place: Place, monkeypatch: pytes
             monkeypatch.setattr("spark_connector.local.sockets.check_peer", refuse)
         row = ensure()
         assert squatter.received == b""
-    assert row["error"].startswith(f"AgentNotTrusted: what answers at {place.directory / 'control'} is not the agent")
+    assert row["error"].startswith(
+        f"AgentNotTrusted: the process that answers at {place.directory / 'control'} is not the agent"
+    )
     assert "its socket belongs to user" in row["error"]
 
 
@@ -353,7 +355,7 @@ def test_an_agent_says_nothing_to_a_stranger(place: Place, monkeypatch: pytest.M
         if IS_ROOT:
             assert answers.read_bytes() == b""
             assert (
-                f"a process of user {STRANGER} wants to give orders to this agent, and is refused"
+                f"refused a process of user {STRANGER}, which tried to give orders to this agent"
                 in (place.shared / "iris-agent.log").read_text()
             )
     finally:

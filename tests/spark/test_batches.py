@@ -96,7 +96,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[pa.RecordBatch], object], str]] = {
     ),
     "another type": (lambda batch: pa.table({"twice": batch["text"]}), "the reply's column 'twice' is string"),
     "a loss": (lambda batch: pa.table({"twice": pc.add(batch["id"], 0.5)}), "the reply's column 'twice' is double"),
-    "a boolean": (lambda batch: pa.table({"twice": pc.is_null(batch["id"])}), "a bool is not made a int32"),
+    "a boolean": (lambda batch: pa.table({"twice": pc.is_null(batch["id"])}), "a bool is not converted to a int32"),
     "no table": (lambda batch: [1] * batch.num_rows, "the handler returned list, but a reply must be"),
     "an error": (lambda batch: batch["nothing"], "failed with KeyError"),
 }
@@ -135,9 +135,11 @@ def test_a_value_that_does_not_fit_is_an_error_of_its_row_alone(spark: SparkSess
 
 def test_names_that_differ_in_case_alone_are_refused_early(spark: SparkSession) -> None:
     rows = numbers(spark, 1)
-    with pytest.raises(ConfigurationError, match="there would be columns 'text' and 'TEXT', which are one to Spark"):
+    with pytest.raises(
+        ConfigurationError, match="the result would have columns 'text' and 'TEXT', which are the same to Spark"
+    ):
         dispatch(rows, "any", mode="batches", schema="TEXT string")
-    with pytest.raises(ConfigurationError, match="the DataFrame has columns 'id' and 'ID', which are one to Spark"):
+    with pytest.raises(ConfigurationError, match="the DataFrame has columns 'id' and 'ID', which are the same to Spark"):
         dispatch(rows.toDF("id", "ID"), "any", mode="batches", schema="score double")
 
 

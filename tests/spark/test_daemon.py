@@ -197,8 +197,8 @@ def test_many_daemons_of_an_executor_start_one_agent(executor: Executor) -> None
     ("how", "said"),
     [
         ("on the driver", ""),
-        ("without a Java", "iris: no agent is started ahead: AgentFailed: there is no Java above this Python worker."),
-        ("with a directory of others", "iris: no agent is started ahead: PathNotPrivate: "),
+        ("without a Java", "iris: cannot start an agent in advance: AgentFailed: there is no Java above this Python worker."),
+        ("with a directory of others", "iris: cannot start an agent in advance: PathNotPrivate: "),
     ],
 )
 def test_without_an_agent_the_daemon_works_all_the_same(executor: Executor, how: str, said: str) -> None:
@@ -229,7 +229,7 @@ def test_a_process_that_cannot_be_started_is_one_line(
     assert signal.getsignal(signal.SIGCHLD) == before
     out, err = capfd.readouterr()
     assert out == ""
-    assert err == "iris: no agent is started ahead: BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
+    assert err == "iris: cannot start an agent in advance: BlockingIOError: [Errno 11] Resource temporarily unavailable\n"
 
 
 def test_nothing_is_left_of_a_process_that_ends_at_once() -> None:

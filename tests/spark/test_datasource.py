@@ -380,7 +380,7 @@ def test_a_subscriber_that_has_stopped_fails_the_job_in_the_end(
     large = spark.range(0, 120, 1, 1).select(F.expr("repeat('x', 400000)").alias("value"))
     with (
         service.node.subscribe("slow", policy="block", queue_messages=1),
-        pytest.raises(PythonException, match=r"the topic 'slow' took no message for 0\.5 s"),
+        pytest.raises(PythonException, match=r"the topic 'slow' accepted no message for 0\.5 s"),
     ):
         large.write.format("iris").mode("append").options(topic="slow", timeout="0.5", **options).save()
 
@@ -398,21 +398,21 @@ def write(spark: SparkSession, columns: str, mode: str = "append", **options: st
 
 MISTAKES: dict[str, tuple[Callable[[SparkSession], Any], str]] = {
     "read: no topic": (lambda spark: read_stream(spark), "no topic is named"),
-    "read: a secret": (lambda spark: read_stream(spark, topic="t", secret="not-shown"), "a secret is no option"),
+    "read: a secret": (lambda spark: read_stream(spark, topic="t", secret="not-shown"), "a secret cannot be an option"),
     "read: unknown": (lambda spark: read_stream(spark, topic="t", Group="g"), "the option 'group' is unknown for reading"),
     "read: a batch": (
         lambda spark: spark.read.format("iris").option("topic", "t").load().collect(),
         r"a topic is not stored.*Use spark.readStream.format\('iris'\)",
     ),
-    "write: a secret": (lambda spark: write(spark, "'x' value", topic="t", Secret="not-shown"), "a secret is no option"),
+    "write: a secret": (lambda spark: write(spark, "'x' value", topic="t", Secret="not-shown"), "a secret cannot be an option"),
     "write: overwrite": (
         lambda spark: write(spark, "'x' value", "overwrite", topic="t"),
-        "what was published cannot be replaced",
+        "published messages cannot be replaced",
     ),
     "write: no value": (lambda spark: write(spark, "id", topic="t"), "there is no column 'value'"),
     "write: a path": (
         lambda spark: spark.range(1).selectExpr("'x' value").write.format("iris").mode("append").save("/tmp/x"),
-        "a topic has no path, as '/tmp/x'",
+        "a topic has no path, but '/tmp/x' is given",
     ),
 }
 
@@ -440,7 +440,7 @@ def test_that_nothing_is_available_now_is_told(spark: SparkSession, service: Ser
     rows = read_stream(spark, topic="t", **options)
     with (
         stopped_after(rows.writeStream.format("noop").trigger(availableNow=True).start()) as query,
-        pytest.raises(StreamingQueryException, match="is not stored: when a query starts nothing is available now"),
+        pytest.raises(StreamingQueryException, match="is not stored, so nothing is available when a query starts"),
     ):
         query.awaitTermination(int(PATIENCE_S))
 
@@ -449,7 +449,7 @@ def test_a_wrong_secret_is_told(spark: SparkSession, service: Service, options: 
     wrong = tmp_path / "wrong"
     wrong.write_text("0" * 64)
     wrong.chmod(0o600)
-    with pytest.raises(PythonException, match="a Spark task cannot reach its topic, as its Iris node does not start"):
+    with pytest.raises(PythonException, match="a Spark task cannot reach its topic, because its Iris node does not start"):
         write(spark, "'x' value", topic="t", **{**options, "secretFile": str(wrong)})
 
 

@@ -67,8 +67,8 @@ def test_a_topic_is_enough() -> None:
 MISTAKES = {
     "no topic": ({}, "no topic is named"),
     "an empty topic": ({"topic": ""}, "no topic is named"),
-    "a secret": ({"topic": "t", "secret": "iris-secret-1"}, "a secret is no option"),
-    "a path": ({"topic": "t", "path": "/data"}, "a topic has no path, as '/data'"),
+    "a secret": ({"topic": "t", "secret": "iris-secret-1"}, "a secret cannot be an option"),
+    "a path": ({"topic": "t", "path": "/data"}, "a topic has no path, but '/data' is given"),
     "an unknown one": (
         {"topic": "t", "subscribe": "x"},
         "'subscribe' is unknown for reading a topic; there are administrator, bufferBytes",
@@ -142,11 +142,11 @@ def test_messages_are_values_with_topics_and_headers(spark: SparkSession, column
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ("id bigint", "there is no column 'value', which is to be the message; there are id"),
-        ("value bigint", "the column 'value' is bigint, and must be string or binary"),
-        ("value string, id bigint", "the column 'id' is no part of a message"),
-        ("value string, topic int", "the column 'topic' is int, and must be string"),
-        ("value string, headers string", "the column 'headers' is string, and must be map<string, string>"),
+        ("id bigint", "there is no column 'value' for the message; the columns are id"),
+        ("value bigint", "the column 'value' is bigint, but must be string or binary"),
+        ("value string, id bigint", "the column 'id' is not a part of a message"),
+        ("value string, topic int", "the column 'topic' is int, but must be string"),
+        ("value string, headers string", "the column 'headers' is string, but must be map<string, string>"),
         ("value string, headers map<int,string>", "the column 'headers' is map<int,string>"),
         ("value string, headers map<string,array<int>>", "the column 'headers' is map<string,array<int>>"),
     ],

@@ -172,7 +172,7 @@ def test_without_java_it_says_what_to_install(shell: Shell, tmp_path: Path) -> N
     code, out, error = shell.run()
     assert (code, out) == (1, "")
     assert error.splitlines()[-1].startswith(
-        "iris: Spark needs Java 17 or newer, and there is none here (JAVA_HOME is not set;"
+        "iris: Spark needs Java 17 or newer, but none was found here (JAVA_HOME is not set;"
     )
     assert "the log of Spark" not in error
     shell.expect_nothing_left()

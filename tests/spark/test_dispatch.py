@@ -183,26 +183,26 @@ BAD_REPLIES: dict[str, tuple[Callable[[bytes], object], str, str]] = {
     "no json": (lambda _reply: json.loads("{"), "score double", "the function reply= failed with JSONDecodeError"),
     "a text for a number": (lambda _reply: "high", "score double", "the reply has 'high' for the column 'score'"),
     "a fraction for a whole number": (lambda _reply: 1.5, "score int", "the reply has 1.5 for the column 'score'"),
-    "a fraction in a list": (lambda _reply: [1, 1.5], "score array<int>", "1.5 is no whole number"),
-    "a fraction in a struct": (lambda _reply: {"x": 1.5}, "score struct<x: int>", "1.5 is no whole number"),
-    "a fraction in a map": (lambda _reply: {"x": 1.5}, "score map<string, int>", "1.5 is no whole number"),
-    "too large": (lambda _reply: 300, "score tinyint", "which is no int8"),
+    "a fraction in a list": (lambda _reply: [1, 1.5], "score array<int>", "1.5 is not a whole number"),
+    "a fraction in a struct": (lambda _reply: {"x": 1.5}, "score struct<x: int>", "1.5 is not a whole number"),
+    "a fraction in a map": (lambda _reply: {"x": 1.5}, "score map<string, int>", "1.5 is not a whole number"),
+    "too large": (lambda _reply: 300, "score tinyint", "which is not int8"),
     "a float out of range": (lambda _reply: 1e300, "score float", "1e+300 is out of the range of a float"),
     "a float in a list": (lambda _reply: [1e300], "score array<float>", "1e+300 is out of the range of a float"),
     "a column is missing": (
         lambda _reply: {"model": "a"},
         "score double, model string",
-        "schema= names a column 'score', and the function reply= returned a dict of model",
+        "schema= names a column 'score', but the function reply= returned a dict of model",
     ),
     "one of two": (
         lambda _reply: (1.0,),
         "score double, model string",
-        "schema= names 2 columns, score, model, and the function reply= returned tuple of length 1",
+        "schema= names 2 columns, score, model, but the function reply= returned tuple of length 1",
     ),
     "no pair": (
         lambda _reply: "high",
         "score double, model string",
-        "schema= names 2 columns, score, model, and the function reply= returned str",
+        "schema= names 2 columns, score, model, but the function reply= returned str",
     ),
 }
 
@@ -422,8 +422,8 @@ LOCK = threading.Lock()
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "no request": ({}, "request=None must be a column or a function"),
-    "no such column": ({"request": "load"}, "request='load' is no column; there are id, payload"),
-    "a number": ({"request": "id"}, "the column request='id' is bigint, and must be text or bytes"),
+    "no such column": ({"request": "load"}, "request='load' is not a column; the columns are id, payload"),
+    "a number": ({"request": "id"}, "the column request='id' is bigint, but must be text or bytes"),
     "an expression of numbers": ({"request": F}, ""),
     "unknown mode": ({"mode": "columns"}, "mode='columns' is unknown"),
     "unknown on_error": ({"on_error": "ignore"}, "on_error='ignore' is unknown"),
@@ -455,7 +455,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "the function reply= cannot be sent to .* at its first call",
     ),
     "a key with a lock": ({"key": lambda _row: str(LOCK.locked())}, "the function key= cannot be sent to executors"),
-    "an id of another type": ({"id": 7}, "id=7 must be the name of a column, or a list of them"),
+    "an id of another type": ({"id": 7}, "id=7 must be the name of a column, or a list of names"),
 }
 
 
@@ -469,7 +469,7 @@ def test_mistakes_are_told_before_spark_starts_anything(spark: SparkSession, cas
     if case == "no request":
         del given["request"]
     if case == "an expression of numbers":
-        given["request"], reason = F.col("id") + 1, "the expression request= is bigint, and must be text or bytes"
+        given["request"], reason = F.col("id") + 1, "the expression request= is bigint, but must be text or bytes"
 
     with pytest.raises(ConfigurationError, match=reason):
         dispatch(rows, **given)

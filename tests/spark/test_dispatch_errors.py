@@ -42,18 +42,18 @@ def lose_a_row(batch: pa.RecordBatch) -> pa.RecordBatch:
 FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown cluster": (
         {"cluster": "nobody", "timeout": 60, "wait_for_members": 0.5},
-        KEY + "nobody serves that cluster, of [12] other nodes",
+        KEY + "nobody serves that cluster. The task knows [12] other nodes",
         r"Start a member with node\.join\(\), correct the name, or let the tasks find its network",
     ),
     "a handler that fails": (
         {"cluster": "lookup"},
         KEY + r"the handler of 'lookup' at member \w+ \(\S+\) failed with LookupError: no entry for (?:7|107)\.",
-        "With on_error='null' or 'column' the job goes on without such rows",
+        "With on_error='null' or 'column' the job continues without such rows",
     ),
     "a reply of the wrong type": (
         {"cluster": "echo", "reply": lambda _reply: "high", "schema": "score double"},
-        KEY + "the reply has 'high' for the column 'score', which is no double",
-        "Let reply= return what schema= says",
+        KEY + "the reply has 'high' for the column 'score', which is not double",
+        "Return values from reply= as schema= declares them",
     ),
     "a row that is too large": (
         {"cluster": "echo", "request": F, "max_message_bytes": 4096},
@@ -67,7 +67,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a wrong secret": (
         {"cluster": "echo", "secret": WRONG},
-        "a Spark task cannot reach the cluster '(echo)', as its Iris node does not start: ",
+        "a Spark task cannot reach the cluster '(echo)', because its Iris node does not start: ",
         "Check that both sides use the same secret",
     ),
 }

@@ -224,7 +224,7 @@ def test_a_handler_that_executors_cannot_load_is_an_error_and_the_old_one_stays(
         "generation 3",
         "executor 0: the handler cannot be loaded on the executor: ZeroDivisionError",
         "executor 1:",
-        "generation 2 runs on 0, 1; executors that come are given generation 2.",
+        "generation 2 runs on 0, 1; new executors get generation 2.",
     ):
         assert part in caught.value.text
     assert driver(lambda state: state.cluster.request(b"x", to="0")) == b"new x"

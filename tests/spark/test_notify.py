@@ -110,7 +110,7 @@ def test_a_subscriber_that_has_stopped_fails_the_job_in_the_end(spark: SparkSess
     with service.node.subscribe("slow", policy="block", queue_messages=1), pytest.raises(PythonException) as caught:
         notify(numbers(spark, 120), topic="slow", message=large, timeout=0.5, network=service.network)
 
-    assert "the topic 'slow' took no message for 0.5 s: a receiver does not take what it has been sent" in str(caught.value)
+    assert "the topic 'slow' accepted no message for 0.5 s: a receiver is slow or blocked" in str(caught.value)
 
 
 #: Whatever holds it cannot be pickled.
@@ -123,9 +123,9 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
         "the function message= cannot be sent to executors: .*lock.* at its first call",
     ),
     "both": ({"topic": "a", "cluster": "b", "message": "text"}, "either topic= or cluster="),
-    "a number as topic": ({"topic": 5, "message": "text"}, "topic= must be a text: a name"),
+    "a number as topic": ({"topic": 5, "message": "text"}, "topic= must be text: a name"),
     "no message": ({"topic": "a"}, "message=None must be a column or a function of a row"),
-    "a number": ({"topic": "a", "message": "id"}, "the column message='id' is bigint, and must be text or bytes"),
+    "a number": ({"topic": "a", "message": "id"}, "the column message='id' is bigint, but must be text or bytes"),
     "no such column": ({"topic": "a", "mode": "batches", "message": ["load"]}, "message= names a column 'load'"),
     "unknown mode": ({"topic": "a", "message": "text", "mode": "column"}, "mode='column' is unknown"),
     "no rows": ({"topic": "a", "message": "text", "batch_rows": 0}, "batch_rows=0 must be"),

@@ -89,5 +89,5 @@ def test_a_text_is_no_batch_and_no_name_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "batch"
     path.write_bytes(spark_connector.encode_batch(pa.RecordBatch.from_pydict({"a": [1]})))
     for name in (str(path), path):
-        with pytest.raises(TypeError, match=r"^payload is .*, and must be bytes\.$"):
+        with pytest.raises(TypeError, match=r"^payload is .*, but must be bytes\.$"):
             spark_connector.decode_batch(name)  # type: ignore[arg-type]

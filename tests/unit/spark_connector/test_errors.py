@@ -30,15 +30,15 @@ def test_lost_messages_are_told_for_some_publishers_and_the_others_are_counted(m
 
 
 def test_a_loss_of_one_kind_tells_of_no_other() -> None:
-    assert "'ticks': 3 were dropped, as the query was behind. A topic" in str(DataLost("ticks", 3, 0, {}))
-    assert "'ticks': 4 were in micro-batches that were not done. A topic" in str(DataLost("ticks", 0, 4, {}))
+    assert "'ticks': 3 were dropped, because the query was behind. A topic" in str(DataLost("ticks", 3, 0, {}))
+    assert "'ticks': 4 were in micro-batches that were not finished. A topic" in str(DataLost("ticks", 0, 4, {}))
 
 
 def test_a_failed_update_tells_which_generation_runs_where() -> None:
     failures = {"1": "it raised KeyError"}
     text = str(UpdateFailed("score", 3, failures, {"1": 2, "2": 3, "10": 3}, 2))
-    assert "everywhere (executor 1: it raised KeyError). generation 2 runs on 1; generation 3 runs on 10, 2; executors" in text
-    assert "No executor is a member; executors that come" in str(UpdateFailed("score", 3, failures, {}, 2))
+    assert "everywhere (executor 1: it raised KeyError). generation 2 runs on 1; generation 3 runs on 10, 2; new executors" in text
+    assert "No executor is a member; new executors" in str(UpdateFailed("score", 3, failures, {}, 2))
 
 
 def test_a_dispatch_tells_of_which_rows_if_it_knows() -> None:
@@ -57,8 +57,10 @@ def test_a_place_that_is_not_private_is_told_with_what_to_do() -> None:
 
 
 def test_an_agent_that_is_none_is_told_with_what_to_do() -> None:
-    error = AgentNotTrusted(Path("/run/control"), "it cannot prove that it is")
+    error = AgentNotTrusted(Path("/run/control"), "it cannot prove its identity")
     assert isinstance(error, AgentFailed)
     assert error.path == Path("/run/control")
-    assert str(error).startswith("what answers at /run/control is not the agent of this executor: it cannot prove that it is. ")
+    assert str(error).startswith(
+        "the process that answers at /run/control is not the agent of this executor: it cannot prove its identity. "
+    )
     assert str(error) == error.reason

@@ -73,7 +73,7 @@ def test_without_a_setting_it_is_the_network_of_the_place(session: Any) -> None:
 @SESSIONS
 @pytest.mark.parametrize("name", ["secret", "secret.command", "clusters"])
 def test_a_secret_is_no_setting_and_is_not_repeated(session: Any, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"is no setting.*spark\.iris\.secret\.file") as caught:
+    with pytest.raises(ConfigurationError, match=r"is not a setting.*spark\.iris\.secret\.file") as caught:
         network_of(session({f"spark.iris.{name}": "deadbeef"}))
     assert "deadbeef" not in str(caught.value)
 

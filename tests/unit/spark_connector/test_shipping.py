@@ -39,7 +39,7 @@ SPARK = sorted(str(path) for path in (Path(pyspark.__file__).parent / "python" /
 #: Iris as --py-files bring it: without the packages that it needs.
 IRIS = [str(ROOT), str(ROOT / "overlay"), str(ROOT / "security")]
 PACKAGES = os.path.dirname(os.path.dirname(pa.__file__))
-BRING = "Or let Spark bring an environment that has it: spark.archives=environment.tar.gz#environment and"
+BRING = "Or ship an environment that has it with Spark: spark.archives=environment.tar.gz#environment and"
 
 OPEN = """
 import sys
@@ -104,7 +104,7 @@ SHIPMENTS: dict[str, Callable[[], bytes]] = {
 def test_an_executor_without_iris_says_what_installs_it(shipment: str) -> None:
     said = opened(SHIPMENTS[shipment](), [])
     assert said.startswith(f"ImportError the Python of this executor, {sys.executable} on ")
-    assert "has no Iris (no module named 'spark_connector'). Install there what the driver has: pip install" in said
+    assert "has no Iris (no module named 'spark_connector'). Install the version of the driver there: pip install" in said
     assert f"iris_messaging-{iris_py.__version__}-py3-none-any.whl[spark]" in said
     assert BRING in said
     assert said.endswith("If this is the wrong Python, set PYSPARK_PYTHON.")
@@ -123,7 +123,7 @@ def test_an_executor_that_lacks_a_package_names_all_that_are_missing(shipment: s
 
 def test_a_single_package_is_named_alone() -> None:
     said = opened(SHIPMENTS["dispatch"](), [*IRIS, PACKAGES], "pyarrow")
-    assert " lacks pyarrow, which Iris needs. Run there: pip install 'pyarrow>=18'. Or let" in said
+    assert " lacks pyarrow, which Iris needs. Run there: pip install 'pyarrow>=18'. Or ship" in said
 
 
 def test_an_executor_that_has_everything_opens_it() -> None:
@@ -135,7 +135,7 @@ def test_an_agent_that_cannot_start_says_what_is_missing() -> None:
     blob: bytes = cloudpickle.dumps(ensure_task(order))  # type: ignore[no-untyped-call]
     said = opened(blob, [])
     assert said.startswith("opened [{'wanted': 'here', 'executor': '', 'error': ")
-    assert "has no Iris (no module named 'spark_connector'). Install there" in said
+    assert "has no Iris (no module named 'spark_connector'). Install the version" in said
     said = opened(blob, IRIS)
     assert re.search(r"'error': .*And the Python of this executor, .* lacks .*cryptography.* Run there: pip install ", said), (
         said

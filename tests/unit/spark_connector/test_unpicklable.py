@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 IN_TASKS = r"its connection belongs to this process\. Call local_agent\(\) in the task that uses it\."
-AT_DRIVER = r"it belongs to the process of the driver\. A task asks executors with local_agent\(\)\.request\(\)"
+AT_DRIVER = r"it belongs to the process of the driver\. In a task, send requests to executors with local_agent\(\)\.request\(\)"
 
 
 @pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])

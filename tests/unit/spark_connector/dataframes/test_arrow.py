@@ -53,7 +53,7 @@ def test_a_stream_without_batches_has_no_rows() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 8, 100, 200])
 def test_what_is_no_stream_is_a_value_error(cut: int) -> None:
-    with pytest.raises(ValueError, match="are no Arrow IPC stream"):
+    with pytest.raises(ValueError, match="are not an Arrow IPC stream"):
         decode_batch(encode_batch(BATCH)[:cut] if cut else b"hello")
 
 
@@ -120,7 +120,7 @@ def test_what_is_no_reply_is_told_to_the_caller(iris_network: VirtualRunner, cas
         await member.join("frames", ArrowHandler(lambda _batch: reply))  # type: ignore[arg-type, return-value]
         with pytest.raises(RemoteError, match=reason):
             await caller.request("frames", encode_batch(BATCH))
-        with pytest.raises(RemoteError, match="are no Arrow IPC stream"):
+        with pytest.raises(RemoteError, match="are not an Arrow IPC stream"):
             await caller.request("frames", b"hello")
 
     iris_network.run(main)

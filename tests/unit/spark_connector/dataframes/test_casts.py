@@ -48,7 +48,7 @@ def test_a_value_stays_the_same_in_another_type_of_its_family(value: Any, given:
     ids=str,
 )
 def test_a_value_of_another_family_is_refused(value: Any, given: pa.DataType, kind: pa.DataType) -> None:
-    with pytest.raises(TypeError, match="is not made a"):
+    with pytest.raises(TypeError, match="is not converted to a"):
         fit(pa.array([value], given), kind, "UTC")
 
 

@@ -59,7 +59,7 @@ def test_a_value_of_another_kind_is_the_error_of_its_row(value: object, kind: pa
     column, question = column_of(value, kind)
     assert column.to_pylist() == [None]
     assert isinstance(question.outcome, DispatchError)
-    assert f"which is no {kind}" in str(question.outcome)
+    assert f"which is not {kind}" in str(question.outcome)
 
 
 @pytest.mark.parametrize(

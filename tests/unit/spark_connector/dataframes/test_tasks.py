@@ -69,7 +69,7 @@ def plan(node: iris.Node) -> Plan:
 def test_a_reply_of_the_wrong_type_names_row_and_cluster(node: iris.Node, plan: Plan) -> None:
     node.join("echo", lambda request: b"\xff" if request.payload == b"2" else request.payload)
 
-    with pytest.raises(DispatchError, match="the reply is no UTF-8") as caught:
+    with pytest.raises(DispatchError, match="the reply is not UTF-8") as caught:
         list(tasks.dispatch_rows(plan, iter([BATCH])))
     assert caught.value.cluster == "echo"
     assert caught.value.key.startswith("job/7/0/1/")
@@ -174,7 +174,7 @@ def test_a_row_that_loses_its_member_costs_itself_and_not_its_batch(node: iris.N
 def test_a_row_that_loses_its_member_and_fails_the_task_is_named(node: iris.Node, plan: Plan, mortal: Mortal) -> None:
     node.join("echo", lambda request: request.payload)
 
-    with pytest.raises(DispatchError, match="on_error='null' or 'column' the job goes on without such rows") as caught:
+    with pytest.raises(DispatchError, match="on_error='null' or 'column' the job continues without such rows") as caught:
         hundred(plan, "raise")
     assert caught.value.rows == "payload='7'"
     assert mortal.lost == 2
@@ -245,7 +245,7 @@ def test_a_batch_that_cannot_be_divided_is_named_as_a_whole(node: iris.Node, pla
 def test_a_column_that_the_schema_alone_names_is_no_fault_of_the_handler(node: iris.Node, plan: Plan, on_error: str) -> None:
     node.join("echo", ArrowHandler(lambda batch: batch))
     batches = replace(plan, request=None, on_error=on_error)
-    said = r"schema= names a column 'reply', and the reply has the columns payload\. Correct the name in schema=, or let"
+    said = r"schema= names a column 'reply', but the reply has the columns payload\. Correct the name in schema=, or return"
     if on_error == "raise":
         with pytest.raises(DispatchError, match=said):
             list(tasks.dispatch_batches(batches, iter([BATCH])))
@@ -272,18 +272,18 @@ def test_a_handler_that_fails_for_every_row_is_not_asked_about_each(node: iris.N
 def test_a_batch_that_is_no_arrow_names_batch_and_cluster(node: iris.Node, plan: Plan) -> None:
     node.join("echo", lambda _request: b"hello")
 
-    with pytest.raises(DispatchError, match="5 bytes are no Arrow IPC stream") as caught:
+    with pytest.raises(DispatchError, match="5 bytes are not an Arrow IPC stream") as caught:
         list(tasks.dispatch_batches(replace(plan, request=None), iter([BATCH])))
     assert caught.value.key.startswith("job/7/0/0/")
 
     results = list(tasks.dispatch_batches(replace(plan, request=None, on_error="column"), iter([BATCH])))
     assert [result.num_rows for result in results] == [2, 1]
-    assert all("Let its members serve an ArrowHandler" in row["error"] for result in results for row in result.to_pylist())
+    assert all("Its members must serve an ArrowHandler" in row["error"] for result in results for row in result.to_pylist())
 
 
 @pytest.mark.parametrize("on_error", ["raise", "null", "column"])
 def test_a_cluster_that_nobody_serves_fails_the_task(plan: Plan, on_error: str) -> None:
-    with pytest.raises(DispatchError, match="nobody serves that cluster, of 1 other nodes"):
+    with pytest.raises(DispatchError, match="nobody serves that cluster. The task knows 1 other nodes"):
         list(tasks.dispatch_rows(replace(plan, timeout=0.2, on_error=on_error), iter([BATCH])))
 
 
@@ -293,7 +293,7 @@ def test_a_wrong_secret_says_so_and_shows_none(node: iris.Node, plan: Plan) -> N
         list(tasks.dispatch_rows(replace(plan, network=replace(plan.network, secret=wrong)), iter([BATCH])))
 
     text = str(caught.value)
-    assert "a Spark task cannot reach the cluster 'echo', as its Iris node does not start" in text
+    assert "a Spark task cannot reach the cluster 'echo', because its Iris node does not start" in text
     assert "Check that both sides use the same secret" in text
     assert wrong not in text
     assert SECRET not in text
@@ -310,7 +310,7 @@ def test_a_row_that_is_too_large_fails_the_task(node: iris.Node, plan: Plan) -> 
 
 BAD_MESSAGES: dict[str, tuple[object, str]] = {
     "too large": ("payload", "a message of 2000 bytes is over the limit of 1024"),
-    "a number": (lambda _row: 5, "message= returned int, and not bytes or text"),
+    "a number": (lambda _row: 5, "message= returned int, not bytes or text"),
 }
 
 

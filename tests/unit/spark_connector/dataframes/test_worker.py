@@ -67,7 +67,7 @@ def test_a_forked_process_has_a_node_of_its_own(seed: iris.Node, monkeypatch: py
 
 def test_a_node_that_does_not_start_says_for_what(iris_isolated: Path) -> None:
     with pytest.raises(
-        iris.IrisError, match="a Spark task cannot reach the cluster 'echo', as its Iris node does not start: listen"
+        iris.IrisError, match="a Spark task cannot reach the cluster 'echo', because its Iris node does not start: listen"
     ):
         worker.worker_node(Network(listen="nowhere"), "echo")
 

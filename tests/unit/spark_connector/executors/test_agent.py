@@ -134,7 +134,7 @@ def test_a_process_of_another_user_is_told_nothing(directory: PrivateDirectory, 
         assert (task.writer.lines, task.writer.is_closed) == ([], True)
 
     run(main)
-    assert f"a process of user {os.getuid() + 1} wants to give orders to this agent, and is refused" in caplog.text
+    assert f"refused a process of user {os.getuid() + 1}, which tried to give orders to this agent" in caplog.text
 
 
 def test_an_order_of_the_driver_is_served(directory: PrivateDirectory) -> None:
@@ -325,5 +325,5 @@ def test_a_process_that_is_not_needed_ahead_ends(
     assert caught.value.code == NOT_NEEDED
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith("iris: no agent is started ahead: PathNotPrivate: ") is (how == "not private")
+    assert err.startswith("iris: cannot start an agent in advance: PathNotPrivate: ") is (how == "not private")
     assert list(path.iterdir()) == []

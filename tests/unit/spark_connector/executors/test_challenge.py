@@ -76,7 +76,7 @@ def test_a_hello_is_a_line() -> None:
     ],
 )
 def test_what_is_no_hello_is_refused(fields: object) -> None:
-    with pytest.raises(ValueError, match=r"what it is|hexadecimal"):
+    with pytest.raises(ValueError, match=r"identify itself|hexadecimal"):
         Hello.decode(json.dumps(fields).encode())
     with pytest.raises(ValueError):  # noqa: PT011 - of JSON or of UTF-8
         Hello.decode(b"\xff\n")

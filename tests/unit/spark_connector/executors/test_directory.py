@@ -122,7 +122,7 @@ def test_it_is_not_reserved_where_it_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_where_there_can_be_none_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no directory .*missing\. Let TMPDIR"):
+    with pytest.raises(ConfigurationError, match=r"there is no directory .*missing\. Set TMPDIR"):
         reserve(tmp_path / "missing" / "base" / NAME)
 
     def fail(*_arguments: object, **_settings: object) -> None:

@@ -54,7 +54,7 @@ def test_an_order_counts_for_one_agent_and_from_one_driver() -> None:
         open_order(TOKEN, "cd" * 16, sealed)
     with pytest.raises(OrderRefused):
         open_order(OTHER, "ab" * 16, sealed)
-    with pytest.raises(OrderRefused, match="no order"):
+    with pytest.raises(OrderRefused, match="not an order"):
         open_order(TOKEN, "ab" * 16, sealed[: OVERHEAD_BYTES - 1])
 
 

@@ -292,7 +292,7 @@ def test_options_of_the_order_hold_for_every_registration() -> None:
 
 def test_what_is_no_order_is_refused() -> None:
     async def test(executor: Executor, _network: VirtualNetwork) -> None:
-        with pytest.raises(RemoteError, match="it is no order") as refused:
+        with pytest.raises(RemoteError, match="it is not an order") as refused:
             await executor.driver.request(control_name(NAME, "7", INSTANCE), b"hello", timeout=5.0)
         assert refused.value.type == OrderRefused.__name__
 

@@ -124,7 +124,7 @@ def test_an_agent_that_has_ended_or_was_adopted_meanwhile_is_asked_again(directo
 
 def test_a_birth_key_must_be_one_and_of_this_user(directory: PrivateDirectory) -> None:
     directory.write("birth.key", b"")
-    with pytest.raises(AgentNotTrusted, match=r"its birth\.key is no key"):
+    with pytest.raises(AgentNotTrusted, match=r"its birth\.key is not a key"):
         answer(directory, lambda connection: connection.sendall(WAITING.encode()))
     directory.write("birth.key", BIRTH_KEY)
     (directory.path / "birth.key").chmod(0o622)

@@ -505,7 +505,7 @@ def test_an_agent_does_so_much_at_once(agent: Agent, task: LocalAgent, monkeypat
     monkeypatch.setattr(client, "GRACE_S", 0.0)
     first, second = [task.request_future("hold", b"%d" % number, timeout=30) for number in range(2)]
     agent.wait_until("services.asked == [b'0', b'1']")
-    with pytest.raises(AgentUnavailable, match="2 calls of this process were under way"):
+    with pytest.raises(AgentUnavailable, match="2 calls of this process were in progress"):
         task.request("hold", b"too late", timeout=0.01)
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(task.request, "hold", b"later", timeout=30) for _ in range(2)]
@@ -572,7 +572,7 @@ def test_a_lost_agent_is_told_and_its_successor_found(agent: Agent, task: LocalA
         agent.wait_until("len(services.asked) == 3")
         agent.stop()
         for lost in (held, *calls):
-            with pytest.raises(AgentLost, match="ask again") as caught:
+            with pytest.raises(AgentLost, match="call again") as caught:
                 lost.result(20)
             assert caught.value.path == str(agent.path)
     assert not agent.path.exists()
@@ -691,7 +691,7 @@ def _fork(function: Callable[[], object]) -> int:
 
 
 def test_outside_of_a_task_there_is_no_agent() -> None:
-    with pytest.raises(iris.ConfigurationError, match="for Spark tasks, and this is none"):
+    with pytest.raises(iris.ConfigurationError, match="only for Spark tasks, but this is not a task"):
         local_agent()
 
 

@@ -181,8 +181,8 @@ def test_a_follower_that_is_not_answered_in_time_waits_no_longer(agent: Agent) -
     ("data", "reason"),
     [
         (None, "it ended the connection"),
-        (frames.PREFIX.pack(1, frames.REPLY_HEADER_BYTES_MAX + 1, 0), "it sent what is no answer: a frame of"),
-        (frames.PREFIX.pack(1, 1, frames.REPLY_PAYLOAD_BYTES_MAX + 1), "it sent what is no answer: a frame of"),
+        (frames.PREFIX.pack(1, frames.REPLY_HEADER_BYTES_MAX + 1, 0), "it sent an invalid answer: a frame of"),
+        (frames.PREFIX.pack(1, 1, frames.REPLY_PAYLOAD_BYTES_MAX + 1), "it sent an invalid answer: a frame of"),
     ],
     ids=["end", "header", "payload"],
 )
@@ -300,7 +300,7 @@ def test_a_call_that_is_larger_than_all_the_room_goes_alone(agent: Agent) -> Non
 def test_a_call_that_finds_no_room_in_time_is_not_sent(agent: Agent) -> None:
     asking = [agent.ask() for _ in range(IN_FLIGHT_MAX)]
     numbers = [agent.take()[0] for _ in range(IN_FLIGHT_MAX)]
-    with pytest.raises(AgentUnavailable, match=f"{IN_FLIGHT_MAX} calls of this process were under way"):
+    with pytest.raises(AgentUnavailable, match=f"{IN_FLIGHT_MAX} calls of this process were in progress"):
         agent.connection.call(ASK, b"", 0.05)
     with pytest.raises(AgentUnavailable):
         agent.connection.submit(ASK, b"", 0.05)

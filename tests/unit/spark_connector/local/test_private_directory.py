@@ -106,7 +106,7 @@ def test_a_link_and_a_file_are_no_directory(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "own")
     (tmp_path / "file").touch()
 
-    for name, reason in (("link", "is a symbolic link of user"), ("file", "is no directory, and belongs to user")):
+    for name, reason in (("link", "is a symbolic link of user"), ("file", "is not a directory, and belongs to user")):
         with pytest.raises(PathNotPrivate, match=reason):
             PrivateDirectory.open(tmp_path / name)
         with pytest.raises(PathNotPrivate, match=reason):
@@ -163,8 +163,8 @@ def test_a_socket_is_reached_through_the_descriptor_and_the_path_may_be_long(tmp
     ("kind", "reason"),
     [
         ("link", "is a symbolic link"),
-        ("FIFO", "is no regular file"),
-        ("directory", "is no regular file"),
+        ("FIFO", "is not a regular file"),
+        ("directory", "is not a regular file"),
         ("second name", "has another name elsewhere"),
         ("writable", "can be written by others"),
     ],

@@ -118,7 +118,7 @@ def test_a_socket_of_a_successor_is_left_alone(agent: Agent) -> None:
 @pytest.mark.parametrize("name", ["file", "x" * 120])
 def test_a_place_where_there_can_be_no_socket_is_told(path: Path, name: str) -> None:
     path.with_name("file").write_text("what somebody needs")
-    with pytest.raises(iris_py.ConfigurationError, match="there can be no socket"):
+    with pytest.raises(iris_py.ConfigurationError, match="cannot be made"):
         Agent(path.parent / name)
     assert path.with_name("file").read_text() == "what somebody needs"
 
@@ -195,10 +195,10 @@ def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest
             frames.HELLO.pack(frames.MAGIC, frames.VERSION + 1),
             f"speaks version {frames.VERSION + 1} .* this task version {frames.VERSION}; install the same release",
         ),
-        (b"HTTP/1.1 400 Bad Request", "is no agent"),
-        (HELLO + encode_frame(0, b"\xc1", 0), "does not say what it is"),
-        (HELLO + encode_frame(0, header_of(frames.Returned()), 0), "does not say what it is"),
-        (HELLO + frames.PREFIX.pack(0, 2**31, 0), "does not say what it is"),
+        (b"HTTP/1.1 400 Bad Request", "is not an agent"),
+        (HELLO + encode_frame(0, b"\xc1", 0), "does not identify itself"),
+        (HELLO + encode_frame(0, header_of(frames.Returned()), 0), "does not identify itself"),
+        (HELLO + frames.PREFIX.pack(0, 2**31, 0), "does not identify itself"),
         (b"", "nobody answers at its socket after 30 s"),
         (None, r"does not answer within 0\.2 s"),
     ],

@@ -73,7 +73,9 @@ def test_a_socket_that_was_left_behind_is_replaced_and_nothing_else(directory: P
     listen(directory, "socket", 1).close()
     directory.write("file", b"what somebody needs")
     for name in ("file", "x" * 120):
-        with pytest.raises(ConfigurationError, match=r"there can be no socket .*Make room there, or set XDG_RUNTIME_DIR"):
+        with pytest.raises(
+            ConfigurationError, match=r"the socket .* cannot be made: .*Make room there, or set XDG_RUNTIME_DIR"
+        ):
             listen(directory, name, 1)
     assert directory.read("file", 100) == b"what somebody needs"
 

@@ -167,7 +167,7 @@ def test_rows_of_a_micro_batch_that_is_done_are_forgotten(
     ranges = reader.partitions(start, end)
     reader.commit(end)
 
-    with pytest.raises(IrisError, match="the rows of the topic 'in' do not come from the driver"):
+    with pytest.raises(IrisError, match="the rows of the topic 'in' cannot be read from the driver"):
         read(reader, ranges)
     assert reader.partitions(start, end) == []
     assert reader.reportLatestOffset()["lost"] == 10
@@ -287,7 +287,7 @@ def test_a_micro_batch_that_was_not_done_fails_the_query_that_goes_on(
     publish(before, range(10))
     end = before.latestOffset(start, ReadAllAvailable())
     before.stop()
-    with pytest.raises(DataLost, match="10 were in micro-batches that were not done"):
+    with pytest.raises(DataLost, match="10 were in micro-batches that were not finished"):
         planner().partitions(start, end)
 
 
@@ -379,7 +379,7 @@ def test_a_planner_that_is_gone_is_told(planner: Callable[..., TopicReader], pub
     task = sent(reader)
     reader.stop()
 
-    with pytest.raises(IrisError, match="the rows of the topic 'in' do not come from the driver, whose node has received them"):
+    with pytest.raises(IrisError, match="the rows of the topic 'in' cannot be read from the driver, whose node received them"):
         list(task.read(ranges[0]))
 
 
