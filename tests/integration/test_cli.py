@@ -158,7 +158,7 @@ def test_nobody_serves_that_name(shell: Shell) -> None:
         (["request", "", "b"], "name"),
         (["node", "--listen", "0.0.0.0:0"], "iris keys new"),
         (["join", "a", "--exec", "no-such-command-anywhere"], "no command"),
-        (["demo", "--input", "/nowhere"], "no directory"),
+        (["demo", "--input", "/nowhere"], "not a directory"),
     ],
 )
 def test_wrong_configuration(shell: Shell, arguments: list[str], words: str) -> None:

@@ -90,7 +90,7 @@ def test_a_cloud_whose_gateways_are_gone_one_after_the_other(loop: Loops, pair: 
         addresses = one.address, other.address
         found = await until_found(pair, us, Status.FAULT, "the cloud 'eu' cannot be reached from the only gateway", *addresses)
         assert "nc -vz 127.0.0.1 " + one.address.rpartition(":")[2] in found.hints
-        found = await until_found(pair, us, Status.FAULT, f"no request goes to '{THERE}'", name="cluster", cluster=THERE)
+        found = await until_found(pair, us, Status.FAULT, f"forwards nothing to {THERE!r}", name="cluster", cluster=THERE)
         assert "firewall" in found.advice
 
     with_nodes(loop, pair, main)
@@ -106,7 +106,7 @@ def test_a_gateway_that_dialled_and_is_gone_is_missed_until_another_one_dials(lo
         await pair.start_us(us.address, there)
         await until_found(pair, eu, Status.OK, "'us' over 2 cloud links")
         await other.stop()
-        await until_found(pair, eu, Status.OK, "'us' by 1 line")  # one that says that it leaves is not missed
+        await until_found(pair, eu, Status.OK, "'us' over 1 cloud link")  # one that says that it leaves is not missed
 
     with_nodes(loop, pair, main)
 
@@ -187,7 +187,7 @@ def test_a_cloud_that_has_lost_all_its_own_gateways(loop: Loops, pair: Pair, is_
         assert found.status is Status.FAULT
         assert f"no request goes to '{THERE}': no gateway runs here, the last one, 127.0.0.1:" in found.cause
         await pair.start_us(us.address, there)
-        await until_found(pair, us, Status.OK, "1 gateway; 'eu' by 1 line")
+        await until_found(pair, us, Status.OK, "1 gateway; 'eu' over 1 cloud link")
 
     with_nodes(loop, pair, main)
 

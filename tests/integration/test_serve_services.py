@@ -320,4 +320,4 @@ def test_options_of_a_handler_alone_are_refused_for_a_service(shell: Shell, tmp_
     for option in (["--cluster", "x"], ["--concurrency", "3"], ["--seal-file", str(tmp_path / "x")]):
         code, _, error = shell.run("serve", "shop:service", "--directory", str(tmp_path), *option)
         assert code == 2
-        assert f"service is a service, and {option[0]} is for a single handler. Say it in the service" in error
+        assert f"service is a service, but {option[0]} is only for a single handler. Set it in the service" in error

@@ -37,7 +37,9 @@ def test_a_loss_of_one_kind_tells_of_no_other() -> None:
 def test_a_failed_update_tells_which_generation_runs_where() -> None:
     failures = {"1": "it raised KeyError"}
     text = str(UpdateFailed("score", 3, failures, {"1": 2, "2": 3, "10": 3}, 2))
-    assert "everywhere (executor 1: it raised KeyError). generation 2 runs on 1; generation 3 runs on 10, 2; new executors" in text
+    assert (
+        "everywhere (executor 1: it raised KeyError). generation 2 runs on 1; generation 3 runs on 10, 2; new executors" in text
+    )
     assert "No executor is a member; new executors" in str(UpdateFailed("score", 3, failures, {}, 2))
 
 
