@@ -387,7 +387,7 @@ class NodeCore:
             self._exchange.handle_link(link, now)
         else:  # as `Exchange.receive_packets`, without the call
             received = link.packets_received()
-            if (peer := self.peers.peer_of(link)) is not None:
+            if (peer := self.peers.peer_by_link.get(link)) is not None:
                 self._inbound.receive_packets(link, peer, received, now)
         if link.has_output():
             self._outbound.touched[link] = None

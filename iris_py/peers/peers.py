@@ -202,6 +202,7 @@ class Peers:
         rotation: The generations signed by the network's administrator.
         keyring: The secrets in use.
         known_nodes: The nodes that had a link.
+        peer_by_link: The links that have not ended, each with its peer once open; for reading.
     """
 
     def __init__(
@@ -228,7 +229,7 @@ class Peers:
         self._entropy = entropy
         self._config = config
         self._hello = encode_hello(local, named(name))
-        self._links: dict[Link, Peer | None] = {}
+        self.peer_by_link: dict[Link, Peer | None] = {}
         self._hosts: dict[Link, str] = {}  # the address at the other end
         self._strangers = Crowd(rng)
         self._open = Crowd(rng)
@@ -303,15 +304,15 @@ class Peers:
 
     def peer_of(self, link: Link) -> Peer | None:
         """Return the peer at the other end of an open link."""
-        return self._links.get(link)
+        return self.peer_by_link.get(link)
 
     def links(self) -> list[Link]:
         """Return every link that has not ended."""
-        return list(self._links)
+        return list(self.peer_by_link)
 
     def links_and_peers(self) -> list[tuple[Link, Peer | None]]:
         """Return every link that has not ended, with the peer of an open link."""
-        return list(self._links.items())
+        return list(self.peer_by_link.items())
 
     def count_routed(self) -> int:
         """Return the number of peers reached through the ring."""
@@ -330,7 +331,7 @@ class Peers:
         self.rotation.rekey(keyring)
         self._unanswered.clear()
         accepted = {keys.key_id for keys in keyring.generations}
-        for link, peer in self._links.items():
+        for link, peer in self.peer_by_link.items():
             if peer is None:
                 if retires and link.state is LinkState.HANDSHAKE:
                     link.abort("other secrets are used now")
@@ -338,7 +339,7 @@ class Peers:
                 link.close(CloseReason.IDLE, now)
             elif link.is_open:
                 self._claim_all(link)
-        return list(self._links)
+        return list(self.peer_by_link)
 
     def _claim_all(self, link: Link) -> None:
         for keys in self.keyring.generations:
@@ -370,7 +371,7 @@ class Peers:
     def hosts(self) -> Iterator[list[Peer]]:
         """Return the linked peers by host, the host with the most peers first."""
         for links in self._open.largest():
-            yield [peer for peer in map(self._links.get, links) if peer is not None]
+            yield [peer for peer in map(self.peer_by_link.get, links) if peer is not None]
 
     def turn_away(self, link: Link, now: float) -> None:
         """End the link of a peer that has just been identified, for lack of room."""
@@ -384,7 +385,7 @@ class Peers:
 
     def handle_event(self, link: Link, event: LinkEvent, now: float) -> None:
         """Handle one event of a link."""
-        if link not in self._links:
+        if link not in self.peer_by_link:
             return
         self._journal.now = now
         if isinstance(event, PeerIdentified):
@@ -396,7 +397,7 @@ class Peers:
         elif isinstance(event, RankTold | GenerationsTold):
             self.rotation.receive(link, event)
         elif isinstance(event, LinkDrained):
-            peer = self._links[link]
+            peer = self.peer_by_link[link]
             if peer is not None:
                 self._events.append(PeerDrained(peer))
         elif isinstance(event, LinkClosed):
@@ -423,7 +424,7 @@ class Peers:
         )
         link = Link(handshake=handshake, now=now, config=self._config)
         link.signs.round_trips = self.counts.round_trips
-        self._links[link] = None
+        self.peer_by_link[link] = None
         self._hosts[link] = host
         return link
 
@@ -482,7 +483,7 @@ class Peers:
         if self._pending.get(info.id) is link:
             del self._pending[info.id]
         self._dial_succeeded(link, info.id)
-        peer = self._links[link] = self._by_id[info.id] = self.peer(info)
+        peer = self.peer_by_link[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link, peer.linked_at = info, link, now
         self.learn_name(peer, name_in(self._facts.pop(link, b"")))
         self.counts.opened += 1
@@ -519,7 +520,7 @@ class Peers:
                 del self._unanswered[next(iter(self._unanswered))]
 
     def _forget_link(self, link: Link, event: LinkClosed) -> None:
-        peer = self._links.pop(link, None)
+        peer = self.peer_by_link.pop(link, None)
         self.counts.add(link)
         self._hosts.pop(link, None)
         self._strangers.discard(link)
