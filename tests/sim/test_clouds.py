@@ -458,10 +458,10 @@ def test_a_request_from_another_cloud_says_so() -> None:
             headers = encode_headers({"a": 1, "iris-cloud": "us", "iris-op": "x", "iris-message-id": "m"}, is_internal=True)
             future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
             gateway._core.request("d", RequestSpec(b"", 5.0, headers=headers, waits=True), future, now())
-            gateway._driver.wake()
+            gateway._runtime.wake()
             await future
             gateway._core.broadcast("d", b"", now(), headers)
-            gateway._driver.wake()
+            gateway._runtime.wake()
             await simulation.until(lambda: len(seen) == 2)
             await gateway.request("d", b"", headers={"a": 1})
             passed_on = {"a": 1, "iris-message-id": "m"}

@@ -513,7 +513,7 @@ def test_what_does_not_go_together_is_refused(arguments: dict[str, Any], says: s
         (node,) = await simulation.start_nodes(1)
         with pytest.raises(iris.ConfigurationError, match=says):
             await node.request("work", b"", **arguments)
-        with pytest.raises(iris.ConfigurationError, match="to 'work@eu' gateways repeat"):
+        with pytest.raises(iris.ConfigurationError, match="requests to 'work@eu' are repeated by gateways"):
             await node.request("work@eu", b"", retry=iris.Retry())
 
     simulate(scenario)

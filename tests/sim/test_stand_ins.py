@@ -333,7 +333,7 @@ def test_what_another_cloud_asks_is_for_ordinary_members_alone() -> None:
                 future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
                 spec = RequestSpec(b"x", 5.0, placement=OWN_ONLY, waits=waits)
                 gateway._core.request("work", spec, future, now())
-                gateway._driver.wake()
+                gateway._runtime.wake()
                 return await future
 
             assert await ask(gateway) == {b"far"}

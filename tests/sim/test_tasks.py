@@ -32,7 +32,7 @@ class Work(iris.Handler):
 def kept_by(node: Node) -> set[asyncio.Task[None]]:
     """Return the tasks that a node holds: of its driver and its handlers."""
     served = [task for server in node._parts.memberships.servers.values() for task in server._tasks.values()]
-    return {*node._driver._tasks, *served}
+    return {*node._runtime.driver._tasks, *served}
 
 
 async def use(caller: Node) -> None:

@@ -43,10 +43,10 @@ def say_new_things(node: iris.Node, peer: Peer, cluster: str) -> None:
     assert group is not None
     link._lanes.add_signal(FRAME, b"something")
     link.send_control(msgspec.msgpack.encode([OVERLAY_TAG, b"something", 17]))
-    now = node._loop.time()
+    now = node._runtime.loop.time()
     node._core._outbound.gather(PeerMessage(group, peer, KIND, 1, 0, b"something"), now)
     node._core._outbound.touch(link, now)
-    node._driver.wake()
+    node._runtime.wake()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -63,7 +63,7 @@ def test_a_network_of_two_versions_works_and_what_is_new_ends_no_link(seed: int)
             for node in newer:  # their links begin again, as those of the next version
                 for link in node._core.peers.links():
                     link.abort("of this version still")
-                    node._core._exchange.handle_link(link, node._loop.time())
+                    node._core._exchange.handle_link(link, node._runtime.loop.time())
             await newer[0].join("new", echo)
             for node in newer:
                 assert await node.request("echo", b"1", timeout=10.0, idempotent=True) == b"1"

@@ -112,7 +112,7 @@ def test_a_rotation_that_the_overlay_refuses_leaves_what_was() -> None:
 def test_a_node_has_one_weight_in_a_cluster() -> None:
     fixture = Fixture(Keyring(OLD))
     fixture.memberships.join(fixture.registration(weight=2.0), 0.0)
-    with pytest.raises(ConfigurationError, match="weight=2 already"):
+    with pytest.raises(ConfigurationError, match=r"already serves .* with weight=2"):
         fixture.memberships.join(fixture.registration(weight=1.0), 0.0)
 
 
@@ -124,7 +124,7 @@ def test_a_stand_in_has_its_rank_in_every_generation_and_one_rank_in_a_cluster()
     assert fixture.overlay.attributes.keys() == ids(OLD, NEW)
     assert not fixture.memberships.join(fixture.registration(rank=3, takes_overflow=True), 0.0)
     for other in (fixture.registration(), fixture.registration(rank=2, takes_overflow=True), fixture.registration(rank=3)):
-        with pytest.raises(ConfigurationError, match="rank 3 already"):
+        with pytest.raises(ConfigurationError, match=r"already takes part in .* with rank 3"):
             fixture.memberships.join(other, 0.0)
 
 
