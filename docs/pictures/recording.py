@@ -16,7 +16,7 @@ from iris_overlay.groups.messages import decode_group_message
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import Direct, Routed, decode_ring_message
 from iris_py.node.inbound import Inbound
-from iris_py.patterns.tunnel import stream
+from iris_py.patterns.tunnel import duplex
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.wire import packets
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What the kinds of messages between members are called, by their number.
 KINDS: Final = {getattr(packets, name): name for name in ("REQUEST", "REPLY", "TUNNEL_OPEN", "TUNNEL_ACCEPT")}
 #: The frames of a tunnel likewise.
-FRAMES: Final = {getattr(stream, name): name for name in ("MORE", "LAST", "CREDIT", "END", "DONE", "RESET")}
+FRAMES: Final = {getattr(duplex, name): name for name in ("MORE", "LAST", "CREDIT", "END", "DONE", "RESET")}
 
 #: What asks for something, drawn as such; everything else tells.
 ASKS: Final = frozenset({"Watch", "REQUEST", "TUNNEL_OPEN", "MORE", "LAST", "END"})
@@ -112,10 +112,10 @@ def kinds_of(body: bytes, offset: int, end: int) -> Iterator[str]:
 
 def frames_of(data: bytes, offset: int, end: int) -> Iterator[str]:
     """Return what the frames of a chunk are called."""
-    while end - offset >= stream.FRAME.size:
-        kind, length = stream.FRAME.unpack_from(data, offset)
+    while end - offset >= duplex.FRAME.size:
+        kind, length = duplex.FRAME.unpack_from(data, offset)
         yield FRAMES[kind]
-        offset += stream.FRAME.size + length
+        offset += duplex.FRAME.size + length
 
 
 def draw_sequence(

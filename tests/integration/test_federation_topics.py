@@ -10,7 +10,8 @@ import time
 import iris_py as iris
 import iris_py.sync
 from iris_py.federation.settings import parse_settings
-from iris_py.gateway.gateway import Gateway, start_gateway
+from iris_py.gateway.gateway import Gateway
+from iris_py.gateway.opening import start_gateway
 from iris_security import CloudKey, Secret
 from tests.integration.conftest import PATIENCE_S
 
