@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iris_py.api.topic import Topics
     from iris_py.observe.journal import Journal
     from iris_py.patterns.messages import Message
-    from iris_py.patterns.request.pending import Pending
+    from iris_py.patterns.request.pending import RequestSpec
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.patterns.tunnel.end import TunnelEnd
@@ -140,8 +140,8 @@ class GatewayPort:
         journal: The events of the node, for `iris monitor`.
         wake: Sends the output of the node in this turn of the event loop.
         count_drop: Counts dropped messages by reason.
-        group: Returns the group of a cluster, at a time.
-        request: Begins a request at a time; returns its number.
+        request: Begins a request to a cluster, for a token and at a time, as :meth:`~iris_py.node.core.NodeCore.request` does;
+            returns its number.
     """
 
     def __init__(self, runtime: Runtime, memberships: Memberships, topics: Topics) -> None:
@@ -153,8 +153,7 @@ class GatewayPort:
         self.journal: Journal = core.journal
         self.wake: Callable[[], None] = runtime.driver.wake
         self.count_drop: Callable[..., int] = core.count_drop
-        self.group: Callable[[str, float], Group] = core.group  # attributes, because each request between clouds uses them
-        self.request: Callable[[Pending, float], int] = core.requester.begin
+        self.request: Callable[[str, RequestSpec, object, float], int] = core.request  # an attribute: it costs no further call
         self._runtime = runtime
         self._core = core
         self._memberships = memberships
@@ -183,7 +182,7 @@ class GatewayPort:
             NodeClosed: The node was closed.
         """
         self._runtime.check_open()
-        group = self.group(cluster, self.loop.time())
+        group = self._core.group(cluster, self.loop.time())
         registration = Registration(group, CONCURRENCY, 0, HANDLER_QUEUE_BYTES, remembers=False)
         return await self._join(registration, handler, TUNNELS_MAX, server_type)
 
@@ -217,7 +216,7 @@ class GatewayPort:
         self._runtime.check_open()
         if not 1 <= rank <= RANK_MAX:
             raise ConfigurationError(f"rank={rank!r} must be from 1 to {RANK_MAX}. A cluster has at most that many stand-ins.")
-        group = self.group(cluster, self.loop.time())
+        group = self._core.group(cluster, self.loop.time())
         registration = Registration(
             group, concurrency, 0, HANDLER_QUEUE_BYTES, rank=rank, takes_overflow=takes_overflow, remembers=False
         )

@@ -18,10 +18,9 @@ from iris_py.api.server import Server
 from iris_py.errors import IrisError, RemoteError, TooManyMembersLost
 from iris_py.federation.calls import Op, Status, decode_call, decode_outcome, encode_outcome, is_given_up
 from iris_py.gateway.privacy import headers_for_members, hide_members, wishes_of
-from iris_py.patterns.request.pending import RequestSpec, Ticket, new_request
+from iris_py.patterns.request.pending import RequestSpec, Ticket
 from iris_py.patterns.request.retry import retry_of
 from iris_py.peers.member import Placement
-from iris_py.wire import packets
 from iris_py.wire.packets import IDENTITY_BYTES, Rejection
 
 if TYPE_CHECKING:
@@ -259,7 +258,6 @@ class Requests:
             if incoming.bundle.is_closed:
                 continue
             try:
-                packets.check_size(call.payload, port.max_message_bytes)
                 wishes = wishes_of(incoming.headers)
                 retry = retry_of(idempotent=bool(call.identity), retry_failed=call.retries_failed)
                 if retry is not None and wishes.members_lost_max is not None:
@@ -276,8 +274,7 @@ class Requests:
                     members_wait_s=wishes.members_wait_s,
                     is_exclusive=wishes.is_exclusive and call.is_anchored,
                 )
-                pending = new_request(port.group(incoming.name, now), spec, Ticket(self, incoming), now)
-                self._in[incoming] = port.request(pending, now)
+                self._in[incoming] = port.request(incoming.name, spec, Ticket(self, incoming), now)
             except IrisError as exc:
                 self._note(incoming, exc)
         port.wake()

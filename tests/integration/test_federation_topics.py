@@ -6,14 +6,17 @@ import asyncio
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import iris_py as iris
 import iris_py.sync
 from iris_py.federation.settings import parse_settings
-from iris_py.gateway.gateway import Gateway
 from iris_py.gateway.opening import start_gateway
 from iris_security import CloudKey, Secret
 from tests.integration.conftest import PATIENCE_S
+
+if TYPE_CHECKING:
+    from iris_py.gateway.gateway import Gateway
 
 US, EU = CloudKey.generate(os.urandom), CloudKey.generate(os.urandom)
 SECRETS = {name: Secret.generate(os.urandom).text for name in ("us", "eu")}

@@ -20,7 +20,6 @@ from iris_py.errors import NotExported
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway import audit
-from iris_py.gateway.gateway import Gateway
 from iris_py.gateway.opening import start_gateway
 from iris_security import CloudKey, Secret
 
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from iris_py.gateway.gateway import Gateway
 
 PATIENCE_S = 60.0
 HERE = "127.0.0.1:0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +14,10 @@ from iris_py.gateway.requests import MALFORMED, Requests
 from iris_py.patterns.request.pending import Ticket
 from iris_py.testing import run
 from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
-    from iris_py.patterns.request.pending import Pending
+    from iris_py.patterns.request.pending import RequestSpec
 
 
 class Core:
@@ -50,17 +51,17 @@ class Server:
 
 
 class Requester:
-    """The requester of the node: refuses names that say so, and notes the rest."""
+    """The requests of the node: refuses names that say so, and what is too large, and notes the rest."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.cancelled: list[int] = []
 
-    def begin(self, pending: Pending, _now: float) -> int:
-        group = cast("str", pending.group)
-        if group == "nobody":
-            raise NoMembers(group, 0)
-        self.asked.append(group)
+    def request(self, cluster: str, spec: RequestSpec, _token: object, _now: float) -> int:
+        if cluster == "nobody":
+            raise NoMembers(cluster, 0)
+        check_size(spec.payload, 100)
+        self.asked.append(cluster)
         return len(self.asked)
 
     def cancel(self, number: int) -> None:
@@ -76,11 +77,9 @@ class Scene:
         driver = SimpleNamespace(wake=lambda: None, transmit_now=lambda: None)
         port: Any = SimpleNamespace(
             loop=asyncio.get_running_loop(),
-            group=lambda name, now: name,
-            request=self.requester.begin,
+            request=self.requester.request,
             cancel_request=self.requester.cancel,
             wake=driver.wake,
-            max_message_bytes=100,
         )
         self.known = {"us"}
         self.requests = Requests(
