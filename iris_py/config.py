@@ -338,7 +338,7 @@ def check_file(path: Path) -> list[tuple[int, str]]:
     lines = find_lines(text)
     mistakes: list[tuple[int, str]] = []
     for key in [key for key in values if key not in FILE_KEYS]:
-        says = 'a secret stands where the name of a setting belongs. Write secret = "..."' if looks_secret(key) else ""
+        says = 'a secret is given in place of the name of a setting. Write secret = "..."' if looks_secret(key) else ""
         mistakes.append((lines.get((key,), 1), says or f"there is no setting {key!r}. {nearest_name(key, FILE_KEYS)}"))
         del values[key]
     try:
@@ -400,7 +400,7 @@ def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:
 
     def find_own(cluster: str) -> tuple[Secret, ...] | None:
         found = find(cluster)
-        return None if found is None else parse_secrets(found, f"what clusters= returns for {cluster!r}")
+        return None if found is None else parse_secrets(found, f"the result of clusters= for {cluster!r}")
 
     return find_own
 

@@ -571,7 +571,7 @@ class MessageTooLarge(IrisError):
         if cluster:
             super().__init__(
                 f"a message of {size_bytes} bytes is over the limit of {limit_bytes} on the way to {cluster!r}, and was not "
-                "executed there. Split it, or have max_message_bytes raised at the gateways (at most 64 MiB)."
+                "executed there. Split it, or raise max_message_bytes at the gateways (at most 64 MiB)."
             )
             return
         if is_received:

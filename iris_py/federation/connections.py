@@ -390,7 +390,7 @@ class Lines:
         neighbour = next((each for each in self.neighbours.values() if event.node_id in each.settings.keys), None)
         line.neighbour, line.key = neighbour, event.node_id
         if neighbour is None:
-            self._refuse(link, line, "a cloud that is no neighbour any more")
+            self._refuse(link, line, "a cloud that is no longer a neighbour")
         elif hello.index:
             bundle = neighbour.bundles.get(hello.bundle)
             if bundle is None or bundle.gateway != hello.gateway or hello.index >= len(bundle.links):
@@ -463,7 +463,7 @@ class Lines:
                 return
             other = bundle.links[line.index]
             if other is not None:  # the initiator lost the old connection before this side noticed
-                other.abort("it was dialled anew")
+                other.abort("it was opened again")
                 self.handle_link(other, now)
             self._tries.pop((bundle, line.index), None)
             if line.purpose is not None:

@@ -432,9 +432,9 @@ class FederationCore:
         self.settings = settings
         bundles = settings.gateway.bundles
         for gone in [each for alias, each in self.lines.neighbours.items() if alias not in settings.clouds]:
-            self.lines.drop_neighbour(gone, "it is no neighbour any more", now)
+            self.lines.drop_neighbour(gone, "it is no longer a neighbour", now)
             if gone.was_usable:
-                self._events.append(CloudChanged(gone.alias, is_usable=False, reason="it is no neighbour any more"))
+                self._events.append(CloudChanged(gone.alias, is_usable=False, reason="it is no longer a neighbour"))
         for alias, cloud in settings.clouds.items():
             neighbour = self.lines.neighbours.get(alias)
             if neighbour is None:

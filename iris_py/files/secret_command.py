@@ -125,7 +125,7 @@ def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = S
         ending = f"ended with exit status {status}" if status > 0 else f"was killed by {signal.Signals(-status).name}"
         line = _last_line(error, output)
         raise ConfigurationError(f"{name} {ending}{line and f': {line}'}. Run it in a terminal to see what is wrong.")
-    return parse_content(output, f"{origin}: the output of {command[0]}", "Let it print what a secret file holds")
+    return parse_content(output, f"{origin}: the output of {command[0]}", "Let it print the content of a secret file")
 
 
 def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, bytes]:

@@ -284,7 +284,9 @@ class Auditor:
             self.unwritten += records
             if not self.problem:
                 _own_logger.error(
-                    "audit_unwritten", "the audit cannot be written: %s. The gateway goes on without it.", exc.strerror or exc
+                    "audit_unwritten",
+                    "the audit cannot be written: %s. The gateway continues without the audit.",
+                    exc.strerror or exc,
                 )
             self.problem = exc.strerror or str(exc) or type(exc).__name__
         else:

@@ -132,7 +132,7 @@ class ServiceManager:
                 self._has_failed = True
                 logger.warning(
                     "service_manager_untold",
-                    "the service manager at %r cannot be told the status: %s",
+                    "the status cannot be sent to the service manager at %r: %s",
                     self._address,
                     exc,
                     reason=str(exc),

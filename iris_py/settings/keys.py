@@ -126,7 +126,7 @@ def _parse_clusters(value: object, origin: str) -> Mapping[str, Secrets]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(f'{origin} must be a table of name = "secret", not {type(value).__name__}. Correct it.')
     if any(isinstance(name, str) and looks_secret(name) for name in value):
-        raise ConfigurationError(f'a secret stands where the name of a cluster belongs in {origin}. Write name = "secret".')
+        raise ConfigurationError(f'a secret is given in place of the name of a cluster in {origin}. Write name = "secret".')
     return {
         parse_name(name, f"the name of a cluster in {origin}"): as_setting(
             parse_secrets(secret, f"{origin}.{name}"), f"{origin}.{name}"

@@ -134,7 +134,7 @@ def file_layer(config: Path | str | None, environ: Mapping[str, str]) -> Layer:
         raise ConfigurationError(f"{path} is not valid TOML: {exc}. Correct the file.") from exc
     for key in values:
         if looks_secret(key):
-            raise ConfigurationError(f'{path}: a secret stands where the name of a setting belongs. Write secret = "...".')
+            raise ConfigurationError(f'{path}: a secret is given in place of the name of a setting. Write secret = "...".')
         if key not in FILE_KEYS:
             raise ConfigurationError(f"{path}: unknown key {key!r}. {nearest_name(key, FILE_KEYS)}")
     check_file_exposure(values, exposure, path)

@@ -42,7 +42,7 @@ def encode_name(name: str) -> bytes:
             contains a secret.
     """
     if not isinstance(name, str) or not name:
-        raise ValueError("a name has to be a non-empty string")
+        raise ValueError("a name must be a non-empty string")
     refuse_secret(name)
     encoded = name.encode()
     if len(encoded) > NAME_BYTES_MAX:

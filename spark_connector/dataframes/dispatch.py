@@ -285,7 +285,7 @@ def reply_schema(schema: object, reply: object, mode: str) -> tuple[StructType, 
         arrow = arrow_schema(added)
     except PySparkException as exc:
         reason = str(exc).strip().split("\n")[0]
-        raise ConfigurationError(f'schema={schema!r} is no schema such as "score double, model string": {reason}') from None
+        raise ConfigurationError(f'schema={schema!r} is not a schema such as "score double, model string": {reason}') from None
     if not added.fields:
         raise ConfigurationError(
             "schema= has no column. Name at least one, or use spark_connector.notify() to send without replies."

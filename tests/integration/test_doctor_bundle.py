@@ -269,7 +269,7 @@ def test_without_a_secret_a_bundle_makes_none_and_says_so(home: Path) -> None:
     assert code == 0
     assert not (home / "config" / "iris" / "secret").exists()
     assert {*OF_NODES} & {*files} == set()
-    assert files["README.txt"].count(b"no node was asked") == len(OF_NODES)
+    assert files["README.txt"].count(b"no node was queried") == len(OF_NODES)
 
 
 def test_a_setting_that_is_wrong_leaves_out_only_what_needs_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,7 +246,7 @@ def test_a_full_disk_stops_no_gateway(
             await until(lambda: any("written again" in record.message for record in caplog.records))
             assert pair.eu.auditor.status()["problem"] == ""
         said = [record.message for record in caplog.records if "cannot be written" in record.message]
-        assert said == ["the audit cannot be written: No space left on device. The gateway goes on without it."]
+        assert said == ["the audit cannot be written: No space left on device. The gateway continues without the audit."]
 
     iris_py.run(main())
 

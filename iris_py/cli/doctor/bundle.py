@@ -89,7 +89,7 @@ def describe(command: str, made_unix_s: float, build: str, parts: Iterable[Part]
     """
     parts = list(parts)
     lines = [
-        "A bundle of `iris doctor`, for a report of a defect.",
+        "A bundle of `iris doctor`, for a bug report.",
         "",
         f"Made:     {datetime.fromtimestamp(made_unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC",
         f"Command:  {command}",

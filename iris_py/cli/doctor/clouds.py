@@ -31,12 +31,12 @@ NAMED_MAX: Final = 3
 
 _STATUS: Final = "iris federation status"
 _STARTING: Final = ("iris nodes --gone", "iris gateway federation.toml")
-_REACH: Final = "Look whether the gateways there run, and whether a firewall lets TCP pass to those addresses."
+_REACH: Final = "Check that the gateways there run, and that firewalls pass TCP to those addresses."
 _RULES: Final = "Ask the operators of that cloud for an export, or correct or remove the import."
 _FILES: Final = "Give all gateways of a cloud the same rules, and reload each gateway (SIGHUP)."
 _DIFFERENT: Final = "Tell the operators there: one of their gateways may have an old file."
-_AUDIT: Final = "Make room on the disk of the audit; the gateway goes on without it meanwhile."
-_GATEWAY: Final = "Look at those gateways and their logs."
+_AUDIT: Final = "Make room on the disk of the audit. Meanwhile the gateway continues without the audit."
+_GATEWAY: Final = "Check those gateways and their logs."
 
 
 class _Found:
@@ -94,7 +94,7 @@ def _look_without_gateways(asked: Gateways) -> Finding:
         cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so no other cloud is reached"
         if asked.last.has_left:
             return warning(cause, "Start a gateway, unless this cloud needs no other cloud any more.", *_STARTING)
-        return fault(cause, "Look at its machine and its log, and start it again.", *_STARTING)
+        return fault(cause, "Check its machine and its log, and start it again.", *_STARTING)
     if asked.asked:
         cause = f"no gateway runs in this network, but nodes here use other clouds ({_some(asked.asked)})"
         return fault(cause, "Start a gateway, with its settings.", *_STARTING)

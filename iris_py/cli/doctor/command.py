@@ -145,7 +145,7 @@ async def doctor(
     finally:
         progress.clear()
     if bundle is not None:
-        tell(f"the bundle is {bundle.path}. Look through it before you send it: README.txt says what is in it.")
+        tell(f"the bundle is {bundle.path}. Check it before you send it: README.txt lists its contents.")
     is_fault = bool(summary.faults or (strict and summary.warnings))
     return ExitCode.FAULT if is_fault else ExitCode.OK
 

@@ -76,7 +76,7 @@ async def secret(subject: Subject) -> Finding:
         return fault(*split_error(exc), "iris keys list", is_blocking=True)
     if not origin:
         return warning(
-            "this user has no secret yet: no node of this user was ever started, and there is no network to look at",
+            "this user has no secret yet: no node of this user was ever started, and there is no network to examine",
             "Start one with `iris node` or `iris join`, or give the secret of a network as IRIS_SECRET_FILE.",
             "iris keys path",
             is_blocking=True,

@@ -110,7 +110,7 @@ async def gather(
     tell("the settings, for the bundle")
     parts = [
         Gathered("findings.jsonl", "the findings, as `iris doctor --json` prints them", findings),
-        await _one("version.json", "what runs here, as `iris version --json` prints it", _version),
+        await _one("version.json", "the installed versions, as `iris version --json` prints them", _version),
         await _one(
             "settings.jsonl",
             "the settings without secrets, as `iris config show --json` prints them",
@@ -171,7 +171,7 @@ def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
         "gone.jsonl": "the nodes that left or died, as `iris nodes --gone --json` prints them",
     }
     if evidence is None:
-        return [Gathered(name, text, missing=f"no node was asked: {reason}") for name, text in texts.items()]
+        return [Gathered(name, text, missing=f"no node was queried: {reason}") for name, text in texts.items()]
     gone, answers = evidence.gone, evidence.answers
     departed, events = gone_lines(gone), event_lines(answers)
     older = max(0, len(events) - EVENTS_MAX)

@@ -204,7 +204,7 @@ def _problem_of(directory: Path, network_tag: str) -> str:
         except OSError as exc:
             return exc.strerror or str(exc)
         if not stat.S_ISDIR(status.st_mode):
-            return f"{path} is no directory"
+            return f"{path} is not a directory"
         if not os.access(path, os.W_OK | os.X_OK):
             return f"{path}: {os.strerror(errno.EACCES)}"
         if path.name == network_tag and (status.st_uid != os.geteuid() or status.st_mode & 0o022):

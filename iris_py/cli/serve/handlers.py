@@ -75,7 +75,7 @@ def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any ob
     except ModuleNotFoundError as exc:
         if exc.name is not None and f"{target.module}.".startswith(f"{exc.name}."):
             raise ConfigurationError(
-                f"there is no module {exc.name!r} in {directory}. Correct the name, or say where it is with --directory."
+                f"there is no module {exc.name!r} in {directory}. Correct the name, or give its directory with --directory."
             ) from None
         raise ConfigurationError(f"the module {target.module!r} needs {exc.name!r}, which is not installed here.") from exc
     except Exception as exc:

@@ -537,7 +537,7 @@ def test_a_secret_where_a_name_belongs_is_not_shown(tmp_path: Path, content: str
     path = tmp_path / "iris.toml"
     path.write_text(content.format(SECRET.text))
     path.chmod(0o600)
-    with pytest.raises(ConfigurationError, match="a secret stands where the name of a") as caught:
+    with pytest.raises(ConfigurationError, match="a secret is given in place of the name of a") as caught:
         load_config(config=path, environ={})
     assert SECRET.text not in str(caught.value)
     with pytest.raises(ConfigurationError) as given:
@@ -715,7 +715,7 @@ def test_a_function_finds_secrets_of_clusters_before_the_others(tmp_path: Path) 
     assert keyring.cluster("payroll") == Keyring(SECRET, clusters={"payroll": OTHER}).cluster("payroll")
     assert keyring.cluster("wiki") == Keyring(SECRET).cluster("wiki")
     bad = make_keyring(load_config(secret=SECRET, clusters=lambda _name: "no secret", environ={}))
-    with pytest.raises(ConfigurationError, match="what clusters= returns for 'bank' is not a secret"):
+    with pytest.raises(ConfigurationError, match="the result of clusters= for 'bank' is not a secret"):
         bad.cluster("bank")
 
 

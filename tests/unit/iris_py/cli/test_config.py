@@ -169,10 +169,10 @@ def test_a_check_names_every_mistake_with_its_line(folder: Path, capsys: pytest.
     [
         ("zone = \n", ":1: this is not TOML: "),
         ('zone = "a"\n\nzone = "b"\n', ":3: this is not TOML: "),
-        (f'"{SECRET}" = "x"\n', ":1: a secret stands where the name of a setting belongs"),
+        (f'"{SECRET}" = "x"\n', ":1: a secret is given in place of the name of a setting"),
         (f'secret = "{SECRET}"\nsecret_file = "x"\n', ":1: secret and secret_file are both given"),
         ('listen = "0.0.0.0:99"\n', ":1: listen: 0.0.0.0:99 accepts connections from other machines"),
-        (f'[clusters]\n"{SECRET}" = "x"\n', ":1: a secret stands where the name of a cluster belongs"),
+        (f'[clusters]\n"{SECRET}" = "x"\n', ":1: a secret is given in place of the name of a cluster"),
     ],
     ids=["no value", "twice", "secret as a key", "two secrets", "open to others", "secret as a cluster"],
 )

@@ -477,7 +477,7 @@ def test_what_cannot_be_registered_is_refused_at_once() -> None:
         service.consumer(wrong)
     with pytest.raises(ConfigurationError, match="has a handler for the cluster 'echo' already"):
         service.handler("echo")
-    with pytest.raises(ConfigurationError, match="a name has to be a non-empty string"):
+    with pytest.raises(ConfigurationError, match="a name must be a non-empty string"):
         service.handler("")
     with pytest.raises(ConfigurationError, match="names 'users' of the cloud 'eu'"):
         service.handler("users@eu")

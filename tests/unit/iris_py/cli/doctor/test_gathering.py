@@ -68,7 +68,7 @@ def report(number: int, **fields: Any) -> NodeReport:
 
 def test_a_part_that_fails_leaves_the_others_and_says_why() -> None:
     parts = gathered_of(Broken())
-    assert parts["nodes.jsonl"].missing == "no node was asked: OSError: no such interface"
+    assert parts["nodes.jsonl"].missing == "no node was queried: OSError: no such interface"
     assert parts["version.json"].lines
     assert parts["settings.jsonl"].lines
     assert plain(parts["surroundings.jsonl"])[0]["kind"] == "machine"
@@ -77,7 +77,7 @@ def test_a_part_that_fails_leaves_the_others_and_says_why() -> None:
 def test_a_part_that_never_ends_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "PART_S", 0.0)
     parts = gathered_of(Silent())
-    assert parts["nodes.jsonl"].missing == "no node was asked: there was no result within 0 s"
+    assert parts["nodes.jsonl"].missing == "no node was queried: there was no result within 0 s"
 
 
 def test_a_part_has_at_most_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_file_in_the_place_of_a_directory(tmp_path: Path, place: str) -> None:
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("")
-    assert asyncio.run(look_at_state(tmp_path / "state", TAG)).problem == f"{path} is no directory"
+    assert asyncio.run(look_at_state(tmp_path / "state", TAG)).problem == f"{path} is not a directory"
 
 
 def test_a_directory_that_others_may_write(tmp_path: Path) -> None:
