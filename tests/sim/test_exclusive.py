@@ -154,7 +154,7 @@ def test_who_asks_right_after_a_death_waits_until_others_can_tell_what_it_was(is
 
 def reserve(liar: iris.Node, member: iris.Node, keys: Sequence[bytes], time_left_ms: int) -> None:
     """Ask a member for its place as no honest node does: the liar never asks the requests, and gives nothing back."""
-    core, now = liar._core, liar._loop.time()
+    core, now = liar._core, liar._runtime.loop.time()
     peer, group = core.peers.find(member._core.info.id), core.groups.find("work")
     assert peer is not None
     assert peer.link is not None
@@ -163,7 +163,7 @@ def reserve(liar: iris.Node, member: iris.Node, keys: Sequence[bytes], time_left
         identity = key.rjust(packets.IDENTITY_BYTES)
         core._outbound.gather(PeerMessage(group, peer, packets.RESERVE, 1_000_000 + number, time_left_ms, identity), now)
     core._outbound.touch(peer.link, now)
-    liar._driver.wake()
+    liar._runtime.wake()
 
 
 @pytest.mark.parametrize(

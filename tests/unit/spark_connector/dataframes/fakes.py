@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,10 +54,10 @@ class FakeNode:
 
         return look()
 
-    _members = members
-
-    def _check_open(self) -> None:
-        """It never ends."""
+    @property
+    def _parts(self) -> Any:
+        """The parts that the view of the gateways to another cloud needs; the node never ends."""
+        return SimpleNamespace(runtime=SimpleNamespace(check_open=lambda: None), memberships=SimpleNamespace(view=self.members))
 
     def nodes(self) -> tuple[int, ...]:
         return (1, 2, 3)
