@@ -1,1 +1,1 @@
-"""Groups over the ring: memberships, membership views, directories at roots, and multicasts."""
+"""Groups of nodes (the clusters and topics of users) over the ring: memberships, views, directories and multicasts."""

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Multicasts of one group that no root has taken yet; beyond it the oldest is no longer repeated. Too small: losses in a burst;
-#: too large: memory. Receivers order the same number.
+#: The largest number of this node's multicasts to one group that no root has taken yet; beyond it the oldest is no longer
+#: repeated. Too small: losses in a burst; too large: memory. Receivers hold the same number while they order.
 OUTGOING_MAX: Final = 64
 
-#: Groups with multicasts of the local node; beyond it the least recently used is forgotten, and numbered afresh later. Too
-#: small: unacknowledged multicasts are lost; too large: memory.
+#: The largest number of groups to which the local node numbers its multicasts; beyond it the least recently used group is
+#: forgotten, and its numbers later begin in a new epoch. Too small: unacknowledged multicasts are lost; too large: memory.
 TARGETS_MAX: Final = 4096
 
-#: Transmissions of a multicast: over 40 s with the doubling intervals. Too small: a slow repair of the ring loses it; too
-#: large: it arrives late.
+#: The largest number of transmissions of a multicast: with the doubling intervals it is given up after 24 s. Too small: a slow
+#: repair of the ring loses it; too large: it arrives late.
 ATTEMPTS_MAX: Final = 5
 
 
@@ -69,7 +69,7 @@ class _Inner:
 
 
 class Casts:
-    """Send, pass on and receive multicasts."""
+    """The multicasts of one node: send its own to the root, pass others on down the tree, and deliver the received ones."""
 
     __slots__ = (
         "_clock",
@@ -144,7 +144,7 @@ class Casts:
         self._send_up(target, message)
 
     def taken(self, message: CastTaken) -> None:
-        """Handle a root's report that multicasts went down the tree."""
+        """Stop repeating the multicasts that a root reports as sent down the tree."""
         target = self._targets.get(message.group)
         if target is None:
             return
@@ -156,7 +156,7 @@ class Casts:
             self._resend.cancel(message.group)
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle a former root: its untaken multicasts go through the ring."""
+        """Repeat through the ring the multicasts that were sent directly to a former root and not taken by it."""
         target = self._targets.get(group)
         if target is not None and target.root is not None and target.root.id == source:
             target.root = None
@@ -164,7 +164,7 @@ class Casts:
                 self._resend.set(group, now)
 
     def later(self, message: Later, now: float) -> None:
-        """Handle a member that joined after this node's time: repeat the untaken multicasts with a later time."""
+        """Repeat the multicasts that no root has taken with a sending time that is not before another member's join."""
         target, record, group = self._targets.get(message.group), message.member, message.group
         if target is None or record.since <= target.not_before:
             return
@@ -182,15 +182,15 @@ class Casts:
             self._expect(group, target, now)
 
     def joined(self, group: GroupId, since: int) -> None:
-        """Handle a join of the local node at a time."""
+        """Note the time of the local node's join: earlier multicasts to the group are rejected."""
         self._since[group] = since
 
     def left(self, group: GroupId) -> None:
-        """Handle a leave of the local node, which still passes multicasts on until the root knows."""
+        """Deliver no more multicasts to a group that the local node left; pass them on until the root knows of the leave."""
         self._since.pop(group, None)
 
     def adopt(self, message: Children) -> None:
-        """Handle new children for passing multicasts on; ignore groups without the local node."""
+        """Note and acknowledge the children to which this node passes multicasts on; ignore groups without the local node."""
         inner = self._inner.get(message.group)
         if message.children and inner is None and message.group not in self._since:
             return
@@ -202,7 +202,7 @@ class Casts:
         self._outbox.send(message.root, Adopted(message.group, message.version))
 
     def receive(self, source: NodeInfo, message: CastDown, now: float) -> None:
-        """Handle a multicast from the parent: pass it on once, and deliver it in order."""
+        """Pass a multicast from the parent on to the children, once, and deliver it in the order of its source."""
         key = (message.group, message.source)
         inner = self._inner.get(message.group)
         if message.group not in self._since and inner is None:
@@ -221,13 +221,13 @@ class Casts:
         self._deliver(self._sequences.accept(key, message.sequence, message, now, base))
 
     def forget(self, group: GroupId) -> None:
-        """Handle the end of a membership: leave the tree, and start afresh after a new join."""
+        """Forget the parent, the children and the order of the sources of a group, after the end of the membership."""
         self._inner.pop(group, None)
         self._parents.pop(group, None)
         self._sequences.forget_group(group)
 
     def peer_lost(self, peer: NodeId, now: float) -> None:
-        """Handle a dead or unreachable node: leave it as a root, report it as a child."""
+        """Repeat multicasts to a dead or unreachable root through the ring; report a dead or unreachable child to the root."""
         for group, target in self._targets.items():
             if target.root is not None and target.root.id == peer:
                 target.root = None
@@ -238,7 +238,7 @@ class Casts:
                 self._outbox.send(inner.root, Doubt(group, peer))
 
     def handle_timeout(self, now: float) -> None:
-        """Repeat untaken multicasts, and skip missing ones."""
+        """Repeat multicasts that no root has taken, and skip the missing multicasts of other sources."""
         for group in self._resend.expired(now):
             target = self._targets[group]
             if target.attempts >= ATTEMPTS_MAX:
@@ -250,20 +250,20 @@ class Casts:
             self._deliver(ready)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         resend, gap = self._resend.deadline(), self._sequences.deadline()
         if resend is None or gap is None:
             return gap if resend is None else resend
         return min(resend, gap)
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a node is next to the local one in a tree."""
+        """Return whether a node is the parent or a child of the local one in a multicast tree."""
         return any(parent == peer for parent in self._parents.values()) or any(
             child.id == peer for inner in self._inner.values() for child in inner.children
         )
 
     def copies(self, group: GroupId) -> int:
-        """Return the number of children for passing multicasts on."""
+        """Return the number of children to which the local node passes the multicasts of a group on."""
         inner = self._inner.get(group)
         return 0 if inner is None else len(inner.children)
 
@@ -271,7 +271,7 @@ class Casts:
         return len(self._targets) + len(self._sequences) + len(self._inner)
 
     def _is_genuine(self, message: CastDown) -> bool:
-        """Return whether the source has signed a multicast, and the base does not skip past it."""
+        """Return whether the source has signed a multicast, and the first number to wait for is not above its own."""
         said = cast_part(message.group, message.sequence, message.at, message.payload)
         return message.base <= message.sequence and self._signer.verify(message.source, said, message.signature)
 

@@ -10,18 +10,20 @@ class GroupConfig:
     """The configuration of a node's groups. All nodes of a network should agree on `renew_s`."""
 
     told_timeout_s: float = 1.0
-    """The wait of joins, leaves and multicasts for the nodes that have to know of them. Too small: a busy watcher has not heard
-    yet, and its messages are lost or fail. Too large: one stalled watcher delays every start and stop.
+    """The longest wait of a join, leave or multicast for the acknowledgements of the nodes concerned: watchers, copies, and
+    inner nodes of the multicast tree. Too small: a busy watcher has not heard yet, and its messages are lost or fail. Too
+    large: one stalled watcher delays every start and stop.
     """
 
     resend_s: float = 1.5
-    """The wait before an unanswered message is repeated by another way; twice, then it doubles each time. Above
+    """The wait for an answer before a message is repeated by another way; from the third wait on, the wait doubles. Above
     `told_timeout_s`, the longest time of a root's answer. Too small: load on an overloaded network. Too large: messages lost in
     a crash are repeated later.
     """
 
     resend_s_max: float = 30.0
-    """The longest wait of this kind. Too small: traffic to dead nodes. Too large: repair after a long outage takes that long.
+    """The longest wait for an answer, after all doubling. Too small: traffic to dead nodes. Too large: repair after a long
+    outage takes that long.
     """
 
     renew_s: float = 60.0
@@ -49,8 +51,8 @@ class GroupConfig:
     """
 
     reorder_s: float = 1.0
-    """The wait of a multicast for an earlier one of the same source. Too small: repairs of the tree lose multicasts. Too large:
-    a lost one delays the later ones.
+    """The longest time for which a received multicast waits for an earlier, missing one of the same source. Too small: repairs
+    of the tree lose multicasts. Too large: a lost multicast delays the later ones.
     """
 
     watch_refresh_s: float = 1.0

@@ -1,4 +1,4 @@
-"""Copies of the directories of neighbouring roots, which update them; used when the root dies."""
+"""Copies of directories at neighbours of their root, which updates them; a copy becomes the directory when the root dies."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: The copies of a directory, at neighbours of the root. If all three nodes die at once it is lost: when each of 1,000 nodes
-#: dies with 1 % probability, one directory in 10^6, and renewals restore it. Too large: each further copy costs a message per
-#: change.
+#: The number of copies of a directory, at neighbours of the root. If the root and both neighbours die at once the directory is
+#: lost: when each of 1,000 nodes dies with 1 % probability, one directory in 10^6, and renewals restore it. Too large: each
+#: further copy costs a message per change.
 COPIES: Final = 2
 
-#: Directories of a node, and as many copies: 100 MiB of small ones. Too small: more registrations are refused and counted; too
-#: large: memory.
+#: The largest number of directories at a node, and of copies: 100 MiB of small ones. Too small: more registrations are refused
+#: and counted; too large: memory.
 GROUPS_MAX: Final = 65_536
 
-#: Copies with missing parts. Neighbours send theirs one after another; more are sent again later. Too small: takeovers take
-#: longer; too large: memory.
+#: The largest number of received copies with missing parts. A neighbour sends its copies one after another, and repeats those
+#: that found no room. Too small: takeovers take longer; too large: memory.
 PARTS_MAX: Final = 256
 
 
 def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[Copy]:
-    """Return the messages of a whole directory.
+    """Split a whole directory into `Copy` messages.
 
     Args:
         directory: The directory.
         watchers: Its watchers.
-        version: None for a directory of the local node; else the highest version in a forwarded copy.
+        version: None for a directory of the local node; for a copy passed on, its highest version.
     """
     records = [member.record for member in directory.members.values()]
     removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
@@ -58,7 +58,7 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int 
 
 
 class HeldCopy:
-    """The copy of another root's directory."""
+    """The copy of another root's directory, held by this node."""
 
     __slots__ = ("directory", "expires", "floor", "is_mixed", "owner", "passed_to", "watchers")
 
@@ -76,7 +76,7 @@ class HeldCopy:
         self.passed_to: NodeId | None = None
 
     def apply(self, message: Copy, expires: float) -> int:
-        """Apply a part of a copy, or a change. Return the number of watchers left out beyond the bound of a root."""
+        """Apply a part of a copy, or a change. Return the number of watchers left out beyond WATCHERS_MAX."""
         directory = self.directory
         for node, stamp in message.removed:
             if stamp:
@@ -95,7 +95,7 @@ class HeldCopy:
         return copy_parts(self.directory, self.watchers.values(), max(self.floor, self.directory.version))
 
     def count(self) -> int:
-        """Return the number of entries."""
+        """Return the number of entries: members, tombstones and watchers."""
         return len(self.directory.members) + len(self.directory.tombstones) + len(self.watchers)
 
     def merge(self, other: HeldCopy) -> None:
@@ -108,7 +108,7 @@ class HeldCopy:
         self.floor = max(self.floor, other.floor, other.directory.version)
 
     def _watch(self, infos: Iterable[NodeInfo]) -> int:
-        """Add watchers up to the bound of a root. Return the number left out; these ask the next root themselves."""
+        """Add watchers up to WATCHERS_MAX. Return the number left out; these watchers ask the next root themselves."""
         left_out = 0
         for info in infos:
             if info.id in self.watchers or len(self.watchers) < WATCHERS_MAX:
@@ -119,7 +119,7 @@ class HeldCopy:
 
 
 class Copies:
-    """The copies held by a node."""
+    """The copies of other roots' directories held by a node."""
 
     __slots__ = ("_expiry_s", "_parts", "held", "refused")
 
@@ -135,10 +135,11 @@ class Copies:
         return len(self.held) + len(self._parts)
 
     def receive(self, source: NodeId, message: Copy, now: float) -> tuple[int | None, bool]:
-        """Apply a message.
+        """Apply a change to a copy, or one part of a whole copy.
 
         Returns:
-            The version to acknowledge, or None if more parts follow; and whether the copy now holds more than was sent.
+            The version to acknowledge (None if more parts follow, 0 to request the whole copy), and whether the copy now has
+            more entries than its sender sent.
         """
         group, expires = message.group, now + self._expiry_s
         held = self.held.get(group)
@@ -189,7 +190,7 @@ class Copies:
         held.is_mixed = held.is_mixed or held.count() > count
 
     def keep(self, own: HeldCopy) -> None:
-        """Keep the rest of a handed-over directory; without space the new root and its neighbours still have it."""
+        """Keep a directory as a copy after its handover; without space drop it: the new root and its neighbours have it."""
         group = own.directory.group
         held = self.held.get(group)
         if held is None and len(self) >= GROUPS_MAX:
@@ -208,7 +209,7 @@ class Copies:
             del self._parts[key]
 
     def drop(self, group: GroupId, owner: NodeId) -> None:
-        """Handle an owner that keeps its copies elsewhere. A mixed copy stays, for its entries unknown to the owner."""
+        """Delete a copy that its owner no longer updates; keep a mixed copy, which has entries unknown to the owner."""
         held = self.held.get(group)
         if held is not None and held.owner == owner and not held.is_mixed:
             del self.held[group]

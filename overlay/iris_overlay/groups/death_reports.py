@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: Neighbours that know a node's groups. If 20 % of all nodes die at once, two reporters miss 4 % of the dead, four miss 0.2 %;
-#: users of the missed ones find out. Too large: more messages for each join and leave.
+#: The number of neighbours that know a node's groups. If 20 % of all nodes die at once, two reporters miss 4 % of the dead,
+#: four miss 0.2 %; nodes that send to the missed ones notice. Too large: more messages for each join and leave.
 REPORTERS: Final = 4
 
-#: Nodes with known groups: the 16 leaves, and former leaves that have not replaced their reporters yet. Too small: deaths go
-#: unreported; too large: memory.
+#: The largest number of nodes with groups known to this node: the 16 leaves, and former leaves that have not replaced their
+#: reporters yet. Too small: deaths go unreported; too large: memory.
 ENTRUSTED_MAX: Final = 64
 
-#: The time for which an accused node is told so on its return; by its end the node has renewed its registrations, and learned
-#: of the accusation from the roots.
+#: The time for which a node that was declared dead is told of the accusation on its return to the leaf set. By the end of that
+#: time the node has renewed its registrations, and learned of the accusation from the roots.
 ACCUSED_S: Final = 180.0
 
 
-#: The delay before an accusation is repeated once, because the root may have died with the node.
+#: The delay before an accusation is repeated once, because the root may have died together with the accused node.
 REPEAT_S: Final = 4.0
 
 
@@ -46,7 +46,7 @@ class _Trust:
 
 
 class DeathReports:
-    """Give the groups of the local node to its reporters, and keep the groups of neighbours."""
+    """Tell the local node's reporters (neighbours on the ring) its groups, and report the deaths of neighbours to roots."""
 
     __slots__ = ("_accused", "_deadlines", "_outbox", "_repeated", "_reporters", "_trusts")
 
@@ -65,7 +65,8 @@ class DeathReports:
         """Make the nearest neighbours the reporters. New reporters learn all groups; with `is_again` the old ones do too.
 
         Returns:
-            Whether all reporters are new. Then perhaps no reporter can tell the local node that it was declared dead.
+            Whether new reporters replaced all earlier ones. Then perhaps no reporter can tell the local node that it was
+            declared dead.
         """
         wanted = {info.id: info for info in neighbours}
         for node, info in self._reporters.items():
@@ -87,7 +88,7 @@ class DeathReports:
             self._outbox.send(info, message)
 
     def entrust(self, source: NodeId, message: Entrust) -> None:
-        """Handle the groups of a neighbour."""
+        """Note the groups of a neighbour, for a report of its death; or forget the neighbour, which has other reporters now."""
         if message.is_whole:
             self._trusts.pop(source, None)
         if not message.is_needed:
@@ -104,7 +105,7 @@ class DeathReports:
             trust.groups[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Accuse a dead neighbour at the roots of its groups."""
+        """Report the death of a neighbour to the roots of its groups."""
         self._reporters.pop(peer, None)
         trust = self._trusts.pop(peer, None)
         if trust is None:
@@ -122,7 +123,7 @@ class DeathReports:
         self.keep_accusation(Accused(peer, accusation_of(trust.stamp)), now)
 
     def keep_accusation(self, message: Accused, now: float) -> None:
-        """Remember to tell an accused node when it enters the leaf set, alive after all."""
+        """Remember an accusation (a report of death), to tell the accused node if it enters the leaf set alive."""
         node = message.node
         self._accused = {other: accused for other, accused in self._accused.items() if accused[1] > now}
         stamp, _ = self._accused.pop(node, (0, 0.0))
@@ -131,19 +132,19 @@ class DeathReports:
         self._accused[node] = (max(stamp, message.stamp), now + ACCUSED_S)
 
     def returned(self, info: NodeInfo) -> None:
-        """Handle the return of a node: send it the accusation to refute."""
+        """Tell a node that enters the leaf set of the accusation against it, if any, so that the node can refute."""
         accusation = self._accused.pop(info.id, None)
         if accusation is not None:
             self._outbox.send(info, Accused(info.id, accusation[0]))
 
     def handle_timeout(self, now: float) -> None:
-        """Repeat accusations."""
+        """Repeat the accusations that are due."""
         for peer in self._deadlines.expired(now):
             for accusation in self._repeated.pop(peer):
                 self._outbox.route(accusation.group, accusation)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         return self._deadlines.deadline()
 
     def __len__(self) -> int:

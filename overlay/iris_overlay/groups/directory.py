@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
     from iris_overlay.ids import GroupId, NodeId
 
-#: Members of a group: about 50 MiB at the root. Too small: more registrations stay unacknowledged, and are tried again later;
-#: too large: memory.
+#: The largest number of members of a group: about 50 MiB at the root. Too small: more registrations stay unacknowledged, and
+#: are tried again later; too large: memory.
 MEMBERS_MAX: Final = 100_000
 
-#: Remembered former members of a group. Too small: the oldest is forgotten, and a late registration of it would count; too
-#: large: memory.
+#: The largest number of tombstones (remembered former members) of a group. Too small: the oldest is forgotten, and a late
+#: registration of that node would count; too large: memory.
 TOMBSTONES_MAX: Final = 8192
 
-#: Remembered changes. Too small: a follower that missed more is sent the whole directory; too large: memory.
+#: The number of changes kept in a directory's log. Too small: a follower (a node that is told of changes) that missed more is
+#: sent the whole directory; too large: memory.
 LOG_MAX: Final = 256
 
 
@@ -39,13 +40,13 @@ EPOCHS_COPIED_MAX: Final = (1 << 31) - 2
 
 
 #: The limit of credible incarnations in accusations; beyond it only a member's present incarnation can be accused. Without a
-#: limit one lie would bring a member to its last incarnation, and a directory beyond its members. Members count by one: a
-#: thousand a second reach the limit after 12 days.
+#: limit one lie would bring a member to its last incarnation, and leave a tombstone above all possible registrations. Members
+#: count by one: a thousand a second reach the limit after 12 days.
 INCARNATIONS_BELIEVED: Final = 1 << 30
 
 
 class Outcome(Enum):
-    """The result of a registration."""
+    """The result of a registration; OUTDATED: a newer entry exists, ACCUSED: the node was declared dead, FULL: no room."""
 
     CHANGED = "changed"
     RENEWED = "renewed"
@@ -55,7 +56,7 @@ class Outcome(Enum):
 
 
 class Member:
-    """A member of the directory."""
+    """A member in a directory: its record, expiry and version."""
 
     __slots__ = ("expires", "record", "version")
 
@@ -67,17 +68,17 @@ class Member:
 
 
 def accusation_of(stamp: int) -> int:
-    """Return the highest stamp of the same incarnation."""
+    """Return the stamp of an accusation (a report of death): the highest stamp in the incarnation of a registration."""
     return stamp | SEQUENCE_MASK
 
 
 def is_accusation(stamp: int) -> bool:
-    """Return whether a tombstone has the stamp of an accusation."""
+    """Return whether the stamp of a tombstone comes from an accusation (a report of death) rather than a leave."""
     return stamp & SEQUENCE_MASK == SEQUENCE_MASK
 
 
 def next_epoch(version: int) -> int:
-    """Return the first version of the next epoch."""
+    """Return the first version of the epoch after that of a version."""
     return ((version >> STAMP_SHIFT) + 1) << STAMP_SHIFT
 
 
@@ -87,7 +88,7 @@ def is_believable(version: int, epochs: int) -> bool:
 
 
 class Directory:
-    """The members of a group."""
+    """The directory of a group, or a copy of it: members, tombstones of former members, and a log of recent changes."""
 
     __slots__ = ("_log", "group", "members", "tombstones", "version")
 
@@ -100,7 +101,7 @@ class Directory:
         self._log: deque[tuple[int, NodeId]] = deque(maxlen=LOG_MAX)
 
     def register(self, record: MemberRecord, expires: float) -> Outcome:
-        """Apply a registration."""
+        """Add or renew a member, unless a newer entry for the node exists."""
         node = record.info.id
         tombstone = self.tombstones.get(node)
         if tombstone is not None:
@@ -125,7 +126,7 @@ class Directory:
         return Outcome.CHANGED
 
     def remove(self, node: NodeId, stamp: int, expires: float) -> bool:
-        """End all registrations of a node up to a stamp. Return whether this removed a member."""
+        """End all registrations of a node up to a stamp. Return True if this removed a member."""
         tombstone = self.tombstones.get(node)
         member = self.members.get(node)
         if member is not None and member.record.stamp > stamp:
@@ -140,7 +141,7 @@ class Directory:
         return True
 
     def expire(self, now: float) -> list[NodeId]:
-        """Forget entries without renewal; return the members among them."""
+        """Remove entries past their expiry; return the members among them."""
         for node in [node for node, (_, expires) in self.tombstones.items() if expires <= now]:
             del self.tombstones[node]
         expired = [node for node, member in self.members.items() if member.expires <= now]
@@ -149,7 +150,7 @@ class Directory:
         return expired
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Begin a new epoch, of which no follower has any version."""
+        """Raise the version to a new epoch, beyond `above` too. So every follower has to be sent the whole directory."""
         self.version = next_epoch(max(self.version, above))
         self._log.clear()
         for member in self.members.values():
@@ -176,7 +177,7 @@ class Directory:
         return [members[node].record for node in nodes if node in members]
 
     def removals(self, nodes: Iterable[NodeId]) -> list[tuple[NodeId, int]]:
-        """Return the nodes that are no members, with the stamps of their tombstones."""
+        """Return the nodes that are no members, with the stamps of their tombstones; 0 without a tombstone."""
         return [(node, self.tombstones.get(node, (0, 0.0))[0]) for node in nodes if node not in self.members]
 
     def _delete(self, node: NodeId) -> None:

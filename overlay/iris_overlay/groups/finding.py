@@ -1,4 +1,4 @@
-"""Questions for the root of a key, used to walk the ring, sample it and trace a route.
+"""Questions for the root of a key (the nearest node), used to walk the ring, sample it and trace a route.
 
 A question is routed like any message, and every hop adds its time. The root answers along the path of the question, so no dial
 is needed. A question leaves no state.
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from iris_overlay.groups.root_store import Roots
     from iris_overlay.messages import NodeInfo
 
-#: Answers of a root within a second; more questions are dropped and counted. Too small: several simultaneous observers of a
-#: network hinder each other. Too large: a flood of questions costs the root a signature each, 0.1 ms.
+#: The largest number of answers of a root within a second; more questions are dropped and counted. Too small: several
+#: simultaneous observers of a network hinder each other. Too large: a flood of questions costs the root a signature each, 0.1
+#: ms.
 ANSWERS_PER_S_MAX: Final = 100
 
 
 class Finding:
-    """Ask for roots, and answer as a root.
+    """Ask the roots of keys for their identity, and answer as a root.
 
     Attributes:
-        held: The time of the present message in each node on its way (microseconds).
+        held: The time that the message being handled spent in each node on its way (microseconds).
         events: The received answers.
     """
 
@@ -50,7 +51,7 @@ class Finding:
         self._answered = 0  # within that second
 
     def ask(self, key: bytes, number: int) -> None:
-        """Ask the root of a key."""
+        """Ask the root of a key for its identity; the answer repeats the number."""
         self._outbox.route(GroupId(key), FindRoot(GroupId(key), number))
 
     def answer(self, message: FindRoot, path: Path | None, now: float) -> None:
@@ -73,7 +74,7 @@ class Finding:
         self._outbox.answer(path, found)
 
     def found(self, message: RootFound) -> None:
-        """Report an answer; the owner of the overlay checks whether it was requested."""
+        """Report an answer as an event; the owner of the overlay checks whether it asked."""
         self.events.append(
             RootLocated(
                 message.number,

@@ -1,4 +1,4 @@
-"""The followers of a directory: watchers, copies, and the inner nodes of the tree.
+"""The followers of a directory (nodes told of its changes): watchers, copies, and the inner nodes of the tree.
 
 All followers are told of changes in the same way. A follower **wants** the last version that concerns it, was **sent** a
 version, and was **told** the version it acknowledged. At most one message to a follower is in transit. Later changes wait for
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
 
 
-#: Unanswered messages, over 4 s, after which joins no longer wait for a follower. It is probably dead, and would delay each
-#: join by a second.
+#: The number of unanswered messages, over 3 s, after which joins no longer wait for a follower. It is probably dead, and would
+#: delay each join by a second.
 ATTEMPTS_WAITED_MAX: Final = 2
 
-#: Registrations and unregistrations that wait for the followers of one directory, one per node. Beyond it the longest wait
-#: ends, as if its time limit had passed. Too small: when thousands join one group at once, some are acknowledged before all
-#: users know them. Too large: memory, because each has a list of followers.
+#: The largest number of registrations and unregistrations, one per node, that wait for the followers of one directory. Beyond
+#: it the longest wait ends, as if its time limit had passed. Too small: when thousands join one group at once, some are
+#: acknowledged before all users know them. Too large: memory, because each has a list of followers.
 PENDINGS_MAX: Final = 1024
 
-#: Unanswered messages, over 45 s, after which a watcher is forgotten. A live watcher renews its watch.
+#: The number of unanswered messages, over 24 s, after which a watcher is forgotten. A live watcher renews its watch.
 ATTEMPTS_MAX: Final = 5
 
 
 class FollowerKind(IntEnum):
-    """The role of a follower."""
+    """The role of a follower: a watcher, the keeper of a copy, or an inner node (parent) of the multicast tree."""
 
     WATCHER = 0
     COPY = 1
@@ -41,7 +41,7 @@ FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
 
 
 class Follower:
-    """The state of a follower."""
+    """A follower (a node told of the changes of a directory), and the versions it wants, was sent and acknowledged."""
 
     __slots__ = ("attempts", "expires", "info", "is_stale", "path", "sample", "sent", "stamp", "told", "wants")
 
@@ -64,7 +64,7 @@ class Follower:
 
 
 class Pending:
-    """A registration or unregistration whose acknowledgement waits for followers."""
+    """A registration or unregistration that the root acknowledges once all followers (nodes told of changes) know it."""
 
     __slots__ = ("deadline", "info", "stamp", "waiting")
 
@@ -76,7 +76,7 @@ class Pending:
 
 
 class Followers:
-    """The followers of a directory, and the acknowledgements waiting for them."""
+    """The followers of a directory, and the registrations to acknowledge once the followers know them."""
 
     __slots__ = ("due", "members", "pendings", "removed", "unsettled", "unsettled_parents")
 
@@ -94,11 +94,11 @@ class Followers:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a probably live follower lacks changes."""
+        """Return whether a follower that is probably alive has not acknowledged the changes that concern it."""
         return any(follower.attempts < ATTEMPTS_WAITED_MAX for follower in self.unsettled.values())
 
     def touch(self, kind: FollowerKind, follower: Follower, version: int) -> None:
-        """Make a follower want a version."""
+        """Note that a follower has to be told a version, and make a message to it due."""
         key = (kind, follower.info.id)
         follower.wants = version
         self.due[key] = follower
@@ -107,13 +107,13 @@ class Followers:
             self.unsettled_parents += kind is FollowerKind.PARENT
 
     def forget_told(self, kind: FollowerKind, follower: Follower, version: int) -> None:
-        """Start over with a follower, which may have lost its state."""
+        """Treat a follower as if it knew nothing, because it may have lost its state; make a whole message to it due."""
         follower.sent = follower.told = -1
         follower.is_stale = True
         self.touch(kind, follower, version)
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> Follower | None:
-        """Handle the acknowledged version of a follower; return the follower, or None."""
+        """Note the version acknowledged by a follower, and make later changes due; return the follower, or None if unknown."""
         follower = self.members[kind].get(node)
         if follower is None:
             return None
@@ -136,7 +136,7 @@ class Followers:
         return follower
 
     def remove(self, kind: FollowerKind, node: NodeId) -> Follower | None:
-        """Remove a follower."""
+        """Remove a follower, for which no acknowledgement waits any more; return the follower, or None if unknown."""
         follower = self.members[kind].pop(node, None)
         if follower is not None:
             key = (kind, node)
@@ -148,7 +148,7 @@ class Followers:
         return follower
 
     def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> Pending | None:
-        """Delay an acknowledgement until all followers were told a version. Return the evicted one, if any.
+        """Delay an acknowledgement until all followers know a version. Return the oldest delayed one if it has to make room.
 
         Earlier statements of the same node need no acknowledgement any more; a repeated statement is already waiting.
         """
@@ -161,12 +161,12 @@ class Followers:
         return oldest
 
     def wait_anew(self, version: int) -> None:
-        """Let waiting acknowledgements also wait for followers taken over from another root."""
+        """Make the delayed acknowledgements also wait for followers taken over from another root."""
         for pending in self.pendings.values():
             pending.waiting = self._waited_for(version)
 
     def completed(self, now: float) -> tuple[list[Pending], int]:
-        """Take the completed acknowledgements; return also the number completed only by the time limit."""
+        """Remove and return the registrations to acknowledge now, and the number of those at their time limit."""
         done = [pending for pending in self.pendings.values() if not pending.waiting or pending.deadline <= now]
         for pending in done:
             del self.pendings[pending.info.id]

@@ -30,11 +30,11 @@ ANSWER_S: Final = 1.0
 
 
 def revive(held: HeldCopy, expires: float) -> Directory:
-    """Return the directory of a copy without an owner, in a new epoch.
+    """Turn a copy into a directory of this node, in a new epoch.
 
     Args:
         held: The copy.
-        expires: The expiry of members that do not renew; the owner did not report every renewal.
+        expires: The expiry of members that do not renew; the owner of the copy did not report every renewal.
     """
     for member in held.directory.members.values():
         member.expires = expires
@@ -43,7 +43,7 @@ def revive(held: HeldCopy, expires: float) -> Directory:
 
 
 def knows_better(directory: Directory, told: Directory) -> bool:
-    """Return whether the directory of a small group contains news for another directory of the same group."""
+    """Return whether a directory has changes that another one of its group lacks; always False for a large group."""
     if len(directory.members) > VIEW_MAX:
         return False
     if any(
@@ -59,10 +59,11 @@ def knows_better(directory: Directory, told: Directory) -> bool:
 
 
 def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
-    """Merge a copy into a directory. Return whether a new epoch began, with everything sent again to all followers.
+    """Merge a copy into a directory. Return whether a new epoch began, in which all followers are sent everything again.
 
-    A member alive in one and dead in the other, as after a split, is asked, and refutes if it lives. Until its time has passed
-    the state here remains; but a root after a standstill accepts the copy's state.
+    A member that lives in one and is dead in the other, as after a split of the ring, is asked for a sign of life. Until it
+    answers, or its time has passed, the state in the directory remains; but a root after a standstill accepts the state in the
+    copy.
     """
     directory = root.directory
     before = directory.version
@@ -97,7 +98,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
 
 
 class Passing:
-    """Pass copies on, and acknowledge directories received before activation."""
+    """Pass copies on to the root of their group, and acknowledge directories received before the local node was active."""
 
     __slots__ = ("_copies", "_is_active", "_outbox", "_owed", "_place", "_ring")
 
@@ -111,12 +112,12 @@ class Passing:
         self._owed: dict[GroupId, tuple[NodeInfo, int]] = {}
 
     def activate(self) -> list[GroupId]:
-        """Handle activation of the local node; return the groups with a directory received before."""
+        """Note that the local node is active; return the groups with a directory received before."""
         self._is_active = True
         return list(self._owed)
 
     def is_early(self, source: NodeInfo, message: Copy, version: int) -> bool:
-        """Return whether a directory was received before activation; `settle` acknowledges it later.
+        """Return whether a directory was handed over before this node was active; `settle` acknowledges it later.
 
         Args:
             source: The sender.
@@ -133,7 +134,7 @@ class Passing:
         return False
 
     def settle(self, group: GroupId) -> None:
-        """Acknowledge an early directory: it is in use here by now, or another node is nearer."""
+        """Acknowledge a directory handed over before activation: it is in use here by now, or passed on to a nearer node."""
         source, version = self._owed.pop(group)
         if group in self._copies.held:
             self.pass_on(group, source)
@@ -151,7 +152,7 @@ class Passing:
         return True
 
     def complete(self, group: GroupId, source: NodeInfo) -> None:
-        """Send the sender of a copy the other entries held here: it became the root without a handover."""
+        """Send the entries held here to the sender of a copy, which became the root without a handover and lacks some."""
         self._outbox.send_all(source, self._copies.held[group].parts())
 
     def pass_on_orphans(self) -> None:
@@ -164,7 +165,7 @@ class Passing:
                     self._outbox.send_all(info, held.parts())
 
     def peer_dead(self, peer: NodeId) -> None:
-        """Pass on the copies of a dead node to its heirs."""
+        """Send the copies of a dead root's directories to the next roots."""
         for group in [group for group, (source, _) in self._owed.items() if source.id == peer]:
             del self._owed[group]
         for group, held in self._copies.held.items():

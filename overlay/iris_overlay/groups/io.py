@@ -20,7 +20,7 @@ Path: TypeAlias = tuple[NodeId, ...]
 
 
 class Ring(Protocol):
-    """Questions about the ring. `Pastry` implements it; a simulation may use a perfect ring."""
+    """The ring as the groups layer sees it. `Pastry` implements it; a simulation may use a perfect ring."""
 
     def is_root(self, key: bytes, /) -> bool:
         """Return whether the local node is active and the nearest to a key."""
@@ -37,7 +37,7 @@ class RouteTo(msgspec.Struct, frozen=True):
     payload: bytes
     """The message."""
     around: NodeId | None = None
-    """A node to avoid: the message goes to the nearest other node except the local one, by an unusual way."""
+    """A node to avoid: the message goes by an unusual way to the node nearest to the key except this one and the local node."""
     is_timed: bool = False
     """Whether `GroupLayer.delivered` needs the time in each node on the way."""
 
@@ -61,17 +61,17 @@ class AnswerTo(msgspec.Struct, frozen=True):
 
 
 class HandoverDone(msgspec.Struct, frozen=True):
-    """Report that a new root was sent everything before (`Pastry.handover_done`)."""
+    """Report that all directories for a new root were sent (`Pastry.handover_done`)."""
 
     to: NodeInfo
-    """The node of `GroupLayer.handover_wanted`."""
+    """The new root, as passed to `GroupLayer.handover_wanted`."""
 
 
 GroupOutput: TypeAlias = RouteTo | SendTo | AnswerTo | HandoverDone
 
 
 class Outbox:
-    """The messages of all components in one order, unencoded: local messages need no encoding."""
+    """The messages of all components of the groups layer, in one order, unencoded: local messages need no encoding."""
 
     __slots__ = ("detours", "posts")
 

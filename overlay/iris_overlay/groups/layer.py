@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 class GroupLayer:
-    """Know the members of groups, and reach all of them.
+    """The groups of one node: join and watch groups, multicast to them, and serve as a root, over a ring.
 
     After any input or command the owner applies `outputs_to_send` (in order, each to the ring), `events_received` and
     `deadline`, and repeats until no output is left. A batch of events contains first `ProtocolViolated`, then membership views,
@@ -153,7 +153,7 @@ class GroupLayer:
     def delivered(
         self, key: bytes, payload: bytes, source: NodeInfo, path: Path, now: float, held: tuple[int, ...] = ()
     ) -> None:
-        """Handle a routed message whose root is the local node."""
+        """Handle a message routed to a key with the local node as its root."""
         message = self._decode(source, payload)
         if message is not None:
             self._finding.held = held if isinstance(message, FindRoot) else ()
@@ -161,14 +161,14 @@ class GroupLayer:
             self._finish_turn(now)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> None:
-        """Handle a direct message or an answer."""
+        """Handle a message sent to this node directly or back along a path."""
         message = self._decode(source, payload)
         if message is not None:
             self._handle(message, source, None, now)
             self._finish_turn(now)
 
     def undeliverable(self, key: bytes, payload: bytes, now: float) -> None:
-        """Handle an undeliverable message.
+        """Check the life of a node to which a message was undeliverable, and ask the ring for other roots.
 
         Important messages are repeated until acknowledged. But the receiver may be dead without a report, if its late messages
         made it look alive.
@@ -182,7 +182,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def leaves_changed(self, added: list[NodeInfo], removed: list[NodeId], now: float) -> None:
-        """Handle a change of the leaf set."""
+        """Move directories, copies and death reporters after a change of the leaf set."""
         for info in added:
             self._death_reports.returned(info)
         self._roots.ring_changed(now)
@@ -190,7 +190,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def handover_wanted(self, to: NodeInfo, now: float) -> None:
-        """Hand over directories with a new root; `HandoverDone` follows after them.
+        """Send directories to their new root; `HandoverDone` follows after them.
 
         A joining node acknowledges them only when it is active (handover.py).
         """
@@ -209,14 +209,14 @@ class GroupLayer:
         self._finish_turn(now)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link, which may have lost messages but proves nothing about the peer's life."""
+        """Repeat messages that a broken link may have lost; the break proves nothing about the peer's life."""
         self._roots.link_lost(peer, now)
         self._watches.link_lost(peer, now)
         self._memberships.link_lost(peer, now)
         self._finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Handle a standstill of this process: nodes that are gone now may have declared it dead."""
+        """After a standstill of this process, register again: other nodes may have declared this one dead."""
         if self._is_active:
             self._roots.resume(now)
             self._memberships.forget_roots()
@@ -266,7 +266,8 @@ class GroupLayer:
         Args:
             group: The group.
             now: Monotonic seconds.
-            is_doubted: Whether a root that reports an empty group is checked with another keeper of the directory.
+            is_doubted: Whether a root that reports an empty group is checked with another keeper (holder of a copy) of the
+                directory.
 
         Raises:
             InfoError: The group id has the wrong size.
@@ -372,7 +373,7 @@ class GroupLayer:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether to keep a link to a peer: between a root and its followers, or neighbours in a tree."""
+        """Return whether to keep the link to a peer, as a root, a follower of a directory here, or a neighbour in a tree."""
         return self._watches.needs(peer) or self._memberships.needs(peer) or self._casts.needs(peer) or self._roots.needs(peer)
 
     def roots(self) -> list[NodeInfo]:
@@ -426,7 +427,7 @@ class GroupLayer:
         _HANDLERS[type(message)](self, message, source, path, now)
 
     def _begin_incarnation(self, stamp: int, now: float) -> None:
-        """Repeat all statements if those up to a stamp no longer count."""
+        """Register and watch again, in a new incarnation, if the statements up to a stamp no longer count."""
         if self._memberships.accused(stamp, now):
             self._watches.stamp = self._memberships.stamp
             self._entrust_groups(now, is_again=True)
@@ -452,7 +453,7 @@ class GroupLayer:
         return not self._memberships.is_busy and self._roots.is_settled()
 
     def _finish_turn(self, now: float) -> None:
-        """Carry local messages at once, then encode the others."""
+        """Handle the messages of this node to itself at once, and encode the messages to other nodes."""
         self._now = now
         while True:
             self._roots.flush(now)
@@ -474,7 +475,7 @@ class GroupLayer:
             self._views[view.group] = view
 
     def _look_for_self(self, group: GroupId, now: float) -> None:
-        """Register at once if a view lacks this member: it was declared dead, or registered at an old root."""
+        """Register at once if the view of a group lacks the local node: it was declared dead, or registered at an old root."""
         if self._watches.lacks(group, self._local.id):
             self._memberships.missed(group, now)
 

@@ -194,7 +194,12 @@ class Memberships:
                 self._resend.set(group, now + HIDDEN_ASKED_S)
 
     def accused(self, stamp: int, now: float) -> bool:
-        """Handle an accusation of this incarnation. Return whether it is news, and all statements have to be repeated."""
+        """Begin a new incarnation after a report of this node's death, and register again.
+
+        Returns:
+
+        False for a report about an earlier or incredible incarnation, which changes nothing.
+        """
         accused, own = stamp >> STAMP_SHIFT, self.stamp >> STAMP_SHIFT
         # A future incarnation is a lie, but move past it, so that directories that believed the lie accept this node again.
         if accused < own or (accused > own and accused >= INCARNATIONS_BELIEVED) or accused == INCARNATION_LAST:
@@ -208,7 +213,7 @@ class Memberships:
         return True
 
     def later(self, message: Later, now: float) -> None:
-        """Handle a member that joined at a later time: a new local membership then gets an even later time."""
+        """Move the join of a new local membership to a time after that of another member, and register again."""
         membership, record = self.groups.get(message.group), message.member
         if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
             return
@@ -236,7 +241,7 @@ class Memberships:
                 self._outbox.send(root, Register(self._local, items[start : start + BATCH_MAX]))
 
     def lose_root(self, peer: NodeId, now: float) -> None:
-        """Handle a dead or unreachable node: if it was a root, register at its heir.
+        """Register at the next root if a root is dead or unreachable.
 
         Unacknowledged registrations may have been lost there. Members of a small group register at once: they cause no rush,
         and if all copies died no other node can restore the group.
@@ -250,7 +255,7 @@ class Memberships:
                     self._resend.set(group, now + jitter_s)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link: repeat unacknowledged messages to its peer through the ring."""
+        """Repeat through the ring the unacknowledged messages to the peer of a broken link."""
         for memberships in (self.groups, self._leaving):
             for group, membership in memberships.items():
                 if membership.root is not None and membership.root.id == peer and group in self._resend:
@@ -258,7 +263,7 @@ class Memberships:
                     self._resend.set(group, now)
 
     def missed(self, group: GroupId, now: float) -> None:
-        """Handle a view without this node: register through the ring, because the known root may be wrong."""
+        """Register through the ring after a view without this node, because the known root may be wrong."""
         membership = self.groups.get(group)
         if membership is not None and now - membership.routed_at >= MISSED_S:
             membership.root = None
@@ -266,14 +271,14 @@ class Memberships:
             self._send(group, membership, now)
 
     def forget_roots(self) -> None:
-        """Handle a standstill of this process: other nodes may be the roots by now, and the ring knows them."""
+        """Forget the known roots after a standstill of this process: the ring knows the present ones."""
         if len(self.groups) <= ROUTED_MAX:
             for membership in (*self.groups.values(), *self._leaving.values()):
                 membership.root = None
                 membership.attempts = 0
 
     def root_moved(self, group: GroupId, root: NodeInfo) -> None:
-        """Handle the handover of a directory by this node.
+        """Use the new root of a group as the root of the local membership, after this node has handed the directory over.
 
         As its own root the node would not notice the new root's death before the new root announced itself.
         """
@@ -282,14 +287,14 @@ class Memberships:
             membership.root = root
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle a former root: register at the present one."""
+        """Register at the present root of a group after a former root's reply that it is not the root."""
         membership = self.groups.get(group) or self._leaving.get(group)
         if membership is not None and membership.root is not None and membership.root.id == source:
             membership.root = None
             self._send(group, membership, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Repeat, renew, and complete commands whose time limit has passed."""
+        """Repeat unanswered messages, renew registrations, and complete commands at their time limit."""
         for group in self._resend.expired(now):
             membership = self.groups.get(group) or self._leaving.get(group)
             if membership is None:
@@ -307,7 +312,7 @@ class Memberships:
             self.completions.append(self._commands.pop(command))
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         if self._renew_at is None and not len(self._resend) and not self._commands:
             return None
         deadlines = (self._resend.deadline(), self._renew_at, self._deadlines.deadline())

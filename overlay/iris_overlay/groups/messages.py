@@ -53,7 +53,8 @@ VIEW_MAX: Final = 32
 #: overloads one node.
 WATCHERS_MAX: Final = 256
 
-#: Copies of a multicast sent by one node: 1,000 members are two hops from the root, 30,000 three.
+#: The largest number of copies of a multicast sent by one node, the fan-out of the tree: 1,000 members are two hops from the
+#: root, 30,000 three.
 FANOUT_MAX: Final = 32
 
 #: Groups in one message: with full attributes 95 KiB. Too small: more messages; too large: following messages on the link are
@@ -83,7 +84,7 @@ _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_M
 
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A member of a group."""
+    """A member of a group, as directories keep it and membership views report it."""
 
     info: NodeInfo
     """The member."""
@@ -92,13 +93,15 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     stamp: _Number
     """The stamp of the registration."""
     permit: _Signature = b""
-    """The group's permit for the record, see `member_part`. Every node that keeps or passes on the record verifies it."""
+    """The group's permit for the record: a signature with the keys of the group, see `member_part`. Every node that keeps or
+    passes on the record verifies it.
+    """
     since: _Number = 0
     """The joining time; the member rejects earlier multicasts."""
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
-    """A membership of the sender."""
+    """A membership of the sender, as part of `Register`."""
 
     group: _GroupId
     """The group."""
@@ -131,7 +134,7 @@ class Unregister(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Acknowledge registrations and unregistrations: all nodes that have to know were told, or had their time."""
+    """Acknowledge registrations and unregistrations: all followers of the directory know, or the time limit passed."""
 
     root: NodeInfo
     """The acknowledging root, the direct receiver of the next renewals."""
@@ -140,7 +143,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Tell a node of its declared death, which it can refute. Routed to its id."""
+    """Tell a node that it was declared dead, so that it can refute. Routed to its id."""
 
     node: _NodeId
     """The node."""
@@ -247,7 +250,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Acknowledge a membership view."""
+    """Acknowledge a membership view or a change of it."""
 
     group: _GroupId
     """The group."""
@@ -256,12 +259,12 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Keep a copy of a directory at a neighbour, or hand it over: a root merges it into its own directory."""
+    """Keep a copy of a directory at a neighbour, or hand the directory over; a receiving root merges it into its own."""
 
     group: _GroupId
     """The group."""
     base: _Number
-    """The version that it changes; 0 for a whole copy, which may have several parts."""
+    """The version to which this change applies; 0 for a whole copy, which may have several parts."""
     version: _Number
     """The version of the copy afterwards."""
     is_first: bool
@@ -269,15 +272,17 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):
     is_last: bool
     """Whether this is the last part."""
     members: Annotated[list[MemberRecord], Meta(max_length=COPY_MEMBERS_MAX)]
-    """Members."""
+    """The members; in a change only the new and changed ones."""
     removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
     """The former members, with the highest stamp that no longer counts."""
     watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
-    """Watchers."""
+    """The watchers; in a change only the new ones."""
     unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
     """The nodes that watch no more."""
     is_passed_on: bool = False
-    """Whether it is the sender's copy of another root's directory: merged, never replacing, not acknowledged."""
+    """Whether the sender passes on a copy of another root's directory: the receiver merges it, never replaces its own entries,
+    and sends no acknowledgement.
+    """
 
 
 class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
@@ -310,7 +315,7 @@ class Children(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class Adopted(msgspec.Struct, frozen=True, array_like=True, tag=17):
-    """Acknowledge the children."""
+    """Acknowledge `Children`."""
 
     group: _GroupId
     """The group."""
@@ -319,7 +324,7 @@ class Adopted(msgspec.Struct, frozen=True, array_like=True, tag=17):
 
 
 class CastUp(msgspec.Struct, frozen=True, array_like=True, tag=18):
-    """Ask the root to multicast."""
+    """Ask the root to send a multicast down the tree."""
 
     info: NodeInfo
     """The source, and the sender."""
@@ -373,16 +378,16 @@ class CastDown(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Tell a node that it is no watcher here: it was declared dead, or the receiver lost the root role."""
+    """Tell a node that it is no watcher at the sender: the node was declared dead, or the sender is not the root any more."""
 
     group: _GroupId
     """The group."""
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell the sender of a message that the receiver is not the root; it has to repeat the message through the ring.
+    """Tell the author of a message that the sender of this reply is not the root; the author repeats it through the ring.
 
-    The receiver does not pass the message on, because only its author may send it to the root.
+    The sender of this reply does not pass the message on, because only its author may send it to the root.
     """
 
     groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]
@@ -390,7 +395,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class Later(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Tell a node of a member with a later time: a new member then joins at a later time, a source sends again."""
+    """Tell a node of a member with a later joining time: a new member then joins after that time, and a source sends again."""
 
     group: _GroupId
     """The group."""
@@ -488,17 +493,17 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
-    """Return the content of a member's permit: the node, its attributes, and the registration's stamp and time."""
+    """Return the bytes for a member's permit to sign: the node, its attributes, and the registration's stamp and time."""
     return _ENCODER.encode((1, node, record.stamp, record.since, record.attributes))
 
 
 def user_part(node: NodeId) -> bytes:
-    """Return the content of the permit of a watcher or multicast source."""
+    """Return the bytes for the permit of a watcher or multicast source to sign."""
     return _ENCODER.encode((2, node))
 
 
 def cast_part(group: GroupId, sequence: int, at: int, payload: bytes) -> bytes:
-    """Return the fields of a multicast signed by its source, which neither the root nor an inner node may change."""
+    """Return the bytes of a multicast for its source to sign: neither the root nor an inner node may change these fields."""
     return _ENCODER.encode((20, group, sequence, at, payload))
 
 

@@ -44,7 +44,7 @@ SIZE_DRIFT: Final = 32
 #: memory.
 RECENT_MAX: Final = 64
 
-#: The bound of their total payload.
+#: The bound of the total payload of recent multicasts (bytes).
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
 #: Multicasts that wait until the inner nodes of the tree know their children; a silent inner node delays each by a second.
@@ -52,12 +52,12 @@ RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: large: memory, while a source sends as fast as its links allow.
 HELD_MAX: Final = 1024
 
-#: The bound of their total payload.
+#: The bound of the total payload of waiting multicasts (bytes).
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Held(NamedTuple):
-    """A multicast that waits for the tree."""
+    """A multicast that waits until the inner nodes of the tree know their children."""
 
     deadline: float
     source: NodeInfo
@@ -65,7 +65,7 @@ class Held(NamedTuple):
 
 
 class GroupRoot:
-    """Keep the directory of a group, and its followers informed."""
+    """The root of one group: keep the directory, tell followers of changes, and send multicasts down the tree."""
 
     __slots__ = (
         "_dealer",
@@ -128,7 +128,7 @@ class GroupRoot:
     # Members
 
     def register(self, record: MemberRecord, expires: float) -> Outcome:
-        """Apply a registration."""
+        """Add or renew a member, and make messages to the followers due."""
         node = record.info.id
         is_new = node not in self.directory.members
         outcome = self.directory.register(record, expires)
@@ -155,7 +155,7 @@ class GroupRoot:
         return self.remove(node, accusation_of(stamp), expires)
 
     def believe_accusations(self) -> None:
-        """Remove the accused members that gave no sign of life."""
+        """Remove the members that another root declared dead and that gave no sign of life."""
         accused, self.accused = self.accused, {}
         for node, (stamp, expires) in accused.items():
             self.remove(node, stamp, expires)
@@ -173,13 +173,13 @@ class GroupRoot:
             self._tell_size()
 
     def repeat_accusations(self, since: float) -> None:
-        """Tell nodes that they were declared dead, if their tombstones expire after a time."""
+        """Tell nodes again that they were declared dead, if their tombstones expire after a time."""
         for node, (stamp, expires) in self.directory.tombstones.items():
             if expires > since and is_accusation(stamp):
                 self._outbox.route(node, Accused(node, stamp))
 
     def begin_epoch(self, above: int = 0) -> None:
-        """Begin a new epoch, and tell all followers everything."""
+        """Begin a new epoch, and make a message with everything due to each follower."""
         self.directory.begin_epoch(above)
         self._watcher_log.clear()
         for kind in (FollowerKind.WATCHER, FollowerKind.COPY):
@@ -222,7 +222,7 @@ class GroupRoot:
             self._log_watcher(node)
 
     def view_unwatched(self) -> View:
-        """Return a membership view for a watcher without room."""
+        """Return a membership view for a node that finds no room as a watcher, and so gets no changes."""
         members = self.directory.members
         nodes = list(members)
         if len(nodes) > VIEW_MAX:
@@ -235,7 +235,7 @@ class GroupRoot:
     # Copies
 
     def set_copies(self, infos: Iterable[NodeInfo]) -> list[NodeInfo]:
-        """Keep copies at these nodes. Return the nodes that have to drop theirs."""
+        """Keep copies at the given nodes. Return the nodes with former copies, which have to drop them."""
         wanted = {info.id: info for info in infos}
         copies = self.followers.members[FollowerKind.COPY]
         dropped = [copy.info for node, copy in copies.items() if node not in wanted]
@@ -248,12 +248,12 @@ class GroupRoot:
         return dropped
 
     def refresh_copies(self) -> None:
-        """Tell the copies that they are still needed."""
+        """Make a message to each copy due, so that copies without changes do not expire."""
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def ask_copies(self) -> None:
-        """Tell no watcher anything until the copies have acknowledged, or sent their own entries as roots."""
+        """Answer no watcher until the keepers of copies acknowledge; a keeper that became the root sends its entries first."""
         self.is_sure = False
         self.directory.version += 1
         for copy in self.followers.members[FollowerKind.COPY].values():
@@ -290,7 +290,7 @@ class GroupRoot:
     # Telling
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> bool:
-        """Handle the acknowledged version of a follower. Return whether it is a follower."""
+        """Note the version acknowledged by a follower. Return False if the node is no follower of this kind."""
         follower = self.followers.acknowledge(kind, node, version)
         if follower is None:
             return False
@@ -299,7 +299,7 @@ class GroupRoot:
         return True
 
     def note_silence(self, kind: FollowerKind, node: NodeId) -> bool:
-        """Tell a follower again if its acknowledgement is late. Return whether it was."""
+        """Repeat a message without an acknowledgement, or give a silent watcher up. Return False if none is missing."""
         follower = self.followers.members[kind].get(node)
         if follower is None or follower.told >= follower.sent:
             return False
@@ -311,7 +311,7 @@ class GroupRoot:
         return True
 
     def link_lost(self, node: NodeId) -> bool:
-        """Handle the end of a link: tell the peer unacknowledged versions again. Return whether any was unacknowledged."""
+        """Repeat unacknowledged messages to the peer of a broken link. Return False if all were acknowledged."""
         is_untold = False
         for kind in FollowerKind:
             follower = self.followers.members[kind].get(node)
@@ -321,7 +321,7 @@ class GroupRoot:
         return is_untold
 
     def flush(self) -> list[tuple[FollowerKind, Follower]]:
-        """Send due messages to followers; return their receivers."""
+        """Send the messages that are due; return the followers they went to."""
         due, self.followers.due = self.followers.due, {}
         told: list[tuple[FollowerKind, Follower]] = []
         self.is_sure = self.is_sure or not any(kind is FollowerKind.COPY for kind, _ in self.followers.unsettled)
@@ -402,7 +402,7 @@ class GroupRoot:
             self._dealer.add(node)
 
     def _describe(self, node: NodeId) -> None:
-        """Tell the watchers that have an earlier description of a member."""
+        """Tell the watchers and tree neighbours of a member about its new attributes or addresses."""
         for watcher in self.followers.members[FollowerKind.WATCHER].values():
             if watcher.sample is not None and node in watcher.sample:
                 watcher.is_stale = True
@@ -436,7 +436,7 @@ class GroupRoot:
                 self.followers.touch(FollowerKind.WATCHER, watcher, self.directory.version)
 
     def _changed(self) -> None:
-        """Tell the followers that the directory changed."""
+        """Make messages to the followers due after a change of the directory."""
         version = self.directory.version
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, version)

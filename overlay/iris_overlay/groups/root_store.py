@@ -74,7 +74,8 @@ CHECK_S: Final = 0.5
 #: known of its death yet.
 RECHECK_S: Final = 4.0
 
-#: The time for which an accused node is told so at each sweep: it may have stood still, and its accusers may be gone.
+#: The time for which a node that was declared dead is told of it at each sweep: the node may have stood still, and its accusers
+#: may be gone.
 ACCUSED_S: Final = 35.0
 
 #: The delay after a change of the ring until copies with a former root as owner are passed on. Too small: the root is new, and
@@ -96,7 +97,8 @@ UNSURE_S: Final = 5.0
 #: mistake may miss a new member.
 DIED_S: Final = 10.0
 
-#: Deaths remembered for that. Too small: more deaths within that time cost a second of waiting; too large: memory.
+#: The largest number of deaths remembered for `DIED_S`. Too small: more deaths within that time cost a second of waiting; too
+#: large: memory.
 DIED_MAX: Final = 256
 
 #: The time for which a root after a standstill asks its copies for newer entries before it answers. Too small: the copies are
@@ -109,7 +111,7 @@ _NO_GROUP: Final = GroupId(b"")
 
 
 class Timer(IntEnum):
-    """The timers of a group, or of a node in it; `FollowerKind` stands for repeated messages to a follower.
+    """The timers of a group, or of a node in it; a `FollowerKind` as a timer stands for repeated messages to a follower.
 
     The numbers differ from those of `FollowerKind`, because both are keys of one table.
     """
@@ -135,7 +137,7 @@ class Timer(IntEnum):
 
 
 class Roots:
-    """Keep directories, and copies of directories."""
+    """A node as the root of groups: keep their directories, and copies of other roots' directories."""
 
     __slots__ = (
         "_applied",
@@ -193,7 +195,7 @@ class Roots:
     # Messages. A node that took this node for the root is told so (`Moved`).
 
     def register(self, message: Register, now: float) -> None:
-        """Handle registrations and renewals."""
+        """Add or renew members; acknowledge each registration once all followers know it."""
         for item in message.items:
             record = MemberRecord(message.info, item.attributes, item.stamp, item.permit, item.since)
             if not self._may_register(item.group, record):
@@ -215,7 +217,7 @@ class Roots:
                     self._outbox.send(message.info, Later(item.group, root.latest))
 
     def unregister(self, message: Unregister, now: float) -> None:
-        """Handle unregistrations."""
+        """Remove members that left; acknowledge each unregistration once all followers know it."""
         for group, stamp in message.items:
             root = self._root_for(group, message.info, now)
             if root is not None:
@@ -223,7 +225,7 @@ class Roots:
                 self._wait(root, message.info, stamp, root.directory.version, now)
 
     def accuse(self, message: Accuse, now: float) -> None:
-        """Handle the accusation of a member, and pass it to the member to refute."""
+        """Remove a member reported as dead, and tell the member, which can refute; pass a report for another root on."""
         if not self._ring.is_root(message.group):
             self._outbox.route(message.group, message)
             return
@@ -254,12 +256,12 @@ class Roots:
             self._look_for(root, node)
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
-        """Doubt a node unreachable from here in all groups."""
+        """Check the life of a node unreachable from here, for each of its groups."""
         for group in self.roots:
             self.doubt(group, node, now)
 
     def watch(self, message: Watch, path: Path | None, now: float) -> None:
-        """Handle requests for membership views."""
+        """Add or renew watchers and answer with membership views; without room, answer once and report no changes."""
         for group, version, permit in message.items:
             if not self._may_use(group, message.info.id, permit):
                 self._counters.permits_invalid += 1
@@ -289,7 +291,7 @@ class Roots:
             self._outbox.answer(path, answer)
 
     def unwatch(self, message: Unwatch) -> None:
-        """Handle the end of watches."""
+        """Remove a watcher from groups."""
         for group in message.groups:
             root = self.roots.get(group)
             if root is not None:
@@ -297,7 +299,7 @@ class Roots:
                 self._dirty[group] = None
 
     def cast(self, message: CastUp, now: float) -> None:
-        """Handle a multicast for the tree."""
+        """Send a multicast down the tree, in the order of its source; ask a source with a slow clock to send it later."""
         if not self._may_use(message.group, message.info.id, message.permit):
             self._counters.permits_invalid += 1
             return
@@ -313,7 +315,7 @@ class Roots:
         self._send_down(root, self._orders.accept(key, message.sequence, message, now, message.base), now)
 
     def acknowledge(self, kind: FollowerKind, group: GroupId, source: NodeInfo, version: int, now: float) -> None:
-        """Handle the acknowledged version of a follower."""
+        """Note the version acknowledged by a follower; tell a watcher that is unknown here to ask again (`Forgotten`)."""
         root, node = self.roots.get(group), source.id
         if kind is FollowerKind.WATCHER and (root is None or node not in root.followers.members[kind]):
             self._outbox.send(source, Forgotten(group))
@@ -327,7 +329,7 @@ class Roots:
             self._dirty[group] = None
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
-        """Handle a copy of a directory, or a handed-over directory."""
+        """Keep a received copy of a directory; at the root, make it the directory or merge it. Acknowledge it last."""
         has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
         if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
             self._counters.registrations_refused += 1
@@ -371,7 +373,7 @@ class Roots:
             self._passing.settle(group)
 
     def ring_changed(self, now: float) -> None:
-        """Take over, hand over, and place copies according to the present ring."""
+        """Take over directories, hand others over, and place copies, according to the present ring."""
         self._changed_at = now
         self._take_over_all(now)
         for root in list(self.roots.values()):
@@ -379,7 +381,7 @@ class Roots:
         self._look_for_orphans(now)
 
     def resume(self, now: float) -> None:
-        """Handle a standstill of this process: another node may be the root by now, and know of deaths."""
+        """Ask the copies for newer entries after a standstill of this process: another node may be the root by now."""
         self._woken_at = now
         for group, root in self.roots.items():
             if root.successor is None:
@@ -388,7 +390,7 @@ class Roots:
                 self._dirty[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a node: it follows no directory. Its death as a member is decided by the ring."""
+        """Remove a dead node as a follower of directories. As a member it is removed after the ring confirms the death."""
         self._died.pop(peer, None)
         if len(self._died) >= DIED_MAX:
             del self._died[next(iter(self._died))]
@@ -445,7 +447,7 @@ class Roots:
             self._sweep(now)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         if self._sweep_at is None:  # no state at all
             return None
         deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
@@ -490,7 +492,7 @@ class Roots:
         return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a node follows a directory here, or is a root's child in a tree or a member of a small group."""
+        """Return whether to keep the link to a node: a follower of a directory here, or a child of the root in a tree."""
         for root in self.roots.values():
             if any(peer in followers for followers in root.followers.members):
                 return True
@@ -530,14 +532,14 @@ class Roots:
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
     def _root_for(self, group: GroupId, asker: NodeInfo, now: float) -> GroupRoot | None:
-        """Return the directory of a group, marked as changed; if it is not here, tell the sender at the end of the turn."""
+        """Return a directory, marked as changed. If another node is the root, return None and tell the sender (`Moved`)."""
         if self._ring.is_root(group):
             return self._root_here(group, now)
         self._misdirected.setdefault(asker.id, (asker, []))[1].append(group)
         return None
 
     def _root_here(self, group: GroupId, now: float, *, is_creating: bool = True) -> GroupRoot | None:
-        """Return the directory of a group with this node as root, marked as changed."""
+        """Return the directory of a group with this node as root, marked as changed; create it if allowed, else return None."""
         if group in self.copies.held:
             self._take_over(group, now)
         root = self.roots.get(group)
@@ -568,7 +570,7 @@ class Roots:
             self._take_over(group, now)
 
     def _take_over(self, group: GroupId, now: float) -> None:
-        """Make a copy the directory, or merge it into the directory."""
+        """Turn a copy into the directory, or merge it into an existing directory."""
         held = self.copies.held.pop(group)
         expires = now + self._config.expiry_s
         root = self.roots.get(group)
@@ -602,7 +604,7 @@ class Roots:
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
 
     def _place(self, root: GroupRoot, now: float) -> None:
-        """Keep a directory at the place decided by the ring."""
+        """Keep a directory and its copies at the nodes chosen by the ring: here, or after a handover at a new root."""
         group = root.directory.group
         self._dirty[group] = None
         nearest = self._ring.replicas(group, COPIES)

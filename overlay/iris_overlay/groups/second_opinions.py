@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
 
-#: The time for another keeper to answer. Too small: over long distances the claim of the root alone counts. Too large: if that
-#: keeper is silent, an empty group is confirmed later by that time.
+#: The time for another keeper (a node with the directory or a copy of it) to answer. Too small: over long distances the claim
+#: of the root alone counts. Too large: if that keeper is silent, an empty group is confirmed later by that time.
 LOOK_S: Final = 1.0
 
 #: The validity of an answer. Too small: a question for each request to an empty group. Too large: members that join while the
@@ -42,9 +42,9 @@ LOOKED_S: Final = 1.0
 SEEN_S: Final = 5.0
 
 
-#: The time after the last member's departure during which no keeper is believed that reports it: a root tells watchers and
-#: copies together, and the copy may learn it later. After it the question is repeated. Too small: requests go to departed
-#: members. Too large: if a root removes present members, their callers wait for that time.
+#: The time after the last member's departure during which a keeper that still reports this member is not believed: a root tells
+#: watchers and copies together, and the copy may learn it later. After it the question is repeated. Too small: requests go to
+#: departed members. Too large: if a root removes present members, their callers wait for that time.
 SETTLED_S: Final = 0.5
 
 
@@ -70,7 +70,7 @@ class _Doubt:
 
 
 class Looks:
-    """Ask other keepers of directories whether groups are really empty."""
+    """Ask other keepers (nodes with copies) of directories whether groups reported empty are really empty."""
 
     __slots__ = ("_changed", "_counters", "_deadlines", "_doubts", "_local", "_outbox", "_ring", "_rng", "_signer")
 
@@ -96,7 +96,7 @@ class Looks:
         self._deadlines.cancel(group)
 
     def judge(self, event: ViewChanged, root: NodeInfo | None, now: float) -> ViewChanged:
-        """Return the judged membership view.
+        """Return the membership view to report; a doubted empty view gets the members that another keeper knows.
 
         Args:
             event: The view reported by the root.
@@ -128,7 +128,7 @@ class Looks:
             self._look(group, doubt, now)
 
     def seen(self, source: NodeId, message: Seen, now: float) -> None:
-        """Handle the answer of another keeper."""
+        """Take the members reported by another keeper of the directory, if their permits are valid."""
         doubt = self._doubts.get(message.group)
         if doubt is None or doubt.number != message.number or source == doubt.root:
             return
@@ -145,7 +145,7 @@ class Looks:
             self._finish(message.group, doubt, members, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a node, which is no longer a member."""
+        """Remove a dead node from the members that other keepers reported."""
         for group, doubt in self._doubts.items():
             if doubt.seen.pop(peer, None) is not None:
                 self._changed[group] = None
@@ -153,7 +153,7 @@ class Looks:
                     self._look(group, doubt, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Accept the claim of roots without another answer, and ask again where another keeper reported members."""
+        """Believe the root if no other keeper answered in time; ask again where a keeper reported members."""
         for group in self._deadlines.expired(now):
             doubt = self._doubts[group]
             if doubt.number is not None:
@@ -163,7 +163,7 @@ class Looks:
                 self._look(group, doubt, now)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         return self._deadlines.deadline()
 
     def views_changed(self) -> list[ViewChanged]:
@@ -175,7 +175,7 @@ class Looks:
         return [_judged(doubt, event) for doubt, event in doubts if event is not None]
 
     def _look(self, group: GroupId, doubt: _Doubt, now: float) -> None:
-        """Ask another keeper, unless a question is running or recent."""
+        """Ask another keeper for the members, unless a question is running or recent."""
         if doubt.number is not None or doubt.is_waiting or now < doubt.looked_at + LOOKED_S:
             return
         doubt.looked_at = now

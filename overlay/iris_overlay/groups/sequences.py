@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SourceKey: TypeAlias = "tuple[GroupId, NodeId]"
 
-#: Multicasts that wait for an earlier one; beyond it the earlier one is skipped. Too small: losses after reordering; too large:
-#: memory.
+#: The largest number of multicasts of one source that wait for an earlier one; beyond it the earlier one is skipped. Too small:
+#: losses after reordering; too large: memory.
 HELD_MAX: Final = 64
 
-#: Ordered sources at once, of all groups; beyond it the source silent for longest is forgotten. Too small: a duplicate from a
-#: forgotten source is delivered twice; too large: memory.
+#: The largest number of sources with a remembered order, of all groups; beyond it the source silent for longest is forgotten.
+#: Too small: a duplicate from a forgotten source is delivered twice; too large: memory.
 SOURCES_MAX: Final = 4096
 
 
 class Sequence(Generic[T]):
-    """The multicasts of one source, ordered.
+    """The order of the multicasts from one source to one group.
 
     A late member begins with the first multicast it sees, because a lost earlier one would look the same.
     """
@@ -42,18 +42,18 @@ class Sequence(Generic[T]):
         self.used_at = 0.0
 
     def is_new(self, number: int) -> bool:
-        """Return whether a multicast is new."""
+        """Return whether the multicast with a number was neither delivered nor skipped, and does not wait."""
         return self.expected is None or (number >= self.expected and number not in self._held)
 
     def accept(self, number: int, item: T, now: float, reorder_s: float, base: int | None = None) -> list[T]:
-        """Handle a multicast; return those now in order.
+        """Take a multicast; return all multicasts that can now be delivered, in order.
 
         Args:
-            number: Its number.
+            number: The number of the multicast.
             item: The multicast.
             now: Monotonic seconds.
-            reorder_s: The longest wait for earlier ones.
-            base: The first number that may still come, if the sender reports it: earlier missing ones are skipped.
+            reorder_s: The longest wait for earlier multicasts.
+            base: The first number that may still come, if the sender reports it: missing multicasts before it are skipped.
         """
         self.used_at = now
         earlier: list[T] = []
@@ -79,13 +79,13 @@ class Sequence(Generic[T]):
         return earlier
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
-        """Skip multicasts that are overdue; return the multicasts that waited for them."""
+        """Skip multicasts that are overdue; return the multicasts that waited for them and follow without a gap."""
         if self.deadline is None or self.deadline > now:
             return []
         return self._drain(now, reorder_s)
 
     def _drain(self, now: float, reorder_s: float) -> list[T]:
-        """Deliver from the first held one to the next gap."""
+        """Return the waiting multicasts from the first one to the next gap; skip the missing ones before it."""
         assert self.expected is not None
         first = min(self._held)
         if first != self.expected:
@@ -100,7 +100,7 @@ class Sequence(Generic[T]):
         return ready
 
     def _skip_to(self, base: int) -> list[T]:
-        """Deliver the held ones below a number."""
+        """Return the waiting multicasts below a number, and skip the missing ones."""
         assert self.expected is not None
         numbers = sorted(number for number in self._held if number < base)
         if base >> STAMP_SHIFT == self.expected >> STAMP_SHIFT:
@@ -117,7 +117,7 @@ class Sequences(Generic[T]):
     __slots__ = ("_gaps", "_reorder_s", "_sequences", "_sources_max", "skipped")
 
     def __init__(self, reorder_s: float, sources_max: int) -> None:
-        """Create it empty.
+        """Create the order of no sources.
 
         Args:
             reorder_s: The wait of a multicast for an earlier one.
@@ -137,16 +137,16 @@ class Sequences(Generic[T]):
         return key in self._sequences
 
     def is_new(self, key: SourceKey, number: int) -> bool:
-        """Return whether a multicast is new."""
+        """Return whether the multicast with a number is neither a duplicate nor was skipped."""
         sequence = self._sequences.get(key)
         return sequence is None or sequence.is_new(number)
 
     def since(self, key: SourceKey) -> int:
-        """Return the number of a source from which on none was skipped."""
+        """Return the lowest number from which on no multicast of a source was skipped."""
         return self._sequences[key].since
 
     def accept(self, key: SourceKey, number: int, item: T, now: float, base: int | None = None) -> list[T]:
-        """Handle a multicast; return those now in order. See `Sequence.accept`."""
+        """Take a multicast; return all multicasts of its source that can now be delivered, in order. See `Sequence.accept`."""
         sequence = self._sequences.pop(key, None)
         if sequence is None:
             sequence = Sequence()
@@ -159,7 +159,7 @@ class Sequences(Generic[T]):
         return ready
 
     def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
-        """Skip multicasts that are overdue; return the multicasts that waited for them."""
+        """Skip multicasts that are overdue; return, for each source, the multicasts that waited for them."""
         ready: list[tuple[SourceKey, list[T]]] = []
         for key in self._gaps.expired(now):
             sequence = self._sequences[key]
@@ -169,11 +169,11 @@ class Sequences(Generic[T]):
         return ready
 
     def deadline(self) -> float | None:
-        """Return the next end of a wait."""
+        """Return the earliest end of a wait for a missing multicast, or None."""
         return self._gaps.deadline()
 
     def forget_group(self, group: GroupId) -> None:
-        """Start afresh with all sources of a group."""
+        """Forget the order of all sources of a group."""
         for key in [key for key in self._sequences if key[0] == group]:
             self._forget(key)
 

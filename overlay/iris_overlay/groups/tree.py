@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Dealer:
-    """The number of samples of each member."""
+    """Choose the members for the samples of a large group's watchers, so that all are in about as many samples."""
 
     __slots__ = ("_buckets", "_places", "_rng")
 
@@ -107,7 +107,7 @@ class Dealer:
 
 
 class Tree:
-    """The numbered members of a group."""
+    """The multicast tree of a group: a heap of its members, in the order of their numbers."""
 
     __slots__ = ("_free", "_numbers", "_order")
 

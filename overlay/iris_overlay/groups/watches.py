@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 #: only cut off from here is missing, although all others reach it.
 MASK_S: Final = 3.0
 
-#: The delay before a root is asked again that reported less than another root: two rings merge, and the older root may win,
-#: which believes that it has told everything. Too small: they are still merging. Too large: the view remains that of half a
-#: network.
+#: The delay before this node asks again for a view that is older than the view of another root: two rings merge, and the older
+#: root may win, which believes that it has told everything. Too small: the rings are still merging. Too large: the view remains
+#: that of half a network.
 TWO_ROOTS_S: Final = 5.0
 
 #: The time for which a view with far fewer members than another root reported is not accepted, and then requested again. A node
@@ -39,8 +39,8 @@ TWO_ROOTS_S: Final = 5.0
 BELIEVE_S: Final = 1.0
 
 
-#: Members left out at once in one group; beyond it the first one is shown again, if a root reports it. Too small: when many die
-#: together, some come back for a moment. Too large: memory, because departures count too.
+#: The largest number of members left out at once in one group; beyond it the first one is shown again, if a root reports it.
+#: Too small: when many die together, some come back for a moment. Too large: memory, because departures count too.
 MASKED_MAX: Final = 4 * VIEW_MAX
 
 #: The time between questions to a root if neither the root nor this node has an address: no broken link shows the root's death.
@@ -124,7 +124,7 @@ class Watches:
         self.ask_all(now)
 
     def watch(self, group: GroupId, now: float) -> None:
-        """Report the membership view of a group, now and after every change.
+        """Keep the membership view of a group from now on, and report it first and after every change.
 
         Raises:
             TooManyGroupsError: Too many groups are watched.
@@ -139,7 +139,7 @@ class Watches:
         self._ask(group, watch, now)
 
     def use(self, group: GroupId, now: float) -> None:
-        """Request an old membership view without updates again; harmless if the group is not watched."""
+        """Request a membership view again if it is old and the root reports no changes; harmless for other groups."""
         watch = self.groups.get(group)
         if watch is None or watch.is_watched or watch.answered_at + self._config.watch_refresh_s > now:
             return
@@ -163,7 +163,7 @@ class Watches:
             self._renew_at = None
 
     def view(self, message: View, now: float) -> None:
-        """Handle a whole membership view."""
+        """Take a whole membership view from a root. Ask again instead if it is outdated or suspiciously small."""
         watch = self.groups.get(message.group)
         if watch is None:
             if message.is_watched:
@@ -197,7 +197,7 @@ class Watches:
         self._answered(message.group, watch, message.root, now)
 
     def change(self, source: NodeInfo, message: Change, now: float) -> bool:
-        """Handle changes since the last view. Return False if they would exceed the size of a view."""
+        """Apply changes to a view. Return False, and apply none, if the view would exceed its size limit."""
         watch = self.groups.get(message.group)
         if watch is None:
             self._outbox.send(source, Unwatch(self._local.id, [message.group]))
@@ -220,21 +220,21 @@ class Watches:
         return is_possible
 
     def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
-        """Handle a root that does not know this watcher."""
+        """Ask for a view again, because its root does not know this node as a watcher."""
         watch = self.groups.get(group)
         if watch is not None and watch.root is not None and watch.root.id == source:
             watch.root = None
             self._ask(group, watch, now)
 
     def moved(self, group: GroupId, source: NodeId, now: float) -> None:
-        """Handle a former root: ask the present one."""
+        """Ask the present root for a view after a former root's reply that it is not the root."""
         watch = self.groups.get(group)
         if watch is not None and watch.root is not None and watch.root.id == source:
             watch.root = None
             self._ask(group, watch, now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a node: mask it as a member, and replace it as a root."""
+        """Leave a dead node out of views, report it to the roots as unreachable, and replace it as a root."""
         for group, watch in self.groups.items():
             record = watch.members.get(peer)
             if record is None and peer in watch.gone:
@@ -257,20 +257,20 @@ class Watches:
         self.lose_root(peer, now)
 
     def lose_root(self, peer: NodeId, now: float) -> None:
-        """Handle an unreachable node: if it is a root, ask for the present one."""
+        """Ask for the present root of each group with a dead or unreachable root."""
         for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 watch.root = None
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link: messages of the root may be lost, and the root may take this node for dead."""
+        """Ask for views again after a root's link broke: messages may be lost, and the root may take this node for dead."""
         for group, watch in self.groups.items():
             if watch.root is not None and watch.root.id == peer:
                 self._resend.set(group, now + self._config.repair_jitter_s * self._rng.random())
 
     def ask_all(self, now: float) -> None:
-        """Ask for all views, or renew the watches."""
+        """Ask for the views without a known root, and renew the watches at known roots."""
         batches: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, bytes]]]] = {}
         for group, watch in self.groups.items():
             if watch.root is None or not watch.is_watched:
@@ -283,7 +283,7 @@ class Watches:
                 self._outbox.send(root, Watch(self._local, self.stamp, items[start : start + BATCH_MAX]))
 
     def handle_timeout(self, now: float) -> None:
-        """Ask again, renew, and show members again whose omission has ended."""
+        """Ask again for unanswered views, renew watches, and show left-out members again after their time."""
         for group in self._resend.expired(now):
             watch = self.groups.get(group)
             if watch is not None:
@@ -298,7 +298,7 @@ class Watches:
             self.ask_all(now)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         if self._renew_at is None:
             return None
         deadlines = (self._resend.deadline(), self._masks.deadline(), self._renew_at)
@@ -338,7 +338,7 @@ class Watches:
         return ViewChanged(group, members, size, watch.is_watched)
 
     def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
-        """End the omission of members whose time is over, unless no root is known that was told of their deaths."""
+        """Show left-out members again after their time, unless no present root has been told of their deaths."""
         if watch.root is None:  # the view here may be older than their deaths
             watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
         watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
@@ -348,14 +348,14 @@ class Watches:
 
     @staticmethod
     def _mask(watch: _Watch, peer: NodeId, stamp: int, now: float) -> None:
-        """Leave a member out for a while."""
+        """Leave a member found dead by this node out of the view for MASK_S."""
         if peer not in watch.masked and len(watch.masked) >= MASKED_MAX:
             del watch.masked[next(iter(watch.masked))]
         watch.masked[peer] = (stamp, now + MASK_S)
 
     @staticmethod
     def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:
-        """Remember departing members, up to the size of a view."""
+        """Remember the stamps of departing members for MASK_S, at most as many as a view has."""
         watch.gone = {node: gone for node, gone in watch.gone.items() if gone[1] > now}
         for node in nodes:
             record = watch.members.get(node)
