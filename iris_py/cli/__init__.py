@@ -1,6 +1,6 @@
 """The `iris` command.
 
-Heavy imports wait until the command is known, so that help and requests from a shell are quick.
+Heavy modules are imported once the command is known, so that help and requests from a shell are quick.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Replace closed output streams by the null device. A closed input stays closed, so that reading it is an error."""
+    """Replace closed output streams by the null device. A closed standard input stays closed: reading it is an error."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     if sys.stderr is None:

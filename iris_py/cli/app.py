@@ -1,4 +1,4 @@
-"""The command `iris` itself: dispatch to `iris_py.cli.commands`, and errors in command lines."""
+"""The command `iris` itself: passes the command line to a module of `iris_py.cli.commands`, and explains mistakes."""
 
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -42,10 +42,10 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def make_app(wanted: Collection[str] | None = None) -> typer.Typer:
-    """Make the command line.
+    """Make the command line of `iris` with some or all of its commands.
 
     Args:
-        wanted: The commands to declare, because declaring all takes as long as a request; None for all.
+        wanted: The commands to declare; None for all. Declaring all of them takes as long as a request.
     """
     app = typer.Typer(
         name="iris",
@@ -74,7 +74,7 @@ def _add(app: typer.Typer, name: str, heading: str) -> None:
 
 
 def _explain_usage(error: BaseException) -> int:
-    """Print one line with the mistake on the command line and the help to read."""
+    """Print one line with the mistake in the command line and the `--help` to read; return the exit code."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "iris"
     text = error.format_message() if hasattr(error, "format_message") else str(error)

@@ -1,7 +1,8 @@
-"""One measurement from start to end. Subclasses of :class:`Benchmark` implement requests, topics, tunnels and joins.
+"""`iris bench`: one measurement from start to end. Subclasses of :class:`Benchmark` measure requests, topics, tunnels and
+joins.
 
-:class:`Onlooker` queries the receivers of a running network before and after (``--against``). :func:`find_warnings` returns the
-reasons for caution about the figures. Progress is a bar on a terminal, and nothing elsewhere.
+With `--against`, the load goes to a running network: :class:`Onlooker` queries the nodes that receive it, before and after.
+:func:`find_warnings` returns the reasons for caution about the figures. Progress is a bar on a terminal, and nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ASK_S: Final = 5.0
 
 
 class Onlooker:
-    """Queries the nodes that receive the load, from a node without other work.
+    """For `iris bench --against`: queries the nodes of a running network that receive the load, from a node without other work.
 
     Args:
         node: The node.
@@ -54,7 +55,7 @@ class Onlooker:
         is_topic: Whether the name is a topic.
 
     Attributes:
-        known: Number of receivers, as far as known.
+        known: Number of receivers: all members of the cluster, or the nodes found to subscribe; 0 for another cloud's cluster.
     """
 
     def __init__(self, node: Node, name: str, *, is_topic: bool) -> None:
@@ -68,11 +69,11 @@ class Onlooker:
 
     @property
     def silent(self) -> int:
-        """Number of receivers without both reports."""
+        """Number of queried receivers that did not report both before and after the load."""
         return len(self._targets) - len(self._both)
 
     async def find(self) -> None:
-        """Find the receivers of the load."""
+        """Find the nodes that receive the load: the members of the cluster, or the subscribers of the topic."""
         if self._is_topic:
             found = await self._node.ask_nodes("subscriptions", timeout=ASK_S)
             self._targets = [each.node for each in found.reports if self._delivers(each)]
@@ -83,7 +84,7 @@ class Onlooker:
             self.known = members.total
 
     async def look(self) -> None:
-        """Query the receivers: the first call is before the load, later ones after."""
+        """Query the receivers: the first call reads the state before the load, each later call the state after the load."""
         if not self._targets:
             return
         parts = ("process", "subscriptions") if self._is_topic else ("process", "clusters")
@@ -97,11 +98,11 @@ class Onlooker:
             self._both = [(first[node], last) for node, last in reports.items() if node in first]
 
     def cpu_s(self) -> list[float]:
-        """Return the processor time used by the process of each receiver meanwhile, for any purpose."""
+        """Return the processor time (seconds) that each receiver's process used during the load, for any purpose."""
         return [max(0.0, last.statistics.process.cpu_s - first.statistics.process.cpu_s) for first, last in self._both]
 
     def receivers(self) -> list[Receiver]:
-        """Return the amount received by each receiver meanwhile, from all senders."""
+        """Return the messages that each receiver took and dropped during the load, from all senders."""
         count = self._delivered if self._is_topic else _executed
         return [
             Receiver(
@@ -115,7 +116,7 @@ class Onlooker:
         ]
 
     def _delivers(self, report: NodeReport) -> list[SubscriptionStatistics]:
-        """Return the subscriptions of a node that match the load."""
+        """Return a node's subscriptions to the measured topic; empty if the load goes to a cluster."""
         subscriptions = report.statistics.subscriptions if self._is_topic else ()
         return [each for each in subscriptions if overlaps(each.pattern, self._name)]
 
@@ -130,7 +131,7 @@ def _executed(report: NodeReport) -> int:
     return sum(each.service.executed for each in report.statistics.clusters.values() if each.service is not None)
 
 
-#: Interval of movements of the bar.
+#: Interval at which the progress bar moves (seconds).
 _STEP_S: Final = 0.2
 
 
@@ -169,12 +170,12 @@ async def _move(advance: Callable[[], None]) -> None:
 
 #: Fraction of a processor above which a process is considered saturated.
 FULL: Final = 0.95
-#: Fraction of all processors that other programs may use without a warning. Too small: every desktop is warned; too large:
+#: Fraction of all processors that other programs may use without a warning. Too small: every desktop has a warning; too large:
 #: disturbed figures pass for good ones.
 OTHERS: Final = 0.15
-#: Processes waiting for a processor at the start of a measurement, per processor, above which there is a warning.
+#: Load average per processor before a measurement (processes that run or wait for a processor) above which there is a warning.
 LOAD: Final = 0.5
-#: Fraction of operations that may fail or not begin before the percentiles of the others lose their meaning.
+#: Fraction of operations that failed or never began, above which the percentiles of the other operations mislead.
 MISSING: Final = 0.001
 #: Lateness of the 99th percentile of operations above which there is a warning (ns).
 LATE_NS: Final = 2_000_000
@@ -183,17 +184,17 @@ LATE_NS: Final = 2_000_000
 def find_warnings(
     plan: Plan, course: Course, sides: Sequence[Side], machine: Machine, *, maker: str, unit: str, counted: int, silent: int
 ) -> list[str]:
-    """Return the warnings about the figures, a sentence each.
+    """Return the warnings about the figures of a measurement, a sentence each.
 
     Args:
-        plan: The plan.
-        course: The measurement.
-        sides: The processor time of both sides.
+        plan: The options of the measurement.
+        course: The reports of the measurement.
+        sides: The processor time of the load generators and of the receivers.
         machine: The machine.
-        maker: The side that generated the load.
-        unit: The counted unit, in the singular.
-        counted: Number of counted units.
-        silent: Number of nodes of a running network without reports.
+        maker: The role of the processes that generated the load.
+        unit: The noun for one operation, such as ``request``.
+        counted: Number of operations that succeeded.
+        silent: Number of receivers of a running network that did not report.
     """
     found = [*_of_machine(plan, machine), *_of_load(plan, course, sides, maker)]
     if not counted and not course.errors():
@@ -250,15 +251,15 @@ _TARGET: Final = "bench.measured"
 
 
 class Benchmark(ABC):
-    """A measurement of one pattern.
+    """A measurement of requests, topics, tunnels or joins; a subclass for each.
 
     Attributes:
         maker: The role of the processes that generate load.
         receiver: The role of the receiving processes, in a private network.
-        unit: The counted unit, in the singular.
-        counted: The counting side, and the name of the count.
-        timed: The timing side, and the name of the duration.
-        target: The cluster or topic.
+        unit: The noun for one operation, such as ``request``.
+        counted: The role of the processes that count operations, and the name of the count in their reports.
+        timed: The role of the processes that time operations, and the name of the duration in their reports.
+        target: The cluster or topic that receives the load.
     """
 
     maker: ClassVar[str]
@@ -273,10 +274,11 @@ class Benchmark(ABC):
         self.onlooker: Onlooker | None = None
 
     async def run(self) -> int:
-        """Measure, and print the results.
+        """Carry out the measurement, and print the results.
 
         Returns:
-            The exit code: 128 plus the signal that ended it early; 1 if nothing succeeded.
+            The exit code: 128 plus the signal that ended the measurement early; 1 if no operation succeeded; the code of
+            `NoMembers` if the name of `--against` has no receiver; otherwise 0.
 
         Raises:
             IrisError: The measurement could not begin.
@@ -310,30 +312,34 @@ class Benchmark(ABC):
 
     @abstractmethod
     async def probe(self, node: iris_py.Node) -> str:
-        """Test once whether the name of `--against` has a receiver.
+        """Try one operation with the cluster or topic of `--against`, before the load starts.
 
         Returns:
-            The complaint about a missing receiver; empty if there is one.
+            The complaint about a missing subscriber; empty if the load has a receiver.
 
         Raises:
-            IrisError: The same, as reported by the plain command.
+            IrisError: The operation failed, for example because the cluster has no members.
         """
 
     @abstractmethod
     def summarize(self, course: Course, common: dict[str, Any]) -> BenchSummary:
-        """Return the last line."""
+        """Return the summary of the measurement, its last line; `common` has the fields shared by all summaries."""
 
     @abstractmethod
     def describe(self, summary: Any) -> Sequence[Fact]:  # noqa: ANN401 - of the class that `summarize` returns
-        """Return the summary as text."""
+        """Return the figures special to this kind of measurement as rows of text."""
 
     async def settle(self, crew: Crew, course: Course) -> None:  # noqa: B027 - most have nothing to wait for
-        """Wait for operations in flight after the end, if the makers do not wait for them."""
+        """After the load, wait for operations still in flight, such as messages on their way to subscribers. By default do
+        nothing.
+        """
 
     # -- the course
 
     async def _look_at_others(self, stack: AsyncExitStack) -> bool:
-        """Query the running network and announce the load; return whether there is a receiver."""
+        """For `--against`, announce the load and find its receivers; return False, with a complaint, if it would have no
+        receiver.
+        """
         plan = self.plan
         node = await stack.enter_async_context(visit(plan.settings))
         if missing := await self.probe(node):
@@ -349,7 +355,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def announce(self) -> str:
-        """Return the description of the load on a running network, without the network's name."""
+        """Return the sentence that announces the load to a running network's operator, without the network's name."""
 
     async def _start(self, crew: Crew) -> None:
         plan = self.plan
@@ -419,7 +425,7 @@ class Benchmark(ABC):
         return course.count(*self.counted, with_rest=True)
 
     def _common(self, course: Course, machine: Machine) -> dict[str, Any]:
-        """Return the common fields of all summaries."""
+        """Return the fields of the summary that all kinds of measurements share."""
         plan = self.plan
         per_s = course.count(*self.counted) / course.seconds if course.seconds else 0.0
         lateness = course.durations(self.maker, "lateness")
@@ -489,7 +495,10 @@ class Benchmark(ABC):
 
 @asynccontextmanager
 async def _stopping() -> AsyncIterator[asyncio.Future[int]]:
-    """Let the first SIGINT or SIGTERM end the measurement, with the results so far; a second one ends the process."""
+    """Turn the first SIGINT or SIGTERM into the end of the measurement, which keeps its results; a second one ends the process.
+
+    Yields a future that is done with the number of the signal.
+    """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -511,5 +520,5 @@ def _fields(orders: Orders) -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return an argument of `iris_py.connect` for JSON."""
+    """Convert an argument of `iris_py.connect` for JSON."""
     return str(value) if isinstance(value, os.PathLike) else value

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
 
     class Common(TypedDict):
-        """The common options of all measurements, named as the fields of a plan."""
+        """The options shared by all `iris bench` commands, named as the fields of :class:`~iris_py.cli.bench.plan.Plan`."""
 
         seconds: float
         warm_up_s: float
@@ -59,7 +59,7 @@ JOIN_SIZE: Final = "16"
 
 
 class Tunnels(Benchmark):
-    """Senders send blocks through tunnels, and members receive them."""
+    """`iris bench tunnels`: senders send blocks through tunnels, and members receive the blocks."""
 
     maker = "sender"
     receiver = "member"
@@ -73,19 +73,19 @@ class Tunnels(Benchmark):
             self.counted = ("sender", "done")
 
     def announce(self) -> str:
-        """Return the description of the load on a running network."""
+        """Return the sentence part that announces the load of the tunnels."""
         how = "as fast as members take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         blocks = f"blocks of {format_size(len(self.plan.payload))}"
         tunnels = f"{self.plan.concurrency:,} tunnel{'s' * (self.plan.concurrency != 1)}"
         return f"{blocks} through {tunnels} to {self.target!r}, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Open a tunnel once."""
+        """Open and close one tunnel to the cluster; return no complaint."""
         async with node.tunnel(self.target, timeout=self.plan.timeout_s):
             return ""
 
     def summarize(self, course: Course, common: dict[str, Any]) -> TunnelsBenchSummary:
-        """Return the last line."""
+        """Return the summary of a measurement of tunnels, its last line."""
         return TunnelsBenchSummary(
             tunnels=self.plan.concurrency,
             members=self.plan.receivers if self.onlooker is None else self.onlooker.known or None,
@@ -96,7 +96,7 @@ class Tunnels(Benchmark):
         )
 
     def describe(self, summary: TunnelsBenchSummary) -> Sequence[Fact]:
-        """Return the summary as text."""
+        """Return the figures of tunnels in the summary as rows of text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         share = f" ({summary.waits / summary.blocks:.2g} a block)" if summary.blocks else ""
         return [
@@ -112,7 +112,7 @@ NO_LAG: Final = "messages carry the time of this machine's clock, which subscrib
 
 
 class Topics(Benchmark):
-    """Publishers publish, and subscribers receive."""
+    """`iris bench topics`: publishers publish, and subscribers receive."""
 
     maker = "publisher"
     receiver = "subscriber"
@@ -126,7 +126,7 @@ class Topics(Benchmark):
             self.counted, self.timed = ("publisher", "done"), ("publisher", "operation")
 
     def announce(self) -> str:
-        """Return the description of the load on a running network."""
+        """Return the sentence part that announces the load of the publications."""
         how = "as fast as subscribers take them" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"messages of {format_size(len(self.plan.payload))} to the topic {self.target!r}, {how}"
 
@@ -146,7 +146,7 @@ class Topics(Benchmark):
             await settle(crew, course, "subscriber", ("delivered", "dropped"), sent)
 
     def summarize(self, course: Course, common: dict[str, Any]) -> TopicsBenchSummary:
-        """Return the last line."""
+        """Return the summary of a measurement of topics, its last line."""
         published = course.count("publisher", "done", with_rest=True)
         sent_to = course.count("publisher", "sent_to", with_rest=True)
         is_own = self.plan.against is None
@@ -170,7 +170,7 @@ class Topics(Benchmark):
         )
 
     def describe(self, summary: TopicsBenchSummary) -> Sequence[Fact]:
-        """Return the summary as text."""
+        """Return the figures of topics in the summary as rows of text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         facts = [Fact("published", f"{describe_rate(summary.published_per_s, 'message', summary.size)}{rhythm}")]
         if summary.delivered is not None:
@@ -184,7 +184,7 @@ class Topics(Benchmark):
 
 
 class Requests(Benchmark):
-    """Callers send requests to members, and wait for replies."""
+    """`iris bench requests`: callers send requests to members, and wait for replies."""
 
     maker = "caller"
     receiver = "member"
@@ -193,17 +193,17 @@ class Requests(Benchmark):
     timed = ("caller", "operation")
 
     def announce(self) -> str:
-        """Return the description of the load on a running network."""
+        """Return the sentence part that announces the load of the requests."""
         how = f"up to {self.plan.concurrency:,} at once" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"requests of {format_size(len(self.plan.payload))} to {self.target!r}, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Send one request."""
+        """Send one request to the cluster; return no complaint."""
         await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
         return ""
 
     def summarize(self, course: Course, common: dict[str, Any]) -> RequestsBenchSummary:
-        """Return the last line."""
+        """Return the summary of a measurement of requests, its last line."""
         replies, reply_bytes = (course.count("caller", name) for name in ("replies", "reply_bytes"))
         return RequestsBenchSummary(
             concurrency=self.plan.concurrency,
@@ -215,7 +215,7 @@ class Requests(Benchmark):
         )
 
     def describe(self, summary: RequestsBenchSummary) -> Sequence[Fact]:
-        """Return the summary as text."""
+        """Return the figures of requests in the summary as rows of text."""
         rhythm = "" if summary.rate is None else f" (of {summary.rate:g} intended)"
         replies = "" if summary.reply_size is None else f", replies of {format_size(summary.reply_size)}"
         return [
@@ -226,7 +226,7 @@ class Requests(Benchmark):
 
 
 class Joins(Benchmark):
-    """Nodes start, send one request and leave, repeatedly."""
+    """`iris bench join`: nodes start, send one request and leave, repeatedly."""
 
     maker = "joiner"
     receiver = "member"
@@ -235,17 +235,17 @@ class Joins(Benchmark):
     timed = ("joiner", "operation")
 
     def announce(self) -> str:
-        """Return the description of the load on a running network."""
+        """Return the sentence part that announces the load of the joins."""
         how = f"{self.plan.concurrency:,} at a time" if self.plan.rate is None else f"{self.plan.rate:g} a second"
         return f"nodes that start, send a request to {self.target!r} and stop, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Send one request."""
+        """Send one request to the cluster; return no complaint."""
         await node.request(self.target, self.plan.payload, timeout=self.plan.timeout_s)
         return ""
 
     def summarize(self, course: Course, common: dict[str, Any]) -> JoinBenchSummary:
-        """Return the last line."""
+        """Return the summary of a measurement of joins, its last line."""
         return JoinBenchSummary(
             concurrency=self.plan.concurrency,
             members=self.plan.receivers if self.onlooker is None else self.onlooker.known or None,
@@ -257,7 +257,7 @@ class Joins(Benchmark):
         )
 
     def describe(self, summary: JoinBenchSummary) -> Sequence[Fact]:
-        """Return the summary as text."""
+        """Return the figures of joins in the summary as rows of text."""
         return [
             Fact("joins", f"{summary.joins:,}, {summary.messages_per_s:.3g}/s, {summary.concurrency:,} at a time"),
             Fact("first answer", describe_percentiles(summary.joining)),
@@ -277,7 +277,7 @@ async def bench_requests(
     members: int | None,
     **common: Unpack[Common],
 ) -> int:
-    """Measure requests."""
+    """Measure requests, for `iris bench requests`; return the exit code."""
     payload = Payload(
         size=size, default=SIZE, path=input_path, advice="Give less, or send it in blocks: `iris bench tunnels`"
     ).read(settings, against)
@@ -308,7 +308,7 @@ async def bench_topics(
     subscribers: int | None,
     **common: Unpack[Common],
 ) -> int:
-    """Measure topics."""
+    """Measure topics, for `iris bench topics`; return the exit code."""
     if policy is not None and against is not None:
         raise ConfigurationError(
             "--policy is only for the subscribers of a private network; with --against the subscribers have their own policies."
@@ -336,7 +336,7 @@ async def bench_tunnels(
     members: int | None,
     **common: Unpack[Common],
 ) -> int:
-    """Measure tunnels."""
+    """Measure tunnels, for `iris bench tunnels`; return the exit code."""
     # Not more than a member accepts at once, whatever a node may send.
     payload = Payload(size=size, default=BLOCK_SIZE, path=input_path, bytes_max=MAX_MESSAGE_BYTES).read(settings, against)
     plan = make_plan(
@@ -360,7 +360,7 @@ async def bench_join(
     members: int | None,
     **common: Unpack[Common],
 ) -> int:
-    """Measure the start of nodes."""
+    """Measure the time from `connect()` to a node's first reply, for `iris bench join`; return the exit code."""
     plan = make_plan(
         settings,
         against=against,

@@ -1,4 +1,4 @@
-"""The processes of `iris bench`: started, instructed, queried, and always cleaned up."""
+"""The processes of `iris bench`: this module starts, instructs and queries them, and always ends them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["ANSWER_TIMEOUT_S", "BenchFailed", "Crew", "Worker"]
 READY_TIMEOUT_S: Final = 30.0
 #: Timeout for a report: even a busy event loop answers within milliseconds; a stopped one never does.
 ANSWER_TIMEOUT_S: Final = 10.0
-#: Timeout for a node to leave a running network; more than :data:`iris_py.cli.bench.worker.LEAVE_S`.
+#: Timeout for a process whose node leaves a running network; more than :data:`iris_py.cli.bench.worker.LEAVE_S`, its own limit.
 LEAVE_TIMEOUT_S: Final = 6.0
-#: Maximum bytes of a process's line: the durations of a second take some 20 KB.
+#: Maximum bytes of a line from a process: a report with the durations of a second takes some 20 KB.
 LINE_BYTES_MAX: Final = 4 << 20
 _DECODER: Final = msgspec.json.Decoder(Said)
 
@@ -34,16 +34,16 @@ _Expected = TypeVar("_Expected", Ready, Report)
 
 
 class BenchFailed(IrisError):
-    """A process of the measurement has failed."""
+    """A process of `iris bench` has ended unexpectedly, or does not answer."""
 
 
 class Worker:
-    """One process.
+    """One process of `iris bench`: a load generator or a receiver.
 
     Attributes:
-        side: The role, such as ``member``.
-        node: The id of its node; empty if it has none.
-        address: The address of its node.
+        side: The role of the process, such as ``member``.
+        node: The id of the node in the process; empty without a node.
+        address: The address of that node.
         makes_load: Whether it generates load.
         event_loop: The package of its event loop.
     """
@@ -62,18 +62,18 @@ class Worker:
         return self._child.pid
 
     async def prepare(self, orders: Orders) -> None:
-        """Send orders to the process, and wait until it is ready."""
+        """Send orders to the process, and wait until it reports that it is ready."""
         await self._child.send(to_line(orders))
         ready = await self._hear(Ready, READY_TIMEOUT_S)
         self.node, self.address = ready.node, ready.address
         self.makes_load, self.event_loop = ready.makes_load, ready.event_loop
 
     async def cue(self, cue: Cue) -> None:
-        """Send a cue."""
+        """Send the process a cue: to begin, or to report."""
         await self._child.send(to_line(cue))
 
     async def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Report:
-        """Return the next report.
+        """Wait for the next report of the process, and return it.
 
         Raises:
             BenchFailed: The process has ended, or is silent.
@@ -99,10 +99,10 @@ class Worker:
 
 
 class Crew:
-    """All processes of a measurement. Leaving the ``async with`` ends them; each also ends with its standard input.
+    """All processes of a measurement. Leaving the ``async with`` ends them; each also ends when its standard input is closed.
 
     Args:
-        is_polite: Whether their nodes leave the network; a private network ends with them.
+        is_polite: Whether the nodes of the processes leave the network cleanly before they end, as in a running network.
     """
 
     def __init__(self, *, is_polite: bool) -> None:
@@ -111,21 +111,21 @@ class Crew:
         self._children = ChildGroup(LEAVE_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
-        """Start no process yet."""
+        """Return the crew, without a process yet."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End every process, and wait until it is gone."""
+        """End every process, and wait until all are gone."""
         await self._children.end(at_once=not self._is_polite)
 
     def of(self, side: str) -> list[Worker]:
-        """Return the processes of one side."""
+        """Return the processes with a role, such as ``member``."""
         return [each for each in self.workers if each.side == side]
 
     async def start(self, side: str, orders: Orders) -> Worker:
-        """Start a process, and return when it is ready.
+        """Start a process for a role, and return when it is ready for cues.
 
         Raises:
             BenchFailed: The process does not get ready.
@@ -137,5 +137,5 @@ class Crew:
         return worker
 
     async def start_all(self, side: str, several: Sequence[Orders]) -> None:
-        """Start processes concurrently."""
+        """Start a process for a role with each of the orders, concurrently; return when all are ready."""
         await run_all(self.start(side, orders) for orders in several)

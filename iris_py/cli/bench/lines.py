@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
-    """Durations. A percentile is at most 1/128 (0.8 %) too large; all other values are exact."""
+    """Statistics of durations. A percentile is at most 1/128 (0.8 %) too large; all other values are exact."""
 
     count: int
     min_s: float | None = None
@@ -42,7 +42,7 @@ class Percentiles(msgspec.Struct, kw_only=True):
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """The processes of one side, and their processor time."""
+    """The processes with one role in a measurement, and their processor time."""
 
     side: str
     """The role, such as `caller` and `member`."""
@@ -56,7 +56,7 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Receiver(msgspec.Struct, kw_only=True):
-    """A process, or with `--against` a node, that received messages."""
+    """A receiver of the measured messages: a process of the benchmark, or a node of the running network (`--against`)."""
 
     id: str
     """The node id."""
@@ -64,13 +64,13 @@ class Receiver(msgspec.Struct, kw_only=True):
     messages: int
     """Requests executed, or blocks or messages received; with `--against` including those of other senders."""
     share: float
-    """Fraction of the total."""
+    """Fraction of the messages of all receivers."""
     dropped: int = 0
-    """Messages dropped by its subscriptions."""
+    """Messages that full queues of the receiver's subscriptions dropped."""
 
 
 class IntervalLine(Line, tag="interval", kw_only=True):
-    """A second of the measurement, or the remainder."""
+    """The figures of one second of a measurement; the last interval may be shorter or longer."""
 
     second: int
     """The number of the interval, from 1."""
@@ -88,7 +88,7 @@ class IntervalLine(Line, tag="interval", kw_only=True):
 
 
 class BenchSummary(Line, kw_only=True):
-    """The common part of all summaries."""
+    """The fields that the summaries of all `iris bench` commands share."""
 
     against: str | None
     """The name of `--against`; None for a private network."""
@@ -104,7 +104,7 @@ class BenchSummary(Line, kw_only=True):
     is_complete: bool
     """Whether the measurement was not ended early."""
     begun: int
-    """Operations begun in that time."""
+    """Operations begun between the end of the warm-up and the end of the measurement."""
     unbegun: int
     """With `--rate`: operations that were due and never begun."""
     errors: dict[str, int]
@@ -116,14 +116,14 @@ class BenchSummary(Line, kw_only=True):
     """With `--rate`: delay of operations behind their intended start, included in their durations."""
     sides: list[Side]
     receivers: list[Receiver]
-    """The receivers and their amounts; with `--against` those that report them."""
+    """The receivers and the messages of each; with `--against` only the receivers that reported."""
     machine: Machine
     warnings: list[str]
     """Reasons for caution about the figures."""
 
 
 class RequestsBenchSummary(BenchSummary, tag="summary", kw_only=True):
-    """The end of a measurement of requests."""
+    """The results of `iris bench requests`."""
 
     concurrency: int
     """Maximum number of requests in flight."""
@@ -137,10 +137,10 @@ class RequestsBenchSummary(BenchSummary, tag="summary", kw_only=True):
 
 
 class TopicsBenchSummary(BenchSummary, tag="summary", kw_only=True):
-    """The end of a measurement of topics."""
+    """The results of `iris bench topics`."""
 
     subscribers: int | None
-    """Number of subscriber processes; with `--against` of nodes a message was sent to."""
+    """Number of subscriber processes; with `--against` the number of nodes that each message was sent to."""
     policy: str | None
     """The overflow policy of the subscriptions; None with `--against`."""
     published: int
@@ -150,7 +150,7 @@ class TopicsBenchSummary(BenchSummary, tag="summary", kw_only=True):
     dropped: int | None
     """Messages dropped by full subscriptions, including some of the warm-up."""
     gaps: int | None
-    """Messages missing in the publishers' numbers, including dropped ones."""
+    """Messages that subscribers missed, by the numbers that publishers give to messages; includes dropped messages."""
     missing: int | None
     """Messages sent and not received: dropped or lost. None if unknown."""
     publishing: Percentiles
@@ -162,7 +162,7 @@ class TopicsBenchSummary(BenchSummary, tag="summary", kw_only=True):
 
 
 class TunnelsBenchSummary(BenchSummary, tag="summary", kw_only=True):
-    """The end of a measurement of tunnels."""
+    """The results of `iris bench tunnels`."""
 
     tunnels: int
     """Number of open tunnels."""
@@ -175,7 +175,7 @@ class TunnelsBenchSummary(BenchSummary, tag="summary", kw_only=True):
 
 
 class JoinBenchSummary(BenchSummary, tag="summary", kw_only=True):
-    """The end of a measurement of joins."""
+    """The results of `iris bench join`."""
 
     concurrency: int
     members: int | None
@@ -183,9 +183,9 @@ class JoinBenchSummary(BenchSummary, tag="summary", kw_only=True):
     joining: Percentiles
     """Time from `connect()` to the reply to the first request."""
     connecting: Percentiles
-    """Time until `connect()` returned."""
+    """Time that `connect()` took."""
     asking: Percentiles
-    """Time of the request."""
+    """Time from `connect()` returning to the reply to the request."""
 
 
 #: The lines of `--json`, by command.
@@ -198,7 +198,7 @@ LINES: Final[Lines] = {
 
 
 def percentiles_of(durations: Durations) -> Percentiles:
-    """Return the statistics of durations."""
+    """Return the statistics of durations in seconds."""
     count = durations.count
     if not count:
         return Percentiles(count=0)

@@ -1,12 +1,13 @@
-"""Load on a network: operations of callers, back to back or at fixed times.
+"""Load on a network, for `iris bench`: callers begin operations back to back, or at fixed times.
 
-A closed loop always has as many operations in flight as callers. It shows the throughput; the latency is then mostly waiting
-time behind other operations.
+A closed loop always has as many operations in flight as callers. It shows the throughput; most of the measured latency is then
+waiting time behind other operations.
 
-An open loop begins operations at fixed times, and measures from the intended start. So a slow operation also lengthens the
-durations of all operations delayed by it (no coordinated omission). Operations due before the end and never begun are counted.
+An open loop begins operations at fixed times, and measures from the intended start. A slow operation therefore also lengthens
+the durations of all operations that it delays (no coordinated omission). Operations due before the end and never begun are
+counted.
 
-:class:`Tally` counts the operations of one process since the last report.
+:class:`Tally` counts the operations of one process since the process's last report.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NEVER_NS", "Load", "Rhythm", "Tally"]
 
-#: A time after all others.
+#: A time later than any other, in nanoseconds.
 NEVER_NS: Final = 1 << 63
 
 
 class Tally:
-    """Counts the operations of one process.
+    """Counts the operations of one process of `iris bench` between two reports.
 
     Attributes:
-        counts: Numbers by name. Operations with a duration are counted by the duration.
-        counters: Functions that return the present value of external counters, by name.
-        begin_ns: Earlier operations do not count; at first none counts.
+        counts: Numbers by name, without the operations counted by :meth:`recording`.
+        counters: Functions that return the present value of a counter outside of this object, by name.
+        begin_ns: The time from which operations count; until it is set, no operation counts.
     """
 
     def __init__(self) -> None:
@@ -48,15 +49,15 @@ class Tally:
         self._recordings: dict[str, tuple[Recording, str]] = {}
 
     def start(self) -> None:
-        """Assign the present values of external counters to the time before."""
+        """Ignore the growth of external counters until now: reports count only what follows."""
         self._read = {name: read() for name, read in self.counters.items()}
 
     def recording(self, name: str, counts_as: str = "") -> Recording:
-        """Return the durations with a name.
+        """Return the recording of durations with a name; make it at the first call.
 
         Args:
             name: The name.
-            counts_as: The name under which they are also counted; empty for none.
+            counts_as: The name of a count that the number of durations is added to; empty for none.
         """
         return self._recordings.setdefault(name, (Recording(), counts_as))[0]
 
@@ -65,7 +66,7 @@ class Tally:
         self._errors[type(error).__name__] += 1
 
     def take(self, *, is_last: bool = False) -> Report:
-        """Return everything since the last call."""
+        """Return a report of all counts and durations since the last call, and start again from zero."""
         before = self._read
         self.start()
         for name, value in (self._read or {}).items():
@@ -104,12 +105,12 @@ Operation: TypeAlias = "Callable[[int, int], Awaitable[int]]"
 
 
 class Load:
-    """The callers of one process.
+    """Generates the load of one process: callers that repeat an operation, back to back or in a rhythm.
 
     Args:
-        operate: The operation.
-        tally: Counts ``begun``, ``done``, ``unbegun`` and errors, and records the durations ``operation`` and, with a rhythm,
-            ``lateness``.
+        operate: Executes one operation.
+        tally: Receives the counts ``begun``, ``done``, ``unbegun`` and errors, the durations ``operation``, and with a rhythm
+            the delays ``lateness`` behind the due times.
         callers: Number of callers.
         interval_ns: Time between operations of this process; 0 for a closed loop.
         offset_ns: Delay of the first operation after the start.
@@ -142,8 +143,9 @@ class Load:
             self._tally.counts["unbegun"] += rhythm.count_left(begin_ns)
 
     async def _call(self, number: int, rhythm: Rhythm | None) -> None:
-        """Run one caller. All work here besides the operation is included in the measurement, so it is minimal and in one
-        function.
+        """Run one caller until the end of the load.
+
+        The measurement includes all work here besides the operation, so the work is minimal and in one function.
         """
         operate, taken, counts = self._operate, self._taken, self._tally.counts
         begin_ns, end_ns, now = self._begin_ns, self._end_ns, time.monotonic_ns
@@ -173,12 +175,12 @@ class Load:
 
 
 class Rhythm:
-    """Due times of operations, in a fixed rhythm. Use with ``with``: a thread watches the clock.
+    """Due times of operations at a fixed interval. Use with ``with``: a thread watches the clock.
 
     Args:
-        first_ns: The first time.
-        end_ns: No time is due from then on.
-        interval_ns: Time between two.
+        first_ns: The first due time.
+        end_ns: The end, from which no time is due.
+        interval_ns: The interval between due times.
     """
 
     def __init__(self, first_ns: int, end_ns: int, interval_ns: int) -> None:
@@ -200,7 +202,7 @@ class Rhythm:
         self._is_closed.set()
 
     async def take(self) -> int | None:
-        """Return the next due time when it has come, or an earlier one that no caller has taken; None at the end."""
+        """Wait for a due time that no caller has taken, and return the earliest one; None at the end."""
         while self._taken >= self._due:
             if self._due >= self._total:
                 return None
@@ -214,7 +216,7 @@ class Rhythm:
         return due_ns
 
     def count_left(self, begin_ns: int) -> int:
-        """Return the number of times since a moment that no caller has taken."""
+        """Return the number of due times after `begin_ns` that no caller has taken."""
         before = max(0, -((self._first_ns - begin_ns) // self._interval_ns))
         return self._total - max(self._taken, before)
 
@@ -243,7 +245,7 @@ class Rhythm:
 
 
 async def _all_of(callers: list[Awaitable[None]]) -> None:
-    """Wait for all callers; the error of a caller, which is a defect, ends all others."""
+    """Wait for all callers. An error other than that of an operation is a defect: it ends all callers, and is raised."""
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
             tasks.create_task(_wait(caller))

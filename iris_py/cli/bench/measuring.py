@@ -1,4 +1,4 @@
-"""The course of a measurement: warm-up, a look at every process once a second, and the operations left at the end."""
+"""The course of a measurement of `iris bench`: warm-up, a report of every process once a second, and the last operations."""
 
 from __future__ import annotations
 
@@ -19,84 +19,84 @@ if TYPE_CHECKING:
 
 __all__ = ["DRAIN_S", "Course", "Interval", "measure", "settle"]
 
-#: Time from the cue to begin until all processes have received it.
+#: Time for all processes to receive the cue to begin (seconds).
 _HEARD_S: Final = 0.05
-#: Interval of looks.
+#: Interval of queries to the processes (seconds).
 INTERVAL_S: Final = 1.0
 #: Time for operations in flight at the end, beyond the timeout of an operation. Too small: a busy machine fails; too large: a
 #: stopped process delays the end.
 DRAIN_S: Final = 10.0
-#: Time without new counts after which a side is considered done.
+#: Time without new counts after which no further operation is expected (seconds).
 _SETTLED_S: Final = 0.5
 _LOOK_AGAIN_S: Final = 0.05
 
 
 @dataclass
 class Interval:
-    """The time between two looks, or after the last."""
+    """The reports of all processes for one interval of a measurement."""
 
     reports: dict[Worker, Report]
     seconds: float = 0.0
 
     def count(self, side: str, name: str) -> int:
-        """Return a count of one side."""
+        """Return the sum of a count over the processes with a role."""
         return sum(report.counts.get(name, 0) for report in self.of(side))
 
     def errors(self) -> Counter[str]:
-        """Return the failed operations, by class of the error."""
+        """Return the number of failed operations by class of the error."""
         found: Counter[str] = Counter()
         for report in self.reports.values():
             found.update(report.errors)
         return found
 
     def durations(self, side: str, name: str) -> Durations:
-        """Return the durations of one side."""
+        """Return the durations with a name, of all processes with a role."""
         return add_up(report.durations[name] for report in self.of(side) if name in report.durations)
 
     def add(self, later: Interval) -> None:
-        """Append the next interval."""
+        """Extend this interval by the next one."""
         self.seconds += later.seconds
         for worker, report in later.reports.items():
             self.reports[worker] = _add(self.reports.get(worker), report)
 
     def of(self, side: str) -> Iterable[Report]:
-        """Return the reports of one side."""
+        """Return the reports of the processes with a role."""
         return (report for worker, report in self.reports.items() if worker.side == side)
 
 
 @dataclass
 class Course:
-    """The sum of all reports, of constant size."""
+    """The reports of a whole measurement, added up in three intervals, so that the size is constant."""
 
     before: Interval
-    """Until the first look: rates and processor time count from then on, all else from the beginning."""
+    """From the end of the warm-up to the first reports: excluded from rates and processor time, included in all else."""
     during: Interval = field(default_factory=lambda: Interval({}))
-    """From the first look to the end."""
+    """From the first reports to the end."""
     rest: Interval = field(default_factory=lambda: Interval({}))
-    """The time after the end, until all operations begun before have ended."""
+    """From the end until all operations in flight have ended."""
     is_complete: bool = False
     """Whether the measurement was not ended early."""
     busy_s: float | None = None
-    """Busy time of the machine's processors, for any program."""
+    """Processor time that all programs of the machine used during the measurement (seconds); None if unknown."""
 
     @property
     def seconds(self) -> float:
-        """Duration of the measurement."""
+        """Duration of the measurement, without the warm-up and the time after the end."""
         return self.during.seconds
 
     def count(self, side: str, name: str, *, with_rest: bool = False) -> int:
-        """Return a count of one side.
+        """Return the sum of a count over the processes with a role.
 
         Args:
-            side: The side.
+            side: The role.
             name: The name of the count.
-            with_rest: Whether to count from beginning to end, including operations that ended later. Otherwise within
-                :attr:`seconds`, for rates.
+            with_rest: Whether to count all operations, including those that ended after the end. Otherwise only the
+                operations within :attr:`seconds`, as rates need.
         """
         return sum(each.count(side, name) for each in (self._all() if with_rest else [self.during]))
 
     def count_each(self, side: str, name: str) -> dict[Worker, int]:
-        """Return a count of each process of a side, between beginning and end."""
+        """Return a count by process, for the processes with a role, including operations that ended after the end."""
         found: Counter[Worker] = Counter()
         for each in self._all():
             for worker, report in each.reports.items():
@@ -105,15 +105,18 @@ class Course:
         return dict(found)
 
     def errors(self) -> Counter[str]:
-        """Return the failed operations, by class of the error."""
+        """Return the number of failed operations by class of the error, over the whole measurement."""
         return sum((each.errors() for each in self._all()), Counter())
 
     def durations(self, side: str, name: str) -> Durations:
-        """Return all durations of one side, including operations that ended after the end, or the longest would be missing."""
+        """Return the durations with a name, of all processes with a role.
+
+        Operations that ended after the end are included: among them are the longest.
+        """
         return add_up(each.durations(side, name) for each in self._all())
 
     def cpu_s(self, side: str) -> list[float]:
-        """Return the processor time of each process of a side."""
+        """Return the processor time (seconds) that each process with a role used during the measurement."""
         first, last = self.before.reports, self.during.reports
         return [(last[worker].cpu_ns - first[worker].cpu_ns) / 1e9 for worker in last if worker.side == side]
 
@@ -131,16 +134,16 @@ async def measure(
     on_interval: Callable[[Interval], None],
     look_on: Callable[[], Awaitable[None]] | None = None,
 ) -> Course:
-    """Let the processes generate load, and collect their reports.
+    """Let the processes generate load, collect their reports, and return the sum of the reports.
 
     Args:
         crew: The processes, all ready.
         warm_up_s: Duration of the warm-up.
         seconds: Duration of the measurement.
         drain_s: How long to wait for operations in flight at the end.
-        stopped: Ends the measurement early.
-        on_interval: Called with each second.
-        look_on: Queries external receivers, at the beginning and at the end.
+        stopped: A future that ends the measurement early when it is done.
+        on_interval: Called with the reports of each second.
+        look_on: Queries the receivers in a running network, at the beginning and at the end; None without them.
 
     Raises:
         BenchFailed: A process has ended, or is silent.
@@ -181,14 +184,14 @@ async def measure(
 
 
 async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], expected: int) -> None:
-    """Query one side until it has counted all operations, or no more arrive.
+    """Query the processes with a role until they have counted all operations, or the counts do not grow any more.
 
     Args:
         crew: The processes.
-        course: Receives the counts.
-        side: The counting side.
-        names: The names of the counts, which are added up.
-        expected: The expected sum.
+        course: The measurement, to which the counts are added.
+        side: The role of the counting processes.
+        names: The names of the counts.
+        expected: The sum of these counts when all operations have been counted.
     """
 
     def count() -> int:
@@ -206,21 +209,21 @@ async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], ex
 
 
 async def _wait_until(at_ns: int, stopped: asyncio.Future[int]) -> bool:
-    """Wait until a time; return whether the measurement was ended before."""
+    """Wait until a time, or until the measurement is ended early; return whether it was ended."""
     left_s = max(0.0, (at_ns - time.monotonic_ns()) / 1e9)
     await asyncio.wait([stopped], timeout=left_s)
     return stopped.done()
 
 
 async def _look(workers: Sequence[Worker]) -> tuple[dict[Worker, Report], set[Worker]]:
-    """Return the reports of processes, and the processes whose operations have all ended."""
+    """Query processes; return their reports, and the processes whose operations have all ended."""
     await asyncio.gather(*(worker.cue(Look()) for worker in workers))
     reports = dict(zip(workers, await asyncio.gather(*map(_hear, workers)), strict=True))
     return reports, {worker for worker, report in reports.items() if report.is_last}
 
 
 async def _hear(worker: Worker) -> Report:
-    """Return the answer to a look, combined with the process's last report if that came first."""
+    """Return the process's answer to a query. If its unrequested last report came first, return the sum of both."""
     report = await worker.hear()
     return _add(report, await worker.hear()) if report.is_last else report
 
@@ -231,7 +234,7 @@ async def _look_on(look_on: Callable[[], Awaitable[None]] | None) -> None:
 
 
 def _add(one: Report | None, other: Report) -> Report:
-    """Return the sum of two reports of one process."""
+    """Return the sum of two successive reports of one process."""
     if one is None:
         return other
     names = one.durations.keys() | other.durations.keys()

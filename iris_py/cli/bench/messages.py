@@ -1,8 +1,8 @@
 """The lines of JSON between `iris bench` and its processes.
 
-A process receives orders and reports readiness. From then on cues tell it to begin, and to report on the time since the last
-report. A load generator reports once more, unrequested, at the end of all operations. All processes share the clock of
-:func:`time.monotonic_ns`.
+`iris bench` sends a process its orders, and the process reports that it is ready. From then on cues tell the process to begin,
+or to report on the time since its last report. A load generator sends one more report, unrequested, when all its operations
+have ended. All processes share the clock of :func:`time.monotonic_ns`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Begin", "Cue", "Failed", "Look", "Orders", "Ready", "Report", "Said"
 
 
 class Orders(msgspec.Struct, kw_only=True):
-    """The role of a process."""
+    """To a process of `iris bench`: its role, and the load to generate or receive."""
 
     role: str
     """The name in :data:`iris_py.cli.bench.roles.ROLES`."""
@@ -43,7 +43,7 @@ class Orders(msgspec.Struct, kw_only=True):
 
 
 class Begin(msgspec.Struct, tag="begin"):
-    """The cue to generate load from now on."""
+    """The cue to begin: load generators start, and all processes count from the end of the warm-up."""
 
     begin_ns: int
     """The end of the warm-up; earlier operations do not count."""
@@ -52,14 +52,14 @@ class Begin(msgspec.Struct, tag="begin"):
 
 
 class Look(msgspec.Struct, tag="look"):
-    """The cue to report on the time since the last report."""
+    """The cue to send a report on the time since the last report."""
 
 
 Cue = Begin | Look
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """A process is ready for cues."""
+    """From a process: it is ready for cues."""
 
     node: str
     """The id of its node; empty if it has none."""
@@ -71,7 +71,7 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class Report(msgspec.Struct, tag="report", kw_only=True):
-    """The time since the last report, as seen by a process."""
+    """From a process: counts, errors and durations since its last report."""
 
     at_ns: int
     cpu_ns: int
@@ -85,7 +85,7 @@ class Report(msgspec.Struct, tag="report", kw_only=True):
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """An error that ends the process."""
+    """From a process: the error that ends it."""
 
     error: str
     """The name of its class."""
@@ -98,5 +98,5 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def to_line(message: msgspec.Struct) -> bytes:
-    """Return a message as one line."""
+    """Encode a message as one line of JSON."""
     return _ENCODER.encode(message) + b"\n"

@@ -1,4 +1,4 @@
-"""Durations for percentiles, counted in buckets of growing width, as in HDR histograms.
+"""Durations for percentiles, counted in buckets of growing width, as in HDR histograms (high dynamic range).
 
 A duration is a whole number of nanoseconds. Below 256 ns every number is a bucket; above, each power of two is divided into 128
 buckets of equal width. So a bucket's width is at most 1/128 of the beginning. A percentile is the last number of its bucket, or
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR", "RECENT_MAX", "Durations", "Recording", "add_up", "bucket_end", "bucket_of"]
 
-#: Binary digits that divide each power of two. Too few: percentiles of good and bad runs coincide; too many: a second of
+#: Each power of two has 2 to this power buckets. Too few: percentiles of good and bad runs coincide; too many: a second of
 #: measurements does not fit into a line.
 DIGITS: Final = 7
-#: Maximum number of unsorted durations. Too small: they are sorted a few at a time; too large: memory.
+#: Maximum number of collected durations. Too small: each sorting handles only a few, and is slow; too large: unused memory.
 RECENT_MAX: Final = 65_536
 #: Maximum relative error of a percentile, which is never too small.
 ERROR: Final = 1 / (1 << DIGITS)
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """Counted durations."""
+    """The number of durations in each bucket, with their sum, smallest and largest."""
 
     buckets: tuple[tuple[int, int], ...] = ()
     """The numbers of non-empty buckets with their counts, in order."""
@@ -43,7 +43,7 @@ class Durations(msgspec.Struct, frozen=True):
         return sum(count for _, count in self.buckets)
 
     def percentile_ns(self, percent: float) -> int:
-        """Return a percentile by the nearest rank; 0 without durations.
+        """Return a percentile by the nearest rank; 0 if no duration was counted.
 
         Args:
             percent: 0 to 100, with up to three digits after the point.
@@ -58,7 +58,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """Durations being counted. Sorting durations into buckets in large groups is far cheaper than one by one."""
+    """Counts durations. It collects them first, because sorting many into buckets at once is far cheaper than one by one."""
 
     __slots__ = ("_counts", "_max_ns", "_min_ns", "_recent", "_sum_ns")
 
@@ -81,7 +81,7 @@ class Recording:
             self._settle()
 
     def _settle(self) -> None:
-        """Sort the recent durations into their buckets."""
+        """Sort the collected durations into their buckets."""
         recent = self._recent
         if not recent:
             return
@@ -100,7 +100,7 @@ class Recording:
         recent.clear()
 
     def take(self) -> Durations:
-        """Return the counted durations, and start again."""
+        """Return the durations counted since the last call."""
         self._settle()
         taken = Durations(tuple(sorted(self._counts.items())), self._sum_ns, self._min_ns, self._max_ns)
         self._counts.clear()
@@ -109,13 +109,13 @@ class Recording:
 
 
 def bucket_of(duration_ns: int) -> int:
-    """Return the number of the bucket of a non-negative duration."""
+    """Return the number of the bucket that holds a non-negative duration."""
     shift = duration_ns.bit_length() - DIGITS - 1
     return duration_ns if shift <= 0 else (shift << DIGITS) + (duration_ns >> shift)
 
 
 def bucket_end(bucket: int) -> int:
-    """Return the last number of a bucket."""
+    """Return the longest duration (ns) that a bucket holds."""
     shift = (bucket >> DIGITS) - 1
     if shift <= 0:
         return bucket
@@ -123,7 +123,7 @@ def bucket_end(bucket: int) -> int:
 
 
 def add_up(several: Iterable[Durations]) -> Durations:
-    """Return the sum of durations."""
+    """Return the sum of several counts of durations."""
     found = [each for each in several if each.buckets]
     if not found:
         return Durations()

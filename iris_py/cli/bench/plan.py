@@ -1,7 +1,7 @@
 """The plan of a measurement: the options of `iris bench`, parsed and checked before anything starts.
 
-:func:`parse_size` reads sizes such as ``100``, ``1k``, ``64KiB`` or ``2 MB``. :class:`Machine` describes the machine, and how
-busy other programs keep it.
+:func:`parse_size` reads sizes such as ``100``, ``1k``, ``64KiB`` or ``2 MB``. :class:`Machine` describes the machine, and the
+share of its processors that other programs use.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ __all__ = [
 ]
 
 _MODEL: Final = re.compile(r"^(?:model name|Model)\s*:\s*(.+)$", re.MULTILINE)
-#: The fields of busy time in the first line of /proc/stat. The time of guests is included in the first two.
+#: The positions of busy times in the first line of /proc/stat. The first two include the time of virtual machines.
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """The machine and its software."""
+    """The machine and the software of a measurement, for comparison with other measurements."""
 
     processors: int
     """Processors available to the measurement."""
@@ -72,7 +72,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 def describe_machine() -> Machine:
-    """Return the description of the machine before a measurement."""
+    """Return the description of this machine; call it before the load starts, because it includes the load average."""
     return Machine(
         processors=processor_count(),
         model=_model(),
@@ -98,7 +98,7 @@ def processor_count() -> int:
 
 
 def busy_s() -> float | None:
-    """Return the busy time of all processors since the start of the machine; None if unknown."""
+    """Return the time that all processors of the machine were busy since its start (seconds); None if unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
         return sum(int(fields[index]) for index in _BUSY) / os.sysconf("SC_CLK_TCK")
@@ -125,7 +125,7 @@ _FORM: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-z]*)", re.ASCII)
 
 
 def parse_size(text: str, option: str) -> int:
-    """Parse a size into bytes.
+    """Parse the text of a size; return bytes.
 
     Args:
         text: A number and a unit: k, m and g or KiB, MiB and GiB are powers of 1,024; kB, MB and GB of 1,000; without a unit,
@@ -147,7 +147,7 @@ def parse_size(text: str, option: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """Return a size as text: in the largest binary unit of which it is a multiple, or with three digits."""
+    """Return a size as text: a whole number of the largest possible binary unit, otherwise three digits."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and (size % unit == 0 or size >= 100 * unit // 10):
             return f"{size / unit:.4g} {name}"
@@ -160,11 +160,11 @@ PROCESSES_MAX: Final = 64
 #: a tenth of a second at 10,000 requests per second.
 CONCURRENCY: Final = 64
 CONCURRENCY_IN_RHYTHM: Final = 1024
-#: A larger number is useless, because further requests wait in the node.
+#: Maximum number of operations in flight; further requests would wait in the node.
 CONCURRENCY_MAX: Final = 65_536
-#: A day; for longer times, monitor a running network.
+#: Maximum duration of a measurement: a day. For longer times, monitor a running network.
 SECONDS_MAX: Final = 86_400.0
-#: Operations per second; a process begins at most some 10,000.
+#: Maximum rate of operations per second, over all processes; one process begins at most some 10,000.
 RATE_MAX: Final = 10_000_000.0
 #: Nanoseconds per second.
 _NS: Final = 1_000_000_000
@@ -172,7 +172,7 @@ _NS: Final = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A measurement of any kind."""
+    """The options of one measurement, of requests, topics, tunnels or joins."""
 
     settings: Settings
     against: str | None = None
@@ -199,15 +199,15 @@ class Plan:
 
     @property
     def interval_ns(self) -> int:
-        """Time between operations of a process; 0 without a rate."""
+        """Time between the operations of one process; 0 without a rate."""
         return 0 if self.rate is None else math.ceil(_NS * self.processes / self.rate)
 
     def offset_ns(self, number: int) -> int:
-        """Return the delay of a process after the first, so that processes alternate."""
+        """Return the delay of a process's first operation, by the number of the process: so the processes alternate."""
         return self.interval_ns * number // self.processes
 
     def callers(self, number: int) -> int:
-        """Return the number of operations in flight of a process."""
+        """Return the number of operations in flight in one process, by the number of the process."""
         return self.concurrency // self.processes + (number < self.concurrency % self.processes)
 
 
@@ -219,13 +219,13 @@ def make_plan(
     receivers_option: str,
     **options: Any,  # noqa: ANN401 - those of `Plan`
 ) -> Plan:
-    """Make a plan, and check the combination of options.
+    """Make the plan of a measurement, and check that its options fit together.
 
     Args:
         settings: The settings of the node.
         against: The option `--against`.
         receivers: Number of receiving processes in a private network; None if not given.
-        receivers_option: The name of that option.
+        receivers_option: The name of the option for `receivers`, for errors.
         options: All other options, named as the fields of `Plan`.
 
     Raises:
@@ -253,13 +253,13 @@ def make_plan(
 
 
 def choose_concurrency(given: int | None, *, rate: float | None, processes: int) -> int:
-    """Return the number of operations in flight, with its default: with a rate it is only a bound."""
+    """Return the number of operations in flight: the given one, or the default. With a rate, it is only an upper bound."""
     return given if given is not None else max(processes, CONCURRENCY if rate is None else CONCURRENCY_IN_RHYTHM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """The bytes to send, by the options."""
+    """The options that determine the bytes to send: a size, or a file."""
 
     size: str | None
     """The option `--size`; None if not given."""
@@ -273,11 +273,11 @@ class Payload:
     """The advice for larger payloads."""
 
     def read(self, settings: Settings, against: str | None) -> bytes:
-        """Return the payload.
+        """Return the bytes to send: a fixed pattern of the given size, or the content of the file.
 
         Args:
             settings: The settings of the node, whose limit applies with `--against`.
-            against: The option of that name.
+            against: The option `--against`.
 
         Raises:
             ConfigurationError: The size is too large, too small or invalid, or the file cannot be read.

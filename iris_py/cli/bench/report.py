@@ -1,4 +1,4 @@
-"""The end of a measurement, as text."""
+"""The results of a measurement of `iris bench` as text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Fact", "describe_errors", "describe_interval", "describe_percentiles", "describe_rate", "print_summary"]
 
-#: Maximum number of receivers shown; `--json` has all.
+#: Maximum number of receivers in the text; `--json` has all.
 RECEIVERS_SHOWN: Final = 20
 
 
 class Fact(msgspec.Struct):
-    """A row: a name and a value."""
+    """A row of the results: a name and a value."""
 
     name: str
     text: str
@@ -33,7 +33,7 @@ _COLUMNS: Final = (Column[Fact]("", lambda fact: fact.name), Column[Fact]("", la
 
 
 def print_summary(output: Output, facts: Sequence[Fact], summary: BenchSummary) -> None:
-    """Print the special figures of a measurement, and then the common ones."""
+    """Print the figures special to the kind of measurement, and then the figures that all kinds share."""
     rows = [*facts]
     if summary.lateness is not None:
         rows.append(Fact("begun late", describe_percentiles(summary.lateness)))
@@ -60,7 +60,7 @@ def print_summary(output: Output, facts: Sequence[Fact], summary: BenchSummary) 
 
 
 def describe_interval(line: IntervalLine, unit: str) -> str:
-    """Return the text for a second beside the bar."""
+    """Return the figures of one second as text, to be shown beside the progress bar."""
     failed = sum(line.errors.values())
     return (
         f"{format_count(round(line.messages_per_s))} {unit}s/s, p99 {format_seconds(line.latency.p99_s) or '-'}"
@@ -69,13 +69,13 @@ def describe_interval(line: IntervalLine, unit: str) -> str:
 
 
 def describe_rate(per_s: float, unit: str, size: int) -> str:
-    """Return a rate as text, in operations and bytes."""
+    """Return a rate as text: operations and bytes per second."""
     shown = format_count(round(per_s)) if per_s >= 10 else f"{per_s:.3g}"
     return f"{shown} {unit}s/s of {format_size(size)}, {per_s * size / 1e6:,.3g} MB/s"
 
 
 def describe_percentiles(found: Percentiles) -> str:
-    """Return durations as text."""
+    """Return statistics of durations as text."""
     if not found.count:
         return "none"
     named = {"p50": found.p50_s, "p90": found.p90_s, "p99": found.p99_s, "p99.9": found.p999_s, "max": found.max_s}
@@ -83,7 +83,7 @@ def describe_percentiles(found: Percentiles) -> str:
 
 
 def describe_errors(errors: dict[str, int]) -> str:
-    """Return errors as text, the most frequent first."""
+    """Return the numbers of errors as text, the most frequent first."""
     return ", ".join(f"{count:,} {name}" for name, count in sorted(errors.items(), key=lambda each: -each[1])) or "none"
 
 

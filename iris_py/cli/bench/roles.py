@@ -1,4 +1,4 @@
-"""The roles of processes of `iris bench`: members, callers, publishers, subscribers, senders, and short-lived nodes."""
+"""The roles of the processes of `iris bench`: members, callers, publishers, subscribers, senders, and short-lived nodes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["NETWORK", "ROLES", "STAMP", "Part"]
 
 NETWORK: Final = "bench"
-#: The beginning of each publication: its real or intended time.
+#: The first bytes of each publication: its start time, or with a rate its due time (ns).
 STAMP: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A process that is ready."""
+    """The part of a process in the measurement, once the process is ready."""
 
     node: str = ""
     """The id of its node; empty if it has none."""
@@ -67,7 +67,7 @@ def _load(operate: Operation, orders: Orders, tally: Tally) -> Load:
 
 
 class _Member(iris_py.Handler):
-    """Echoes requests, or sends a fixed reply; reads tunnels."""
+    """The handler of the measured cluster: echoes requests or sends a fixed reply, and reads tunnels."""
 
     def __init__(self, reply: bytes | None) -> None:
         self.executed = 0
@@ -176,7 +176,7 @@ async def _sender(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
 
 
 class _Line:
-    """A tunnel, opened again when it has broken."""
+    """A tunnel of a sender. After a failure, the next block opens a new tunnel."""
 
     def __init__(self, node: iris_py.Node, orders: Orders, tally: Tally) -> None:
         self._node = node
@@ -186,7 +186,7 @@ class _Line:
         self._reading: asyncio.Task[None] | None = None
 
     async def send(self) -> int:
-        """Send a block; return when it was accepted."""
+        """Send a block; return the time (ns) at which the tunnel accepted it."""
         try:
             if self._tunnel is None:
                 self._tunnel = await self._node.tunnel(self._orders.target, timeout=self._orders.timeout_s)
@@ -198,7 +198,9 @@ class _Line:
         return time.monotonic_ns()
 
     async def close(self, *, is_counted: bool = True) -> None:
-        """End the tunnel if there is one; whether all data was read is part of the measurement."""
+        """Close the tunnel, if one is open. A failure to deliver all data counts as an error of the measurement if
+        `is_counted`.
+        """
         tunnel, reading, self._tunnel, self._reading = self._tunnel, self._reading, None, None
         if tunnel is None or reading is None:
             return
@@ -211,7 +213,7 @@ class _Line:
             reading.cancel()
 
     async def _discard(self, tunnel: iris_py.Tunnel) -> None:
-        """Read the data that the member sends back, which would otherwise block the member."""
+        """Read and discard the data that the member sends back: unread data would block the member."""
         try:
             while True:
                 async for _ in tunnel.receive_chunks():

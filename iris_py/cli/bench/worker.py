@@ -1,7 +1,8 @@
 """One process of `iris bench`: ``python -m iris_py.cli.bench.worker``.
 
-Standard input has a line of JSON with orders, and then cues. The end of standard input, for any reason, ends the process, so a
-killed parent leaves no process behind. A thread reads, so that the end is noticed even while the event loop is blocked.
+The process reads lines of JSON from standard input: orders first, then cues. The end of standard input, for any reason, ends
+the process, so a killed `iris bench` leaves no process behind. A thread reads standard input, so that the end is noticed even
+while the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LEAVE_S: Final = 5.0
 
 
 def main() -> int:
-    """Play the role of the orders until standard input ends."""
+    """Take the role that the orders on standard input give, until standard input ends."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0  # the parent is gone
@@ -74,7 +75,7 @@ async def _run(part: Part, tally: Tally, cue: Begin) -> None:
 
 
 def _listen() -> asyncio.Queue[Cue]:
-    """Return the queue of cues; the running task is cancelled at the end of input."""
+    """Return the queue of cues from standard input; the end of standard input cancels the running task."""
     cues: asyncio.Queue[Cue] = asyncio.Queue()
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

@@ -1,1 +1,1 @@
-"""`iris demo`: a cluster counts a source tree while one of its members is killed."""
+"""`iris demo`: a cluster counts the tokens of a source tree while one of its members is killed."""

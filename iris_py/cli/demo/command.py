@@ -1,6 +1,6 @@
-"""`iris demo`: a cluster of processes counts a source tree while one of the processes is killed.
+"""`iris demo`: a cluster of processes counts the tokens of a source tree while one of the processes is killed.
 
-A plain count of the same files in one process shows whether a file was lost or counted twice.
+One process then counts the same files without a cluster: the comparison shows whether a file was lost or counted twice.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-KILL_AT: Final = 0.4  # of the files: in the middle of the work, with a share left for the successor
+KILL_AT: Final = 0.4  # fraction of the files: in the middle of the work, with files left for the successor
 
 
 async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool) -> int:
-    """Run the demo.
+    """Run `iris demo`, and print its report.
 
     Args:
         directory: The directory to count; None for the standard library of the running interpreter.
@@ -43,7 +43,7 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
         as_json: Print one line of JSON instead of tables.
 
     Returns:
-        The exit code, 0 only if the totals are equal.
+        The exit code, 0 only if the totals of the cluster and of one process are equal.
     """
     inventory = await asyncio.to_thread(take_inventory, directory)
     outcome = Outcome(inventory)
@@ -70,7 +70,7 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
 
 
 class _Run:
-    """The cluster, as the job uses it."""
+    """The callbacks of :class:`Job` for this demo: how to have a file counted, and how to kill a member."""
 
     def __init__(self, node: iris_py.Node, crew: Crew, outcome: Outcome, progress: Progress) -> None:
         self._node = node
@@ -79,12 +79,12 @@ class _Run:
         self._progress = progress
 
     async def ask(self, path: Path, content: bytes) -> None:
-        """Have a file counted."""
+        """Have a member count a file, and add the counts to the totals."""
         del path
         reply = await self._node.request(CLUSTER, content, timeout=REQUEST_TIMEOUT_S, idempotent=True)
         self._outcome.totals.add(Totals.decode(reply[ID_BYTES:]))
         self._crew.credit(reply[:ID_BYTES].hex())
 
     async def kill_and_replace(self) -> None:
-        """Kill a member at work."""
+        """Kill a member that executes a request, and start another."""
         await kill_and_replace(self._crew, self._progress)

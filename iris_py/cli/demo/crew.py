@@ -1,4 +1,4 @@
-"""The member processes of `iris demo`: started, killed, replaced, and always cleaned up."""
+"""The member processes of `iris demo`: this module starts, kills and replaces them, and always ends them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LEAVE_TIMEOUT_S: Final = 10.0
 
 
 class MemberFailed(IrisError):
-    """A member process did not start."""
+    """A process of the demo, such as a member or a gateway, did not start."""
 
 
 @dataclass(slots=True)
 class CrewMember:
-    """One member process."""
+    """One process of the demo that executes requests, or passes them on."""
 
     child: Child
     id: str = ""
@@ -50,21 +50,21 @@ class Processes:
         self._children = ChildGroup(LEAVE_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
-        """Start no process yet."""
+        """Return this object, without a process yet."""
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End every process and wait until it is gone."""
+        """End every process, and wait until all are gone."""
         await self._children.end(at_once=exc is not None)
 
     async def _launch(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CrewMember:
         """Start a Python module.
 
         Args:
-            arguments: Its name, and its arguments.
-            environment: Its environment; None for that of this process.
+            arguments: The name of the module, and its arguments.
+            environment: The environment of the process; None for the environment of this process.
         """
         started = CrewMember(await self._children.start("-m", *arguments, environment=environment))
         self._started.append(started)
@@ -87,7 +87,7 @@ class Processes:
 
 
 class Crew(Processes):
-    """All member processes."""
+    """All member processes of one demo."""
 
     def __init__(self, seed: str, secret: Secret, program: str = member_program.__name__, command: str = "iris demo") -> None:
         """Prepare the crew.
@@ -96,7 +96,7 @@ class Crew(Processes):
             seed: The address of a node of the network.
             secret: The secret of the demo's private network.
             program: The module of a member process.
-            command: The command of the user.
+            command: The command that the user runs, for errors.
         """
         super().__init__()
         self._seed = seed
@@ -108,18 +108,18 @@ class Crew(Processes):
 
     @property
     def members(self) -> list[CrewMember]:
-        """All members ever started."""
+        """All members ever started, including killed ones."""
         return self._started
 
     async def start_many(self, number: int, state: str) -> None:
-        """Start members concurrently."""
+        """Start several members concurrently; return when all serve."""
         await run_all(self.start(state) for _ in range(number))
 
     async def start(self, state: str) -> CrewMember:
         """Start a member, and return when it serves.
 
         Args:
-            state: Its state from then on, as text.
+            state: The text for the member's state in the report, until the member is killed.
 
         Raises:
             MemberFailed: The member does not serve within `READY_TIMEOUT_S`.
@@ -131,7 +131,7 @@ class Crew(Processes):
         return member
 
     async def kill(self) -> CrewMember:
-        """Kill a member (SIGKILL) as soon as it certainly has a request, or `hasten` is called."""
+        """Kill the first member (SIGKILL) once it executes a request, or at once after :meth:`hasten`; return the member."""
         member = self._victim = self.members[0]
         if self._is_hasty:
             member.child.kill()
@@ -143,20 +143,20 @@ class Crew(Processes):
         return member
 
     def hasten(self) -> None:
-        """Kill the chosen member without waiting for it to have a request, because no work is left."""
+        """Make :meth:`kill` kill the member at once, although it executes no request: no work is left."""
         self._is_hasty = True
         if self._victim is not None:
             self._victim.child.kill()
 
     def credit(self, node_id: str) -> None:
-        """Count a reply of a member."""
+        """Count a reply for the member with this node id."""
         for member in self.members:
             if member.id == node_id:
                 member.requests += 1
 
 
 async def kill_and_replace(crew: Crew, progress: Progress) -> None:
-    """Kill a member at work, and start another."""
+    """Kill a member that executes a request, start another, and show both events."""
     member = await crew.kill()
     progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.pid})")
     member = await crew.start("joined after the kill")

@@ -1,7 +1,7 @@
 """`iris demo --federation`: a cluster of another cloud counts a source tree while gateways and a member are killed.
 
-The work is that of `iris demo`. The driver is a node of one cloud without any secret of the other: requests go through a
-gateway of each cloud to a member in the far cloud.
+The work is that of `iris demo`. The driver, this process, is a node of the near cloud without a secret of the far cloud. Its
+requests go through a gateway of each cloud to a member in the far cloud.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = ["demo_federation"]
 
-LINES_TIMEOUT_S: Final = 30.0  # for gateways to reach each other: a handshake, but machines can be busy
+LINES_TIMEOUT_S: Final = 30.0  # for the cloud links between gateways: they need a handshake, but machines can be busy
 LOOK_S: Final = 0.02
 
 
 async def demo_federation(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool) -> int:
-    """Run the demo.
+    """Run `iris demo --federation`, and print its report.
 
     Args:
         directory: The directory to count; None for the standard library of the running interpreter.
@@ -59,7 +59,7 @@ async def demo_federation(directory: Path | None, *, member_count: int, is_kill:
         as_json: Print one line of JSON instead of tables.
 
     Returns:
-        The exit code, 0 only if the totals are equal and the kills took place.
+        The exit code, 0 only if the totals of the cluster and of one process are equal, and the kills took place.
 
     Raises:
         ConfigurationError: The directory has no files to count.
@@ -81,7 +81,7 @@ async def demo_federation(directory: Path | None, *, member_count: int, is_kill:
 
 
 async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_count: int) -> None:
-    """Do all work that needs two clouds, which are gone afterwards."""
+    """Start both clouds, let the cluster of the far cloud count all files, record the measurements, and end both clouds."""
     started = time.perf_counter()
     async with Gateways() as gateways:
         first = await gateways.start(FAR, ())
@@ -109,7 +109,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
 
 
 async def _start_all(gateways: Gateways, crew: Crew, node: iris_py.Node, member_count: int) -> None:
-    """Start the members, and all gateways except the first of the far cloud, which is everyone's seed there."""
+    """Start the members and the gateways. The first gateway of the far cloud runs already: it is the seed there."""
     (first,) = gateways.of(FAR)
 
     async def start_gateways() -> None:
@@ -130,13 +130,13 @@ async def _start_all(gateways: Gateways, crew: Crew, node: iris_py.Node, member_
 
 
 def _first_of(group: BaseExceptionGroup) -> BaseException:
-    """Return the first exception of a group of groups."""
+    """Return the first exception in nested exception groups."""
     first = group.exceptions[0]
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 class _Run:
-    """The two clouds, as the job uses them."""
+    """The callbacks of :class:`Job` for this demo: how to have a file counted, and how to kill gateways and a member."""
 
     def __init__(
         self, node: iris_py.Node, gateways: Gateways, crew: Crew, outcome: FederationOutcome, progress: Progress
@@ -151,7 +151,7 @@ class _Run:
         """Return when every gateway of the near cloud has a cloud link to every gateway of the far cloud.
 
         Raises:
-            MemberFailed: They do not connect in time.
+            MemberFailed: The gateways do not connect within `LINES_TIMEOUT_S`.
         """
         try:
             async with asyncio.timeout(LINES_TIMEOUT_S):
@@ -166,7 +166,7 @@ class _Run:
         return sum(len(one["clouds"][FAR]["bundles"]) for one in await self._ask_gateways())
 
     async def try_the_other_name(self) -> None:
-        """Check that the cluster's inner name is refused."""
+        """Check that a request to the cluster's name inside the far cloud is refused, because only another name is exported."""
         try:
             await self._node.request(f"{INSIDE}@{FAR}", b"")
         except iris_py.NotExported:
@@ -174,7 +174,7 @@ class _Run:
             self._progress.note(f"{INSIDE!r} of {FAR!r} is refused, because it is not exported under that name")
 
     async def ask(self, path: Path, content: bytes) -> None:
-        """Have a file counted in the other cloud."""
+        """Have a member in the far cloud count a file, and add the counts to the totals."""
         reply = await self._node.request(
             f"{OUTSIDE}@{FAR}", content, timeout=REQUEST_TIMEOUT_S, idempotent=True, key=bytes(path)
         )
@@ -185,16 +185,16 @@ class _Run:
             one.process.requests += one.process.id == gateway
 
     async def kill_near_gateway(self) -> None:
-        """Kill a gateway of the near cloud."""
+        """Kill a gateway of the near cloud, after its last report of passed requests."""
         await self.note_passed()
         await self._kill(self._gateways.of(NEAR)[-1])
 
     async def kill_far_gateway(self) -> None:
-        """Kill a gateway of the far cloud, but not the seed of a new member."""
+        """Kill the last gateway of the far cloud. The first one stays, because a new member needs it as its seed."""
         await self._kill(self._gateways.of(FAR)[-1])
 
     async def kill_member(self) -> None:
-        """Kill a member at work."""
+        """Kill a member that executes a request, and start another."""
         await kill_and_replace(self._crew, self._progress)
 
     async def note_passed(self) -> None:
@@ -213,5 +213,5 @@ class _Run:
 
 
 def _count_passed(cloud: dict[str, Any]) -> int:
-    """Return the number of requests with a reply from a cloud, as counted by a gateway."""
+    """Return the number of requests with a reply from another cloud, by a gateway's status about the cloud."""
     return sum(rule["requests"].get("done", 0) for rule in cloud["accounts"]["rules"] if rule["direction"] == "import")

@@ -1,4 +1,4 @@
-"""The gateway processes of `iris demo --federation`, with the files that operators of two clouds would write."""
+"""The gateway processes of `iris demo --federation`, with the configuration files that operators of two clouds would write."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = ["CrewGateway", "Gateways"]
 
-#: The rules of each cloud.
+#: The rules in each cloud's configuration file: what it imports from, and exports to, the other cloud.
 RULES: Final = {
     NEAR: f'[[import]]\nfrom = ["{FAR}"]\ncluster = "{OUTSIDE}"\n',
     FAR: f'[[export]]\nto = ["{NEAR}"]\ncluster = "{INSIDE}"\nas = "{OUTSIDE}"\n',
 }
 OTHER: Final = {NEAR: FAR, FAR: NEAR}
-#: Environment variables that would override the files.
+#: Prefixes of environment variables that would override the demo's files.
 FOREIGN: Final = ("IRIS_", "XDG_")
 
 
 class CrewGateway:
-    """One gateway process.
+    """One gateway process of `iris demo --federation`.
 
     Attributes:
-        cloud: The cloud of the gateway.
+        cloud: The cloud that the gateway belongs to.
         process: The process and its state.
-        address: The address for nodes of its cloud.
-        listens: The address for other clouds; empty if it only dials.
+        address: The address for nodes of that cloud.
+        listens: The address for gateways of the other cloud; empty if the gateway only dials.
     """
 
     def __init__(self, cloud: str, process: CrewMember, address: str, listens: str) -> None:
@@ -48,7 +48,7 @@ class CrewGateway:
 
 
 class Gateways(Processes):
-    """The gateways and keys of both clouds.
+    """The gateway processes and the keys of both clouds.
 
     Attributes:
         secrets: The network secret of each cloud.
@@ -73,7 +73,7 @@ class Gateways(Processes):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End every gateway, wait until it is gone, and remove the files."""
+        """End every gateway, wait until all are gone, and remove the files."""
         try:
             await super().__aexit__(exc_type, exc, traceback)
         finally:
@@ -83,9 +83,9 @@ class Gateways(Processes):
         """Start a gateway, and return when it serves.
 
         Args:
-            cloud: The cloud.
-            seeds: Addresses of nodes of its network.
-            dial: The gateways of the other cloud; empty for a gateway that only listens.
+            cloud: The cloud of the gateway.
+            seeds: Addresses of nodes of the cloud's network.
+            dial: The addresses of the other cloud's gateways; empty for a gateway that only listens.
 
         Raises:
             MemberFailed: The gateway does not start.
@@ -123,7 +123,7 @@ class Gateways(Processes):
         )
 
     def _environment(self) -> dict[str, str]:
-        """Return an environment without settings of the user."""
+        """Return this process's environment without the variables that would override the demo's files."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         directory = str(self._directory)
         return kept | {"XDG_CONFIG_HOME": directory, "XDG_STATE_HOME": directory}

@@ -1,7 +1,7 @@
 """A gateway process of `iris demo --federation`, started with ``DIRECTORY CLOUD NETWORK SEED...``.
 
-It is `iris gateway CLOUD.toml` with the secret of that cloud, both in the directory. It ends with its standard input and
-removes the directory, so a killed driver leaves neither a gateway nor secrets behind.
+It runs `iris gateway CLOUD.toml` with the secret of the cloud CLOUD; both files are in DIRECTORY. When its standard input ends,
+the process ends and removes DIRECTORY, so a killed driver leaves neither a gateway nor secrets behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A member process of `iris demo --federation`: ``python -m iris_py.cli.demo.federation_member ADDRESS``.
 
-It is a member of `iris demo` in the far cloud. Its replies also name the gateway of that cloud that passed the request on.
+It is the same as a member of `iris demo`, in the far cloud. Its replies also name the gateway of that cloud that passed the
+request on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
-    """Return the handler: a request is a file, and the reply has the member, the gateway, and the totals."""
+    """Return the handler: a request is the content of a file, a reply has the ids of member and gateway, and the totals."""
     own = bytes.fromhex(node.id)
     return lambda request: own + bytes.fromhex(request.source) + count(request.payload).encode()
 

@@ -21,7 +21,7 @@ __all__ = ["LINES", "FederationOutcome", "document", "print_report"]
 
 @dataclass(slots=True)
 class FederationOutcome(Outcome):
-    """The measurements of one run."""
+    """The measurements of one run of `iris demo --federation`."""
 
     is_kill: bool = True
     is_closed: bool = False
@@ -31,7 +31,7 @@ class FederationOutcome(Outcome):
 
     @property
     def findings(self) -> list[str]:
-        """The findings that differ from the expected result."""
+        """Sentences about all that differs from the expected result; empty for a successful demo."""
         found = list(self.failures)
         if self.totals != self.plain:
             found.append("the totals of the other cloud differ from the plain count")
@@ -46,7 +46,7 @@ class FederationOutcome(Outcome):
 
 
 class GatewayResult(msgspec.Struct):
-    """A gateway of one of the clouds."""
+    """A gateway of the demo, with the requests that it passed on."""
 
     cloud: str
     id: str
@@ -71,7 +71,7 @@ LINES: Final[Lines] = {"demo": (FederationDemoLine,)}
 
 
 def document(outcome: FederationOutcome) -> FederationDemoLine:
-    """Return all measurements for JSON."""
+    """Return all measurements as the line of `--json`."""
     plain = report.document(outcome, outcome.members)
     fields = {name: getattr(plain, name) for name in plain.__struct_fields__} | {"failures": list(outcome.findings)}
     return FederationDemoLine(
@@ -93,7 +93,7 @@ def document(outcome: FederationOutcome) -> FederationDemoLine:
 
 
 def print_report(outcome: FederationOutcome) -> None:
-    """Print all measurements as text."""
+    """Print the report of `iris demo --federation` as text."""
     from rich.console import Console
     from rich.table import Table
 

@@ -19,16 +19,16 @@ __all__ = [
 
 #: The module of a gateway process.
 GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateway"
-#: The cloud of the job, as the other cloud calls it.
+#: The cloud that sends the requests (near).
 NEAR: Final = "us"
-#: The cloud of the cluster.
+#: The cloud whose cluster counts (far).
 FAR: Final = "eu"
-#: The cluster's name in its own cloud, and its exported name.
+#: The cluster's name in the far cloud, and the name under which it is exported.
 INSIDE: Final = "token-counters"
 OUTSIDE: Final = "counters"
-#: Gateways of each cloud. The last of each is killed.
+#: Number of gateways of each cloud. The last gateway of each cloud is killed.
 GATEWAYS: Final = 2
-#: Fractions of the files after which each kill happens.
+#: Each kill happens when this fraction of the files has been counted.
 NEAR_GATEWAY_KILL_AT: Final = 0.3
 MEMBER_KILL_AT: Final = 0.45
 FAR_GATEWAY_KILL_AT: Final = 0.6

@@ -1,4 +1,4 @@
-"""The files that `iris demo` counts: the selection of text files in a directory, and their plain count."""
+"""The files that `iris demo` counts: the selection of text files in a directory, and their count without a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROBE_BYTES: Final = 8192  # a NUL among the first bytes distinguishes binary fr
 
 @dataclass(slots=True)
 class Inventory:
-    """The files to count."""
+    """The files to count, and the files left out."""
 
     root: Path
     paths: list[Path] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Inventory:
 
 
 def take_inventory(directory: Path | None) -> Inventory:
-    """Find the text files of a directory, or the Python sources of the running interpreter's standard library.
+    """Find the text files in a directory, by default the Python sources of the running interpreter's standard library.
 
     Raises:
         ConfigurationError: The directory does not exist, or has no file to count.
@@ -65,7 +65,7 @@ def take_inventory(directory: Path | None) -> Inventory:
 
 
 def count_plainly(inventory: Inventory, progress: Progress) -> Totals:
-    """Count all files from disk, in this process, one after the other."""
+    """Read and count all files in this process, one after the other, for comparison with the count of the cluster."""
     totals = Totals()
     progress.begin("counted plainly", len(inventory.paths))
     for path in inventory.paths:

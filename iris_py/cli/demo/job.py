@@ -1,4 +1,4 @@
-"""The main job of `iris demo`: every file is a request, many are in flight, and processes die meanwhile."""
+"""The main job of `iris demo`: each file is one request, many requests are in flight, and processes are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST_TIMEOUT_S", "Job"]
 
-IN_FLIGHT: Final = 32  # enough to keep every member busy, few enough for meaningful latencies
+IN_FLIGHT: Final = 32  # requests: enough to keep every member busy, few enough for meaningful latencies
 REQUEST_TIMEOUT_S: Final = 60.0  # a member counts 20 MB per second, so only a failure takes this long
 
 
 class Job:
-    """Sends every file to the cluster.
+    """Has the cluster count every file, and kills processes meanwhile.
 
     Args:
-        outcome: The measurements.
+        outcome: Receives the measurements.
         progress: Shows the progress.
-        ask: Requests the count of a file's content, and adds the reply.
-        kills: Functions to run concurrently when a fraction of the files is done.
+        ask: Has a member count the content of a file, and adds the counts to the totals.
+        kills: Functions that kill a process, by the fraction of the files that are done when the function is called.
         on_done: Called when all files are done.
     """
 
@@ -53,7 +53,7 @@ class Job:
         self._started = time.perf_counter()
 
     async def run(self) -> None:
-        """Return when every file has been counted or failed for good, and all kills have happened."""
+        """Return when every file has been counted or has failed for good, and all kills have happened."""
         self._progress.begin("counted by the cluster", self._total)
         try:
             async with self._tasks:

@@ -1,8 +1,8 @@
 """A member process of `iris demo`: ``python -m iris_py.cli.demo.member ADDRESS``.
 
-The driver writes the secret to standard input and keeps the pipe open. Its end, for any reason, ends the member, so a killed
-driver leaves no process behind. A further line orders the member to hold the next request and to report it, and the driver then
-kills the member: this ensures that it dies with a request in progress.
+The driver (`iris demo` itself) writes the secret to the member's standard input and keeps the pipe open. The end of the input,
+for any reason, ends the member, so a killed driver leaves no process behind. A second line orders the member to hold its next
+request and to report this; the driver then kills the member, which thus dies with a request in progress.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["CLUSTER", "HOLDING", "ID_BYTES", "NETWORK", "serve"]
 
 NETWORK: Final = "demo"
 CLUSTER: Final = "counters"
-ID_BYTES: Final = 16  # of the node id before every reply, which identifies the member
+ID_BYTES: Final = 16  # of the node id at the start of every reply, which identifies the member
 HOLDING: Final = "holding"
 HOLD_S: Final = 5.0  # time for the kill to happen; then the request continues normally
 END_TIMEOUT_S: Final = 5  # to leave cleanly; an alarm ends a hung member
 
 
 def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
-    """Return the handler of `iris demo`: a request is a file, and the reply has the member and the totals."""
+    """Return the handler of `iris demo`: a request is the content of a file, a reply has the member's id and the totals."""
     prefix = bytes.fromhex(node.id)
     return lambda request: prefix + count(request.payload).encode()
 
@@ -45,7 +45,7 @@ async def serve(
     network: str = NETWORK,
     cluster: str = CLUSTER,
 ) -> int:
-    """Serve the cluster until standard input ends.
+    """Join the demo's cluster, and serve it until standard input ends; return the exit code.
 
     Args:
         seed: The address of a node of the network.
@@ -77,7 +77,7 @@ async def serve(
 
 
 def _watch_input(is_to_hold: threading.Event) -> asyncio.Future[None]:
-    """Return a future that is done at the end of standard input; set the event on a line."""
+    """Return a future that is done at the end of standard input; a line on standard input sets the event `is_to_hold`."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     descriptor = sys.stdin.fileno()

@@ -11,37 +11,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "make_progress"]
 
-LINES_PER_PHASE: Final = 4  # of the plain form
+LINES_PER_PHASE: Final = 4  # of text, if the output is not a terminal
 
 
 class Progress(Protocol):
-    """Shows the progress of the demo. Ends with its ``with`` block."""
+    """Shows the progress of the demo, phase by phase. Ends with its ``with`` block."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start to show progress."""
         ...
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Keep the last state visible."""
+        """Stop, and leave the last state visible."""
         ...
 
     def begin(self, what: str, total: int) -> None:
-        """Begin a phase with a number of files."""
+        """Begin a phase that counts a number of files."""
         ...
 
     def advance(self) -> None:
-        """Count one more file."""
+        """Show that one more file of the phase is done."""
         ...
 
     def note(self, text: str) -> None:
-        """Show an event."""
+        """Show a line about an event, such as a kill."""
         ...
 
 
 def make_progress(stream: IO[str]) -> Progress:
-    """Return a bar for a terminal, and lines for other streams."""
+    """Return a progress bar for a terminal, and lines of text for other streams."""
     return _Bar(stream) if stream.isatty() else _Lines(stream)
 
 

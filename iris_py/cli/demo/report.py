@@ -34,13 +34,13 @@ __all__ = [
 
 @dataclass(slots=True)
 class Outcome:
-    """The measurements of one run."""
+    """The measurements of one run of `iris demo`."""
 
     inventory: Inventory
     totals: Totals = field(default_factory=Totals)
-    """As counted by the cluster."""
+    """The totals that the cluster counted."""
     plain: Totals = field(default_factory=Totals)
-    """As counted by one process."""
+    """The totals that one process counted."""
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Files whose request failed for good, with the reason."""
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the cluster lost no file and counted none twice."""
+        """Whether every file was counted, and the totals of the cluster equal those of one process."""
         return not self.failures and self.totals == self.plain
 
 
@@ -59,7 +59,7 @@ PERCENTS: Final = (50, 90, 99)
 
 
 class MemberResult(msgspec.Struct):
-    """A process that has counted files."""
+    """A member of the demo, with the requests that it executed."""
 
     id: str
     process: int
@@ -73,7 +73,7 @@ class DemoLine(Line, tag="demo", kw_only=True):
     input: str
     """The directory that was counted."""
     equal: bool
-    """Whether both totals are equal."""
+    """Whether the totals of the cluster and of one process are equal."""
     totals: dict[str, int]
     """The totals of the cluster."""
     plain: dict[str, int]
@@ -94,7 +94,7 @@ LINES: Final[Lines] = {"demo": (DemoLine,)}
 
 
 def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
-    """Return the nearest-rank percentiles and the maximum in milliseconds; empty without measurements."""
+    """Return percentiles (nearest rank) and the maximum of latencies, in milliseconds; empty without latencies."""
     if not latencies_s:
         return {}
     ranked = sorted(latencies_s)
@@ -103,7 +103,7 @@ def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
 
 
 def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
-    """Return all measurements for JSON."""
+    """Return all measurements as the line of `--json`."""
     return DemoLine(
         input=str(outcome.inventory.root),
         equal=outcome.is_equal,
@@ -124,7 +124,7 @@ def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
 
 
 def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
-    """Print all measurements as text."""
+    """Print the report of `iris demo` as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -148,7 +148,7 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
 
 
 def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: Totals) -> None:
-    """Print a table of both totals, and the files left out."""
+    """Print a table of the totals by the cluster and by one process, and the number of files left out."""
     from rich.table import Table
 
     table = Table("")
@@ -166,5 +166,5 @@ def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: 
 
 
 def print_verdict(console: Console, *, is_equal: bool) -> None:
-    """Print the last line."""
+    """Print whether both totals are equal, the last line of the report."""
     console.print("The totals are equal." if is_equal else "THE TOTALS DIFFER.", style="bold green" if is_equal else "bold red")

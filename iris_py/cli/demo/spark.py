@@ -1,8 +1,9 @@
 """`iris demo --spark`: a Spark application lets a cluster count a source tree while a member and an executor are killed.
 
-The work is that of `iris demo`. Here Spark's tasks read the files and dispatch them in Arrow batches; the executors are a
-cluster themselves, and report statistics while the job runs; and a task publishes the result. This process is outside Spark:
-it starts the members and the program with the Spark session, kills, subscribes to the result, counts plainly, and reports.
+The work is that of `iris demo`. Here Spark's tasks read the files and send them to the cluster in Arrow batches; the executors
+form a cluster of their own, and report statistics while the job runs; and a task publishes the result. This process is outside
+Spark: it starts the members and the program with the Spark session, kills processes, subscribes to the result, counts the files
+itself, and reports.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = ["LINES", "demo_spark", "document", "print_report", "read_result"]
 
 
 class CountingMember(msgspec.Struct):
-    """A process that has counted files."""
+    """A member of the demo that counted files."""
 
     id: str
     process: int
@@ -61,7 +62,7 @@ class CountingMember(msgspec.Struct):
 
 
 class ExecutorResult(msgspec.Struct):
-    """An executor of Spark."""
+    """An executor of Spark, with its own statistics and the requests that it answered."""
 
     id: str
     process: int
@@ -103,7 +104,7 @@ LINES: Final[Lines] = {"demo": (SparkDemoLine,)}
 
 
 def document(outcome: SparkOutcome) -> SparkDemoLine:
-    """Return all measurements for JSON."""
+    """Return all measurements as the line of `--json`."""
     return SparkDemoLine(
         input=str(outcome.inventory.root),
         application=outcome.application,
@@ -139,7 +140,7 @@ def document(outcome: SparkOutcome) -> SparkDemoLine:
 
 
 def print_report(outcome: SparkOutcome) -> None:
-    """Print all measurements as text."""
+    """Print the report of `iris demo --spark` as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -178,17 +179,17 @@ RESULT_TIMEOUT_S: Final = 10.0  # for the result, after Spark reports its public
 
 
 async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool, as_json: bool, timeout_s: float) -> int:
-    """Run the demo.
+    """Run `iris demo --spark`, and print its report.
 
     Args:
         directory: The directory to count; None for the standard library of the running interpreter.
         member_count: Number of simultaneous members.
         is_kill: Whether to kill a member and an executor.
         as_json: Print one line of JSON instead of tables.
-        timeout_s: Timeout of the Spark part.
+        timeout_s: Timeout of the part that needs Spark, in seconds.
 
     Returns:
-        The exit code, 0 only if the totals are equal and the kills took place.
+        The exit code, 0 only if the totals of the cluster and of one process are equal, and the kills took place.
 
     Raises:
         ConfigurationError: Spark is not installed, or the directory has no files to count.
@@ -219,7 +220,7 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
 
 
 def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
-    """Return the result published by Spark: the totals, and the number of files counted by each member."""
+    """Decode the result that Spark published: the totals, and the number of files counted by each member."""
     totals, by_member = Totals(), {}
     for row in json.loads(payload):
         by_member[row.pop("member")] = row["files"]
@@ -250,7 +251,7 @@ class _Log:
 
 
 async def _with_spark(outcome: SparkOutcome, progress: Progress, log: _Log, member_count: int, timeout_s: float) -> None:
-    """Do all work that needs Spark, which is gone afterwards."""
+    """Start Spark and the members, let them count all files, record the measurements, and end Spark and the members."""
     secret = Secret.generate(os.urandom)
     config = iris_py.Config(network=NETWORK, secret=secret, discovery=False)
     async with (
@@ -274,7 +275,7 @@ def _absolute(inventory: Inventory) -> list[str]:
 
 
 class _Run:
-    """Follows the events of members and Spark, and kills a member."""
+    """The part of the demo with Spark: follows the events of members and of Spark, and kills a member."""
 
     def __init__(
         self,
@@ -309,7 +310,7 @@ class _Run:
             raise group.exceptions[0] from None  # the first has cancelled the others
 
     async def _watch(self) -> None:
-        """Follow the progress published by members. A request executed twice counts once."""
+        """Follow the members' messages about counted files. A file counted twice by a repeated request counts once."""
         async for message in self._counted:
             self._see({number for (number,) in struct.iter_unpack("!I", message.payload)})
             if self._kill_at is not None and self._total - len(self._left) >= self._kill_at:
@@ -322,7 +323,7 @@ class _Run:
         self._left -= numbers
 
     async def _note(self, event: dict[str, Any]) -> None:
-        """Take an event of the program with the Spark session."""
+        """Handle an event of the program with the Spark session."""
         outcome, progress = self._outcome, self._progress
         match event:
             case {"event": "started"}:
@@ -360,7 +361,7 @@ class _Run:
             seen.latencies_s.append(event["took_s"])
 
     async def _take_result(self) -> None:
-        """Receive the result published by a task."""
+        """Wait for the result that a task of Spark publishes, and record it."""
         try:
             async with asyncio.timeout(RESULT_TIMEOUT_S):
                 message = await anext(aiter(self._results))

@@ -1,6 +1,7 @@
-"""The program with the Spark session of `iris demo --spark`, and all processes of its application: started, and always ended.
+"""The program with the Spark session of `iris demo --spark`, and all processes of its Spark application: started, and always
+ended.
 
-Spark's processes start others, and agents have no parent. All inherit a ``TMPDIR`` of the demo, which no other process has.
+Spark's processes start further ones, some without a parent. All inherit a ``TMPDIR`` of the demo, which identifies them.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ LOOK_INTERVAL_S: Final = 0.02
 
 
 def processes_of(directory: str) -> list[int]:
-    """Return all processes with this directory as ``TMPDIR``, except the caller."""
+    """Return the ids of all processes whose ``TMPDIR`` is this directory, except the caller's."""
     own = os.getpid()
     numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
     return [number for number in numbers if number != own and _belongs(number, directory)]
 
 
 def kill_process(process_id: int, directory: str) -> bool:
-    """Kill a process (SIGKILL) with this directory as ``TMPDIR``; tell whether there was one."""
+    """Kill a process (SIGKILL) if its ``TMPDIR`` is this directory; return whether it was killed."""
     try:
         descriptor = os.pidfd_open(process_id)
     except OSError:
@@ -60,7 +61,7 @@ def kill_process(process_id: int, directory: str) -> bool:
 
 
 def end_all(directory: str) -> None:
-    """Kill every process with this directory as ``TMPDIR``, except the caller, and remove the directory."""
+    """Kill every process whose ``TMPDIR`` is this directory, except the caller, and remove the directory."""
     deadline = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < deadline:
         running = processes_of(directory)
@@ -81,17 +82,17 @@ def _belongs(process_id: int, directory: str) -> bool:
     return b"TMPDIR=" + os.fsencode(directory) in environment.split(b"\0")
 
 
-EVENT_BYTES_MAX: Final = 1 << 20  # a line; the longest is the text of an error
-LEAVE_TIMEOUT_S: Final = 20.0  # for spark.stop(), which takes 1 s on an idle machine
+EVENT_BYTES_MAX: Final = 1 << 20  # of a line from the program; the longest has the text of an error
+LEAVE_TIMEOUT_S: Final = 20.0  # for Spark to end: spark.stop() takes 1 s on an idle machine
 #: Environment variables that would change Spark's behaviour, or the network of its nodes.
 FOREIGN: Final = ("IRIS_", "SPARK_", "PYSPARK_", "XDG_CONFIG_", "XDG_RUNTIME_", "XDG_STATE_", "HADOOP_")
 
 
 class SparkFailed(IrisError):
-    """The Spark part of the demo failed.
+    """The part of the demo that needs Spark failed.
 
     Attributes:
-        is_clear: Whether the text is complete, so that Spark's log is not needed.
+        is_clear: Whether the error's text explains the failure without Spark's log.
     """
 
     def __init__(self, text: str, *, is_clear: bool = False) -> None:
@@ -100,7 +101,7 @@ class SparkFailed(IrisError):
 
 
 def require_packages() -> None:
-    """Check that everything is installed, before anything starts.
+    """Check that the packages for Spark are installed, before the demo starts anything.
 
     Raises:
         ConfigurationError: A package is missing; the text says how to install it.
@@ -111,7 +112,9 @@ def require_packages() -> None:
 
 
 def environment_of(directory: str) -> dict[str, str]:
-    """Return the environment of Spark's processes: no settings of the user, all files in one directory, only loopback."""
+    """Return the environment of Spark's processes: no settings of the user, all files in this directory, only loopback
+    addresses.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     if "PYTHONPATH" in kept:  # relative parts refer to the present directory
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in kept["PYTHONPATH"].split(os.pathsep) if part)
@@ -125,7 +128,7 @@ def environment_of(directory: str) -> dict[str, str]:
 
 
 class SparkDriver:
-    """The program with the Spark session. Leaving the ``async with`` ends all of Spark: at once after an exception.
+    """The program with the Spark session. Leaving the ``async with`` ends all processes of Spark: at once after an exception.
 
     Attributes:
         directory: The directory for all files of Spark's processes. It is removed at the end.
@@ -142,7 +145,7 @@ class SparkDriver:
         self.directory = tempfile.mkdtemp(prefix="iris-demo-")  # short, because socket paths are below it
 
     async def __aenter__(self) -> Self:
-        """Start no process yet."""
+        """Return the driver, without a process yet."""
         return self
 
     async def __aexit__(
@@ -163,7 +166,7 @@ class SparkDriver:
             os.rmdir(self.directory)
 
     async def start(self, job: Job) -> None:
-        """Start the program, which starts Spark."""
+        """Start the program with the Spark session, and send it the job."""
         self._child = await Child.start(
             *("-P", "-m", DRIVER_PROGRAM),
             environment=environment_of(self.directory),
@@ -174,12 +177,12 @@ class SparkDriver:
         self._child.write(job.encode())
 
     def go(self) -> None:
-        """Let the job begin."""
+        """Let the program begin the job, once its Spark session is ready."""
         assert self._child is not None
         self._child.write(b"go\n")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield the program's events until it has ended.
+        """Yield the events of the program until the program has ended.
 
         Raises:
             SparkFailed: The program failed, or ended too early.

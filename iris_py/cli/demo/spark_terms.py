@@ -1,6 +1,7 @@
-"""The terms shared by both sides of `iris demo --spark`: names, measurements, and the order to the program with the session.
+"""The names, measurements and messages that both sides of `iris demo --spark` share.
 
-The Spark side is `spark_connector.demo.program`, a program of its own: imports point from there to here, never back.
+The Spark side is `spark_connector.demo.program`, a program of its own, which imports this module. This module imports nothing
+of Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KILLED: Final = "killed at work"
 
 @dataclass(slots=True)
 class ExecutorSeen:
-    """An executor, by its own statistics."""
+    """An executor of Spark, with the statistics that it reported."""
 
     state: str = "served"
     process: int = 0
@@ -45,7 +46,7 @@ class ExecutorSeen:
 
 @dataclass(slots=True)
 class SparkOutcome:
-    """The measurements of one run."""
+    """The measurements of one run of `iris demo --spark`."""
 
     inventory: Inventory
     is_kill: bool
@@ -65,7 +66,7 @@ class SparkOutcome:
 
     @property
     def failures(self) -> list[str]:
-        """The findings that differ from the expected result."""
+        """Sentences about all that differs from the expected result; empty for a successful demo."""
         found = []
         if self.totals != self.plain:
             found.append("the totals that Spark published differ from the plain count")
@@ -78,18 +79,18 @@ class SparkOutcome:
 
 DRIVER_PROGRAM: Final = "spark_connector.demo.program"
 MEMBER_PROGRAM: Final = "spark_connector.demo.member"
-#: The cluster of the executors.
+#: The cluster that Spark's executors form.
 EXECUTORS: Final = "executors"
-#: Members publish the numbers of the files of each request to this topic, as 4-byte big-endian integers.
+#: The topic to which members publish the numbers of counted files, as 4-byte big-endian integers, a message for each request.
 PROGRESS_TOPIC: Final = "demo.counted"
-#: A task of Spark publishes the result to this topic: a list in JSON with the totals of each member.
+#: The topic to which a task of Spark publishes the result: a JSON list with the totals of each member.
 RESULT_TOPIC: Final = "demo.totals"
 TOTAL_NAMES: Final = tuple(asdict(Totals()))
 
 
 @dataclass(frozen=True)
 class Job:
-    """The order to the program with the Spark session, a line of JSON on its standard input."""
+    """The job for the program with the Spark session: a line of JSON on the program's standard input."""
 
     secret: str = field(repr=False)
     """The secret of the demo's private network."""
@@ -105,10 +106,10 @@ class Job:
     """Timeout of the program."""
 
     def encode(self) -> bytes:
-        """Return the line. File names need not be valid text, because JSON can represent lone surrogates."""
+        """Encode the job as a line. File names need not be valid text, because JSON can represent lone surrogates."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Job:
-        """Decode the result of `encode`."""
+        """Decode the result of :meth:`encode`."""
         return cls(**json.loads(line))
