@@ -92,7 +92,7 @@ BAD_REPLIES: dict[str, tuple[Callable[[pa.RecordBatch], object], str]] = {
     "fewer rows": (lambda batch: double(batch).slice(1), "the handler returned 0 rows for a request of 1"),
     "no such column": (
         lambda batch: pa.table({"score": batch["id"]}),
-        "schema= names a column 'twice', and the reply has the columns score",
+        "schema= names a column 'twice', but the reply has the columns score",
     ),
     "another type": (lambda batch: pa.table({"twice": batch["text"]}), "the reply's column 'twice' is string"),
     "a loss": (lambda batch: pa.table({"twice": pc.add(batch["id"], 0.5)}), "the reply's column 'twice' is double"),

@@ -477,7 +477,7 @@ def test_mistakes_are_told_before_spark_starts_anything(spark: SparkSession, cas
 
 @pytest.mark.parametrize("version", ["3.4.4", "3.4.0.dev1", "2.4.8"])
 def test_an_old_spark_is_told(version: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"this is Spark {version}, and 3\.5 or newer is needed"):
+    with pytest.raises(ConfigurationError, match=rf"this is Spark {version}, but 3\.5 or newer is needed"):
         check_version(version)
 
 
