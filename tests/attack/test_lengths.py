@@ -95,7 +95,7 @@ def test_a_handshake_that_ends_at_any_byte_leads_to_nothing(loop: Loops) -> None
             await refuse_all(node, [Changed(cut_at(end)) for end in range(whole.written)])
             assert await node.request("echo", b"still here") == b"still here"
             assert len(node.nodes()) == 1
-            await loop.until(lambda: not node._core.peers._links, "nothing is left of them")
+            await loop.until(lambda: not node._core.peers.peer_by_link, "nothing is left of them")
 
     loop.run(main())
 
