@@ -22,6 +22,7 @@ from iris_py.logs import EventLogger
 from iris_py.metrics.families import BUCKETS, Families, Histogram
 from iris_py.observe.histogram import upper_s
 from iris_py.sync import Node as SyncNode
+from iris_py.sync.node import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -150,7 +151,7 @@ WAIT_S: Final = 1.0
 
 def inner_node(node: Node | SyncNode) -> Node:
     """Return the node of the asyncio API; for a node of :mod:`iris_py.sync`, the node behind it."""
-    return node._inner if isinstance(node, SyncNode) else node
+    return inner_of(node) if isinstance(node, SyncNode) else node
 
 
 class NodeReader:

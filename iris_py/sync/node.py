@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from iris_py.api.connect import connect as async_connect
@@ -37,7 +38,7 @@ from iris_py.sync.survey import Members, Membership, Survey
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
     from typing import Unpack
@@ -688,6 +689,10 @@ class Node(Closable):
             self._background.wait(self._background.close, self._inner, timeout)
 
     _end = close
+
+
+#: Returns the node of the asyncio API behind one of this API.
+inner_of: Callable[[Node], AsyncNode] = attrgetter("_inner")
 
 
 @show_settings

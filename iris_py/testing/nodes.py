@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 from iris_overlay.ring.config import PastryConfig
 from iris_py.api.node import Node, start_node
 from iris_py.api.parts import parts_of
+from iris_py.api.runtime import runtime_of
 from iris_py.config import Config
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.testing.network import MemoryNetwork, Trace
@@ -226,7 +227,7 @@ class NodeSimulation:
         order = sorted(self.nodes, key=lambda node: node.id)
         for index, node in enumerate(order):
             near = {order[(index + step) % len(order)].id for step in range(-LEAF_HALF, LEAF_HALF + 1)} - {node.id}
-            if {info.id.hex() for info in node._core.overlay.leaves()} != near:
+            if {info.id.hex() for info in runtime_of(node).core.overlay.leaves()} != near:
                 return False
         return True
 

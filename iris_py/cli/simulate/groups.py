@@ -182,9 +182,9 @@ class _Trial(Trial):
             answered[load.member] += 1
             load.in_flight += 1
             took_s = SERVICE_S * rng.uniform(0.5, 1.5) + rng.uniform(0.002, 0.04)
-            sim._at(sim.now + took_s, lambda: done(load, took_s))
+            sim.call_at(sim.now + took_s, lambda: done(load, took_s))
             if left > 1:
-                sim._at(sim.now + rng.expovariate(REQUESTS_PER_S), lambda: ask(index, left - 1))
+                sim.call_at(sim.now + rng.expovariate(REQUESTS_PER_S), lambda: ask(index, left - 1))
 
         for index, known in enumerate(choices):
             if known:

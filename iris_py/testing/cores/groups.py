@@ -189,7 +189,7 @@ class GroupSimulation:
         for other in neighbours:
             if other.is_active:
                 self._input(other, GroupLayer.handover_wanted, node.info)
-        self._at(self.now + 1.0, lambda: self._activate(node))
+        self.call_at(self.now + 1.0, lambda: self._activate(node))
         if not node.handovers:
             self._activate(node)
 
@@ -198,28 +198,28 @@ class GroupSimulation:
         self.disturbed_at = self.now
         node.is_live = node.is_active = False
         if not node.is_stalled:
-            self._at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
+            self.call_at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
 
     def stall(self, node: SimulatedNode, duration_s: float) -> None:
         """Suspend the process of a node for a while; after 3 s it is considered dead."""
         self.disturbed_at = self.now
         node.is_stalled = True
-        self._at(self.now + 3.0, lambda: self._notice(node) if node.is_stalled or not node.is_live else None)
-        self._at(self.now + duration_s, lambda: self._resume(node))
+        self.call_at(self.now + 3.0, lambda: self._notice(node) if node.is_stalled or not node.is_live else None)
+        self.call_at(self.now + duration_s, lambda: self._resume(node))
 
     def split(self) -> None:
         """Cut the network into two random parts."""
         self.disturbed_at = self.now
         for node in self.nodes.values():
             node.side = int(self.rng.random() < 0.5)
-        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
+        self.call_at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     def heal(self) -> None:
         """End the partition: both rings merge at once."""
         self.disturbed_at = self.now
         for node in self.nodes.values():
             node.side = 0
-        self._at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
+        self.call_at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     # Time
 
@@ -277,7 +277,8 @@ class GroupSimulation:
 
     # Inside
 
-    def _at(self, when: float, action: Callable[[], None]) -> None:
+    def call_at(self, when: float, action: Callable[[], None]) -> None:
+        """Call a function at a virtual time."""
         self._steps += 1
         heappush(self._heap, (when, self._steps, action))
 
@@ -311,7 +312,7 @@ class GroupSimulation:
         deadline = node.layer.deadline()
         if deadline is not None and (node.timer is None or deadline < node.timer):
             node.timer = max(deadline, self.now)
-            self._at(node.timer, lambda: self._fire(node, node.timer))
+            self.call_at(node.timer, lambda: self._fire(node, node.timer))
 
     def _fire(self, node: SimulatedNode, when: float | None) -> None:
         if node.timer is None or self.now < node.timer:
@@ -324,22 +325,22 @@ class GroupSimulation:
             joiner = self.nodes[output.to.id]
             joiner.handovers.discard(node.info.id)
             if not joiner.handovers:
-                self._at(self.now + 2 * self._latency_s[1], lambda: self._activate(joiner))
+                self.call_at(self.now + 2 * self._latency_s[1], lambda: self._activate(joiner))
             return
         self.messages += 1
         self.bytes += len(output.payload)
         if isinstance(output, RouteTo):
             delay = self._latency() + self._latency() + self._latency()
             assert output.around is None, "nothing is doubted here"
-            self._at(self.now + delay, lambda: self._route(node, output.key, output.payload, 0))
+            self.call_at(self.now + delay, lambda: self._route(node, output.key, output.payload, 0))
         elif isinstance(output, SendTo):
             pair = (node.info.id, output.info.id)
             when = max(self.now + self._latency(), self._last.get(pair, 0.0))
             self._last[pair] = when
-            self._at(when, lambda: self._send(node, output.info.id, output.payload))
+            self.call_at(when, lambda: self._send(node, output.info.id, output.payload))
         else:
             assert isinstance(output, AnswerTo)
-            self._at(self.now + 3 * self._latency(), lambda: self._send(node, output.path[0], output.payload))
+            self.call_at(self.now + 3 * self._latency(), lambda: self._send(node, output.path[0], output.payload))
 
     def _send(self, source: SimulatedNode, receiver: NodeId, payload: bytes) -> None:
         node = self.nodes[receiver]
@@ -347,7 +348,7 @@ class GroupSimulation:
             self._input(node, GroupLayer.received, source.info, payload)
         if node.side != source.side or not node.is_live:
             when = self.now + self._detection_s[1]
-            self._at(when, lambda: self._input(source, GroupLayer.undeliverable, receiver, payload))
+            self.call_at(when, lambda: self._input(source, GroupLayer.undeliverable, receiver, payload))
 
     def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
         if not source.ring.positions:
@@ -356,7 +357,7 @@ class GroupSimulation:
         if not root.is_live or root.is_stalled or root.side != source.side:
             # The previous hop notices, and retries until the ring is repaired; or the message died with the hop.
             if attempts < 100 and self.rng.random() < 0.99:
-                self._at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
+                self.call_at(self.now + 0.1, lambda: self._route(source, key, payload, attempts + 1))
         elif not root.is_active:
             root.buffered.append((key, payload, source.info))
         else:
