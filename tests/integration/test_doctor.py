@@ -148,10 +148,10 @@ def test_a_user_without_a_secret_gets_none(home: Path, monkeypatch: pytest.Monke
 
 def test_a_file_in_place_of_the_state_directory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "state").write_text("")
-    assert "is no directory" in warnings(asyncio.run(look("state")))["state"]
+    assert "is not a directory" in warnings(asyncio.run(look("state")))["state"]
     monkeypatch.setenv("IRIS_ADMINISTRATOR", AdministrationKey(bytes(32)).administrator_text)
     cause = faults(asyncio.run(look("state")))["state"]
-    assert "is no directory" in cause
+    assert "is not a directory" in cause
     assert "the secrets of a rotation are not saved" in cause
 
 
