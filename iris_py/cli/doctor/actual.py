@@ -1,4 +1,4 @@
-"""The real surroundings: settings, this machine, and the network, from the view of a node."""
+"""The real surroundings for the checks of `iris doctor`: settings, this machine, and the network as one node sees it."""
 
 from __future__ import annotations
 
@@ -72,29 +72,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Actual", "Warnings", "member_of", "status_of"]
 
-#: Maximum size of a secret file checked for its permissions; a larger file holds no secrets.
+#: Maximum bytes of a file whose permissions are checked; a larger file holds no secrets.
 SECRETS_BYTES_MAX: Final = 1 << 20
-#: Timeout for nodes to answer queries about themselves.
+#: Timeout for nodes to answer a query about their own state (seconds).
 ANSWERS_S: Final = 4.0
-#: Maximum number of nodes queried for deaths: each has seen the deaths of its ring neighbours, which are spread over the
-#: network. Too small: parts lost by a large network are missed; too large: the queries disturb.
+#: Maximum number of nodes queried for the deaths they saw. A node sees the deaths of its ring neighbours, which are spread
+#: over the network. Too small: parts lost by a large network are missed; too large: the queries disturb.
 DEATHS_ASKED_MAX: Final = 16
-#: Maximum age of deaths that count (seconds).
+#: Maximum age of a death for the check of a partition (seconds).
 DEATHS_S: Final = 3600.0
-#: Maximum age of the last gateway's end that counts (seconds). Too small: an event of the night is missed in the morning; too
-#: large: a cloud without gateways by intention has a fault.
+#: For how long the end of the last gateway is reported (seconds). Too small: an event of the night is missed in the
+#: morning; too large: a cloud that has given up its gateways is still warned.
 GATEWAYS_S: Final = 86_400.0
 #: Timeout for finding the members of a cluster (seconds).
 VIEW_S: Final = 5.0
 #: Timeout for probes of the cloud links (seconds): a gateway suspects a link after 3 s of silence. Too small: a dead link
-#: counts as well; too large: the user waits.
+#: seems healthy; too large: the user waits.
 LINES_PROBED_S: Final = 4.0
-#: Interval of queries to gateways meanwhile.
+#: Interval of queries to gateways during the probes (seconds).
 LINES_LOOK_S: Final = 0.2
-#: Maximum number of nodes with full answers in a bundle. Too small: the affected node may be missing; too large: a bundle too
-#: large to send, and queries that disturb.
+#: Maximum number of nodes with full reports in a bundle. Too small: the affected node may be missing; too large: the bundle
+#: cannot be sent, and the queries disturb the network.
 BUNDLED_MAX: Final = 32
-#: Interval at which the lateness of the doctor's event loop is measured.
+#: Interval at which the lateness of the doctor's event loop is measured (seconds).
 LATENESS_LOOK_S: Final = 0.05
 
 _Result = TypeVar("_Result")
@@ -102,11 +102,15 @@ _Answer = TypeVar("_Answer", GatewayStatus, WayOut)
 
 
 class Actual:
-    """Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`. Use with ``async with``: it may start a node.
+    """Observes settings, machine and network for `iris doctor`. Use with ``async with``, because the checks may start a node.
+
+    Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`.
+
+    Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`.
 
     Args:
         settings: The options of the command line.
-        host: The machine.
+        host: Reads the state of the machine; None for this machine.
     """
 
     def __init__(self, settings: Settings, host: Host | None = None) -> None:
@@ -135,7 +139,7 @@ class Actual:
     # -- settings
 
     def settings(self) -> Config:
-        """Return all settings without secrets: a random secret replaces that of the network."""
+        """Return all settings. Until :meth:`secret_origin` has read the secrets, a random secret replaces the network's."""
         if self._config is None:
             arguments = self._options.connect_arguments()
             arguments["secret_file"] = arguments["secret_command"] = None
@@ -168,7 +172,7 @@ class Actual:
         return str(paths[0]) if paths else "IRIS_SECRET"
 
     async def _keyring(self) -> Keyring:
-        """Return the keys. A secret command runs only once, in a thread."""
+        """Return the keys of the real secrets. A secret command runs only once, in a thread."""
         config = self.settings()
         return await self._once("keyring", lambda: asyncio.to_thread(make_keyring, config))
 
@@ -344,8 +348,9 @@ class Actual:
     async def _probe(
         self, name: str, call: Call, kind: type[_Answer], is_done: Callable[[tuple[_Answer, ...], float], bool]
     ) -> tuple[tuple[_Answer, ...], int]:
-        """Make gateways probe their cloud links, and query until the results are known; return the answers, and the number of
-        missing ones.
+        """Make gateways probe their cloud links; return the gateways' answers, and the number of missing answers.
+
+        The gateways are queried repeatedly, until the probes have ended (`is_done`) or `LINES_PROBED_S` have passed.
         """
         prober = await self._once("prober", self._start)
         loop = asyncio.get_running_loop()
@@ -376,7 +381,7 @@ class Actual:
     # --
 
     async def _once(self, name: str, ask: Callable[[], Coroutine[object, object, _Result]]) -> _Result:
-        """Query once, and share the answer with all callers, regardless of the first caller's timeout."""
+        """Query once, and share the answer with all callers. A caller's timeout does not cancel the query."""
         task = self._asked.get(name)
         if task is None:
             task = self._asked[name] = asyncio.ensure_future(ask())
@@ -392,7 +397,7 @@ class Actual:
 
 
 class Warnings(logging.Handler):
-    """Collects the warnings logged while reading the settings, instead of logging them."""
+    """Collects the warnings of :mod:`iris_py.config` in the ``with`` block instead of letting them be logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -418,10 +423,10 @@ def _exposure_of(path: Path) -> Exposure | None:
 
 
 def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
-    """Return the status of a node.
+    """Convert a node's report about itself for the checks.
 
     Args:
-        report: The answer of the node.
+        report: The report of the node.
         began: Time of the query, in seconds since 1970 by the clock here.
         ended: Time of the last answer of any node.
     """
@@ -444,12 +449,12 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
 
 
 def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s: float) -> tuple[Death, ...]:
-    """Return the absent nodes reported dead, the latest first.
+    """Return the absent nodes reported dead by other nodes, the latest death first.
 
     Args:
-        reports: The reports of other nodes.
+        reports: The reports, with events, of other nodes.
         alive: The ids of the present nodes.
-        now_unix_s: The time here.
+        now_unix_s: The time by this machine's clock.
     """
     found: dict[str, Death] = {}
     for report in reports:
@@ -464,11 +469,11 @@ def deaths_of(reports: Iterable[NodeReport], alive: Collection[str], now_unix_s:
 
 
 def without_gateways(found: NodeReports, now_unix_s: float) -> Gateways:
-    """Return the reports about former gateways of a cloud without running gateways.
+    """Return the state of a cloud without a gateway: the last gateway, and the other clouds called by nodes.
 
     Args:
-        found: The departures seen by nodes, and their requests to other clouds.
-        now_unix_s: The time here.
+        found: The reports of nodes, with departures and requests to other clouds.
+        now_unix_s: The time by this machine's clock.
     """
     gone = [
         GoneGateway(line.id, line.address, line.name, s_ago, line.how == "left", line.detail)
@@ -480,11 +485,11 @@ def without_gateways(found: NodeReports, now_unix_s: float) -> Gateways:
 
 
 def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | None:
-    """Return the status of a cluster's member; None if the node does not serve the cluster.
+    """Convert a node's report for the check of a cluster; None unless the node serves the cluster.
 
     Args:
-        report: The answer of the node.
-        before: An earlier answer; None without one.
+        report: The later report of the node.
+        before: An earlier report, for the changes in between; None without one.
     """
     cluster = next(iter(report.statistics.clusters.values()), None)
     service = None if cluster is None else cluster.service
@@ -517,7 +522,7 @@ def member_of(report: NodeReport, before: NodeReport | None) -> ClusterMember | 
 
 
 def _convert(told: dict[str, Any], kind: type[_Answer]) -> _Answer | None:
-    """Return the answer of a gateway; None if it is malformed."""
+    """Parse the answer of a gateway; return None for a malformed answer."""
     try:
         return msgspec.convert(told, kind)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""The checks of other nodes' answers: clocks, versions, generations of the secret, blocked event loops, and the ring."""
+"""The checks of `iris doctor` on the reports of other nodes: clocks, versions, secrets, blocked event loops, and the ring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import NodeStatus, Ring, Statuses
 
-#: Maximum clock offset: beyond it, logs of two nodes cannot be compared, and tokens are refused.
+#: Maximum clock offset (seconds). Beyond this offset, logs of two nodes cannot be compared, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0
 #: Time of a blocked event loop that leaves pings unanswered; the node logs a warning (seconds). Too small: warnings for every
 #: busy machine; too large: callers wait without an explanation.
@@ -32,7 +32,7 @@ NAMED_MAX: Final = 3
 
 
 async def clock(subject: Subject) -> Finding:
-    """Check the clocks of other nodes."""
+    """Check that the clocks of other nodes agree with this machine's clock."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -56,7 +56,7 @@ async def clock(subject: Subject) -> Finding:
 
 
 async def versions(subject: Subject) -> Finding:
-    """Check for nodes without a common version of links, and for different builds."""
+    """Check that all nodes support a common version of links, and run the same build of Iris."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -79,7 +79,7 @@ async def versions(subject: Subject) -> Finding:
 
 
 async def generations(subject: Subject) -> Finding:
-    """Check that all nodes have taken the same steps of a rotation."""
+    """Check that all nodes hold the same generations of the secret, which means the same steps of a rotation."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -112,7 +112,7 @@ async def generations(subject: Subject) -> Finding:
 
 
 async def stalls(subject: Subject) -> Finding:
-    """Check for blocked event loops, here or elsewhere."""
+    """Check for event loops blocked in the last minute, and for nodes short of file descriptors."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -144,7 +144,7 @@ async def stalls(subject: Subject) -> Finding:
 
 
 async def ring(subject: Subject) -> Finding:
-    """Check that all nodes are in one ring."""
+    """Check that all nodes form a single ring, with each node knowing its neighbours."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -175,9 +175,9 @@ async def ring(subject: Subject) -> Finding:
 
 
 def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
-    """Return the pairs of adjacent nodes in the ring of which one does not know the other.
+    """Return the pairs of adjacent nodes in the ring in which a node does not know the other.
 
-    A silent node between the two is not a gap, because neighbours report silent nodes, too.
+    A silent node between the two is no gap, because neighbours report silent nodes, too.
     """
     nodes = sorted(ring_.nodes, key=lambda node: node.id)
     if len(nodes) < 2:
@@ -190,7 +190,7 @@ def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
 
 
 def _is_beyond(start: str, found: str, wanted: str, *, is_left: bool = False) -> bool:
-    """Tell whether the neighbour reported by a node is farther away than the expected one."""
+    """Return whether a node reports a neighbour (`found`) that is farther away than the real one (`wanted`), or none."""
     if not found:
         return True
     there, here = int(start, 16), (int(found, 16), int(wanted, 16))

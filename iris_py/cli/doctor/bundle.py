@@ -1,4 +1,4 @@
-"""The bundle of `iris doctor --bundle`: one file with the data for a bug report."""
+"""The bundle of `iris doctor --bundle`: an archive with the data for a bug report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_place", "describe", "write"]
 
-#: The directory in a bundle.
+#: The directory of all files inside a bundle.
 FOLDER: Final = "iris-doctor"
 #: Columns of README.txt.
 _WIDTH: Final = 20
 
 
 def check_place(path: Path, *, may_replace: bool) -> None:
-    """Refuse an unusable path of a bundle before the doctor begins.
+    """Refuse an unusable path for the bundle before the checks begin.
 
     Args:
         path: The option `--bundle`.
@@ -54,16 +54,16 @@ def check_place(path: Path, *, may_replace: bool) -> None:
 
 
 def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) -> None:
-    """Write a bundle atomically, readable only by this user. It blocks.
+    """Write a bundle in a single step, readable only by its owner. The call blocks.
 
     Args:
-        path: The file.
+        path: The path of the archive.
         readme: The text of README.txt.
         parts: The files of the bundle; parts without content are left out.
         may_replace: Whether an existing file may be replaced.
 
     Raises:
-        ConfigurationError: The bundle cannot be written; no file has changed then.
+        ConfigurationError: The bundle cannot be written. An existing file then stays unchanged.
     """
     content = _pack([("README.txt", readme.encode()), *((part.name, part.content) for part in parts if part.content)])
     try:
@@ -78,14 +78,14 @@ def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) 
 
 
 def describe(command: str, made_unix_s: float, build: str, parts: Iterable[Part], notes: Iterable[str]) -> str:
-    """Return README.txt: the contents of a bundle, its time and command, and the missing parts.
+    """Return the text of README.txt in the bundle: its contents, its time, the command, and the missing parts.
 
     Args:
         command: The command.
         made_unix_s: Time of the bundle, in seconds since 1970.
         build: The build of Iris.
-        parts: All parts, including those left out.
-        notes: Sentences about data left out of all parts.
+        parts: All parts, including the missing ones.
+        notes: Sentences about data missing from all parts.
     """
     parts = list(parts)
     lines = [
@@ -112,7 +112,7 @@ def _exists(path: Path) -> str:
 
 
 def _pack(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return an archive without user names: owners are zero."""
+    """Return the files as an archive. All files have the owner 0, so the archive contains no user name."""
     packed, now = io.BytesIO(), int(time.time())
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, content in files:

@@ -1,4 +1,4 @@
-"""One check of the doctor: its name, its prerequisites, and its finding."""
+"""One check of `iris doctor`: its name, its prerequisites, and its finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Status(enum.StrEnum):
-    """The outcome of a check."""
+    """The status of a check's finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -25,21 +25,21 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of a check, as text."""
+    """The result of a check: its status, and the text for the user."""
 
     status: Status
     cause: str
-    """The state; for a fault, the defect."""
+    """The state that the check found; for a fault, the defect."""
     advice: str = ""
     """The remedy, a sentence; empty if none is needed."""
     hints: tuple[str, ...] = ()
     """Commands that show details or apply the remedy."""
     is_blocking: bool = False
-    """Whether dependent checks are impossible."""
+    """Whether the checks with this check as a prerequisite are impossible."""
 
 
 def ok(cause: str) -> Finding:
-    """Return a finding without a problem."""
+    """Return the finding of a check without a problem."""
     return Finding(Status.OK, cause)
 
 
@@ -54,12 +54,12 @@ def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Fi
 
 
 def skipped(because: str) -> Finding:
-    """Return a finding that the check was impossible, with the reason."""
+    """Return the finding of an impossible check, with the reason."""
     return Finding(Status.SKIPPED, f"because {because}")
 
 
 class Named(Protocol):
-    """A node named in a line."""
+    """A node named in the text of a finding."""
 
     @property
     def id(self) -> str:
@@ -75,26 +75,26 @@ class Named(Protocol):
 
 
 def show_node(node: Named) -> str:
-    """Return a node as text: address, or else id, and label."""
+    """Return the text for a node: its address, otherwise the start of its id; and its label, if any."""
     where = node.address or node.id[:8]
     return f"{where} ({node.name})" if node.name else where
 
 
 def show_ago(s_ago: float) -> str:
-    """Return an age as text."""
+    """Return the text for an age in seconds, such as ``5 minutes ago``."""
     if s_ago < 120:
         return f"{s_ago:.0f} s ago"
     return f"{s_ago / 60:.0f} minutes ago" if s_ago < 7200 else f"{s_ago / 3600:.0f} hours ago"
 
 
 def names_of(nodes: Iterable[Named]) -> dict[str, str]:
-    """Return nodes as text, by id."""
+    """Return the text for each node, by node id."""
     return {node.id: show_node(node) for node in nodes}
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The subject of the examination."""
+    """The input of a check: the surroundings, and the cluster to examine."""
 
     surroundings: Surroundings
     cluster: str | None = None
@@ -106,10 +106,10 @@ Examine: TypeAlias = "Callable[[Subject], Awaitable[Finding]]"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
+    """One check of `iris doctor`.
 
     Attributes:
-        limit_s: The timeout of the check, in seconds, after which its subject counts as unknown. Too small: a busy machine
+        limit_s: The timeout of the check, in seconds. After the timeout the result is unknown. Too small: a busy machine
             leaves checks undone; too large: the user waits.
     """
 

@@ -1,4 +1,4 @@
-"""All checks, in the order of execution: prerequisites come first."""
+"""All checks of `iris doctor`, in the order of execution: a check follows its prerequisites."""
 
 from __future__ import annotations
 

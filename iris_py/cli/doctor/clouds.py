@@ -1,4 +1,4 @@
-"""The checks of other clouds: their reachability through gateways, and the way to a name of another cloud."""
+"""The checks of `iris doctor` on other clouds: whether gateways reach them, and the way to a name of another cloud."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _GATEWAY: Final = "Check those gateways and their logs."
 
 
 class _Found:
-    """Faults and warnings of one check, the faults first.
+    """The faults and warnings found by a check, the faults first.
 
     Attributes:
-        status: The worst status.
+        status: The worst status so far.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Found:
 
 
 async def clouds(subject: Subject) -> Finding:
-    """Check the cloud links between the gateways of this cloud and all configured clouds."""
+    """Check the cloud links of this cloud's gateways to all configured clouds, and the gateways' audits."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -89,7 +89,7 @@ async def clouds(subject: Subject) -> Finding:
 
 
 def _look_without_gateways(asked: Gateways) -> Finding:
-    """Distinguish a loss of all gateways from a network without federation."""
+    """Return the finding for a network without gateways: whether the last one left or died, or nodes call other clouds."""
     if asked.last is not None:
         cause = f"no gateway runs in this network: {_describe_last(asked.last)}, so no other cloud is reached"
         if asked.last.has_left:
@@ -108,7 +108,7 @@ def _describe_last(last: GoneGateway) -> str:
 
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
-    """Record the faults of one cloud; return a description if the cloud is reached."""
+    """Record the faults of a cloud; return texts about the cloud if it is reached, otherwise nothing."""
     views = {gateway.node: gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}
@@ -209,12 +209,12 @@ def _is_good(line: FarLine) -> bool:
 
 
 def _failing(cloud: CloudStatus) -> list[FarDial]:
-    """Return the failing dials. Dialling an already linked gateway is not an error."""
+    """Return the failing dials. A dial to a gateway with a cloud link is no failure."""
     return [dial for dial in cloud.dials if dial.error and not dial.is_up]
 
 
 def _lost(cloud: CloudStatus) -> list[str]:
-    """Return the lost or failing cloud links, with faults."""
+    """Return texts about the lost or failing cloud links, with the causes."""
     silent = [f"{line.address} is silent for {line.heard_s_ago:.0f} s" for line in cloud.bundles if line.is_suspect]
     errors = {dial.address: dial.error for dial in _failing(cloud)}
     gone = [f"one from {loss.address} ended {loss.s_ago:.0f} s ago ({loss.reason})" for loss in cloud.lost]
@@ -222,14 +222,14 @@ def _lost(cloud: CloudStatus) -> list[str]:
 
 
 def _obstacles(cloud: CloudStatus) -> list[str]:
-    """Return the reasons why a gateway does not reach a cloud."""
+    """Return the reasons why a gateway does not reach a cloud, as text."""
     going = [f"{line.address} leaves" for line in cloud.bundles if line.is_going and not line.is_suspect]
     waiting = "it is being dialled" if cloud.dials else "nobody there has dialled this cloud"
     return [*_lost(cloud), *going] or [waiting]
 
 
 def _dialling(gateways: Iterable[GatewayStatus]) -> list[str]:
-    """Return commands that test the addresses of failing dials."""
+    """Return commands to test the addresses of failing dials."""
     dials = [dial for gateway in gateways for cloud in gateway.clouds.values() for dial in _failing(cloud)]
     addresses = [dial.address.rpartition(":") for dial in dials]
     return list(dict.fromkeys(f"nc -vz {shlex.quote(host.strip('[]'))} {shlex.quote(port)}" for host, _, port in addresses))[

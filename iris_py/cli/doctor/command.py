@@ -1,4 +1,4 @@
-"""The command `iris doctor`: a line for each check, and the exit code."""
+"""The command `iris doctor`: executes the checks, prints a line for each, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class CheckLine(Line, tag="check"):
-    """A check of `iris doctor`, with the finding."""
+    """The finding of one check of `iris doctor`."""
 
     check: str
     """The name of the check, as for `--only`."""
@@ -62,7 +62,7 @@ class CheckLine(Line, tag="check"):
 
 
 class DoctorSummary(Line, tag="summary"):
-    """The end of `iris doctor`: the number of checks by outcome."""
+    """The end of `iris doctor`: the number of checks by status."""
 
     ok: int
     warnings: int
@@ -76,7 +76,7 @@ LINES: Final[Lines] = {"doctor": (CheckLine, DoctorSummary)}
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The bundle to write."""
+    """The options `--bundle`, `--force` and `--anonymous`: where to write a bundle, and whether without names."""
 
     path: Path
     may_replace: bool = False
@@ -96,17 +96,17 @@ async def doctor(
     as_json: bool,
     bundle: Wanted | None = None,
 ) -> int:
-    """Execute the checks and print each finding immediately; return the exit code.
+    """Execute the checks of `iris doctor`, and print each finding at once; return the exit code.
 
     Args:
         settings: The settings of the node on the command line.
         cluster: The cluster to check; None for none.
         only: The checks to execute; empty for all.
         skip: The checks to leave out.
-        fix_hints: Whether to print commands with details, too.
+        fix_hints: Whether to print also the commands that show details or apply a remedy.
         strict: Whether a warning counts as a fault.
         as_json: Whether to print lines of JSON.
-        bundle: The bundle to write, too; None for none.
+        bundle: The bundle to write after the checks; None for none.
 
     Raises:
         ConfigurationError: A check does not exist, the name of the cluster is a secret, or the bundle cannot be written.
@@ -159,7 +159,7 @@ async def _bundle(
     command: str,
     show: Callable[[str], None],
 ) -> None:
-    """Gather the parts of a bundle and write them, without secrets and optionally without names."""
+    """Gather the parts of a bundle and write them, without secrets, and without names if wanted."""
     gathered, evidence = await gather(seen, settings, lines, show)
     show("writing the bundle")
 
@@ -187,7 +187,7 @@ def _both(first: Rewrite, second: Rewrite) -> Rewrite:
 
 
 def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: Wanted, *, strict: bool) -> list[str]:
-    """Return the arguments and options specific to this command."""
+    """Return the command line's arguments and options of `iris doctor` alone, without the options common to all commands."""
     words = [] if cluster is None else [cluster]
     for option, names in (("--only", only), ("--skip", skip)):
         words += [word for name in names for word in (option, name)]
@@ -197,7 +197,7 @@ def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bun
 
 
 def _split(names: Sequence[str]) -> list[str]:
-    """Return names that may be separated by commas."""
+    """Return the names of checks in the values of an option. Each value may hold several names, separated by commas."""
     return [name.strip() for text in names for name in text.split(",") if name.strip()]
 
 
@@ -228,7 +228,10 @@ def _text_of(line: CheckLine, *, with_hints: bool, is_coloured: bool) -> str:
 
 
 def _describe_undone(undone: Mapping[str, Sequence[str]], *, is_coloured: bool) -> str | None:
-    """Return a line for each reason of skipped checks, because one fault may prevent fifteen checks."""
+    """Return a text with a line for each reason of skipped checks; None if none was skipped.
+
+    The checks are grouped, because one fault may prevent fifteen checks.
+    """
     shown = f"{Status.SKIPPED:{_STATUS_WIDTH}}"
     if is_coloured:
         shown = _colour(shown, Status.SKIPPED)
@@ -242,18 +245,18 @@ def _colour(text: str, status: Status) -> str:
 
 
 class _Progress:
-    """A line on a terminal that shows the present step."""
+    """A line on a terminal with the step in progress; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._is_shown = False
         self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
 
     def tell_check(self, check: Check, number: int, count: int) -> None:
-        """Show the present check."""
+        """Show the name of the running check."""
         self.tell(f"{number}/{count} {check.summary}")
 
     def tell(self, text: str) -> None:
-        """Show the present step."""
+        """Show a text about the running step."""
         if self._is_wanted:
             self._is_shown = True
             sys.stderr.write(f"{_CLEAR}{text} ...")

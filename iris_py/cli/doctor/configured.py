@@ -1,4 +1,4 @@
-"""The checks of the configuration: settings, secrets, the state directory, the address to listen on, and seeds."""
+"""The checks of `iris doctor` on the configuration: settings, secrets, state directory, address to listen on, and seeds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def split_error(error: ConfigurationError) -> tuple[str, str]:
-    """Split the text of an error into the cause and the advice, its last sentence."""
+    """Split the text of an error into the cause and its last sentence, the advice."""
     cause, dot, advice = str(error).rpartition(". ")
     return (cause, advice) if dot else (str(error), "Correct it.")
 
 
 async def settings(subject: Subject) -> Finding:
-    """Check that the settings can be read and take effect."""
+    """Check that all settings can be read and have an effect."""
     try:
         config = subject.surroundings.settings()
     except ConfigurationError as exc:
@@ -37,7 +37,7 @@ async def settings(subject: Subject) -> Finding:
 
 
 async def secret_file(subject: Subject) -> Finding:
-    """Check the permissions of the files with secrets."""
+    """Check that other users can neither read nor write the files with secrets."""
     files = subject.surroundings.secret_files()
     for file in files:
         path = shlex.quote(str(file.path))
@@ -85,7 +85,7 @@ async def secret(subject: Subject) -> Finding:
 
 
 async def state(subject: Subject) -> Finding:
-    """Check that nodes of this machine can remember each other."""
+    """Check that nodes of this machine can remember each other in the state directory."""
     found = await subject.surroundings.state()
     settings = subject.surroundings.settings()
     path = shlex.quote(str(found.directory))
@@ -134,7 +134,7 @@ async def port(subject: Subject) -> Finding:
 
 
 def _place_port(number: str, found: Port, state: str) -> Finding:
-    """Return whether a presently free port can be taken at the next start, too."""
+    """Return the finding for a free port: a warning if the system may give the port to an outgoing connection."""
     if found.outgoing is None:
         return ok(state)
     first, last = found.outgoing[0], found.outgoing[-1]
@@ -146,7 +146,7 @@ def _place_port(number: str, found: Port, state: str) -> Finding:
 
 
 async def listen(subject: Subject) -> Finding:
-    """Check that other nodes, and especially the seeds' machines, could dial this node."""
+    """Check that other nodes, above all on the seeds' machines, could dial the advertised address."""
     config = subject.surroundings.settings()
     host, _ = parse_address(config.listen)
     if not is_loopback(host):
@@ -168,7 +168,7 @@ async def listen(subject: Subject) -> Finding:
 
 
 async def discovery(subject: Subject) -> Finding:
-    """Check that there is a way to find other nodes."""
+    """Check that the settings offer a way to find other nodes: seeds, beacons (multicast), or nodes of this machine."""
     config = subject.surroundings.settings()
     ways = []
     if config.seeds:
@@ -190,7 +190,7 @@ async def discovery(subject: Subject) -> Finding:
 
 
 async def _is_here(subject: Subject, seed: str) -> bool:
-    """Tell whether a seed is on this machine. An unknown name counts as local, because another check reports it."""
+    """Return whether a seed is on this machine. An unknown host name counts as local: another check reports the name."""
     found = await subject.surroundings.resolve(parse_address(seed)[0])
     own = {str(each.ip) for interface in subject.surroundings.interfaces() for each in interface.addresses}
     return all(ipaddress.ip_address(address).is_loopback or address in own for address in found)

@@ -1,4 +1,4 @@
-"""The checks of the network: seeds, other networks, datagrams, and dials from other nodes."""
+"""The checks of `iris doctor` on connections: seeds, other networks, datagrams, and dials from other nodes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEED_HINTS: Final = {SeedOutcome.UNKNOWN: "getent ahosts {host}", SeedOutcome.S
 
 
 async def seeds(subject: Subject) -> Finding:
-    """Check the dials to the seeds."""
+    """Check that a node answers at the address of every seed."""
     reached = await subject.surroundings.reached()
     bad = [seed for seed in reached.seeds if seed.outcome in _SEED_ADVICE]
     if not reached.seeds:
@@ -63,7 +63,7 @@ async def seeds(subject: Subject) -> Finding:
 
 
 async def seed_secret(subject: Subject) -> Finding:
-    """Check for seeds with another secret."""
+    """Check that every seed holds this network's secret."""
     reached = await subject.surroundings.reached()
     foreign = [seed for seed in reached.seeds if seed.outcome is SeedOutcome.FOREIGN]
     if foreign:
@@ -79,7 +79,7 @@ async def seed_secret(subject: Subject) -> Finding:
 
 
 async def other_network(subject: Subject) -> Finding:
-    """Check for other networks, which matter only if the own network is not found."""
+    """Check for nodes of other networks; they are harmless if nodes of the own network are found."""
     reached = await subject.surroundings.reached()
     if not reached.strangers:
         return ok("none heard")
@@ -103,7 +103,7 @@ async def other_network(subject: Subject) -> Finding:
 
 
 async def datagrams(subject: Subject) -> Finding:
-    """Check that small datagrams come back."""
+    """Check that small UDP datagrams to other nodes come back."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -127,7 +127,7 @@ async def datagrams(subject: Subject) -> Finding:
 
 
 async def large_datagrams(subject: Subject) -> Finding:
-    """Check that datagrams of full size come back."""
+    """Check that UDP datagrams of the maximum size to other nodes come back."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -155,7 +155,7 @@ async def large_datagrams(subject: Subject) -> Finding:
 
 
 async def dial_back(subject: Subject) -> Finding:
-    """Check that other nodes can dial this node."""
+    """Check that other nodes can dial this node's address."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)

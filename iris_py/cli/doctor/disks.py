@@ -1,4 +1,4 @@
-"""The check of free room on the disks that Iris writes to."""
+"""The check of `iris doctor` on free room on the disks that Iris writes to."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import Disk
 
-#: Free room below which there is a warning, in bytes. A node writes some kilobytes; an audit, and the log of a service, grow by
+#: Free room below which a check warns, in bytes. A node writes some kilobytes; an audit, and the log of a service, grow by
 #: megabytes an hour. Too small: the disk is full before anyone acts; too large: a small file system in memory always has a
 #: warning.
 FREE_WARNING_BYTES: Final = 16 << 20
-#: Free room below which a node's files cannot be replaced: a few blocks.
+#: Free room below which a node's files cannot be replaced, in bytes: a few blocks.
 FREE_FAULT_BYTES: Final = 64 << 10
 
 _ADVICE: Final = "Make room there, or give the directory another place."
 
 
 def is_short(free_bytes: int) -> bool:
-    """Tell whether the free room is low enough for a warning."""
+    """Return whether the free room is low enough for a warning."""
     return free_bytes < FREE_WARNING_BYTES
 
 
@@ -33,7 +33,7 @@ def describe_room(free_bytes: int) -> str:
 
 
 async def disk(subject: Subject) -> Finding:
-    """Check the free room for files of nodes and commands with these settings."""
+    """Check the free room on the disks for files of nodes and commands with these settings."""
     disks = await subject.surroundings.disks()
     if not disks:
         return skipped("nothing is written to a directory with these settings")

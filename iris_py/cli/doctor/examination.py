@@ -1,4 +1,4 @@
-"""An examination: all checks in order, with timeouts, skipping checks with a failed prerequisite."""
+"""One run of `iris doctor`: all checks in order, each with a timeout. A check is skipped if a prerequisite has failed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Examined", "choose", "examine"]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A check and its finding."""
+    """A check that was executed or skipped, and its finding."""
 
     check: Check
     finding: Finding
@@ -61,14 +61,14 @@ async def examine(
     tell: Callable[[Check, int, int], None] = lambda _check, _number, _count: None,
     checks: Sequence[Check] = CHECKS,
 ) -> AsyncIterator[Examined]:
-    """Execute checks, and yield the findings.
+    """Execute checks in order, and yield the findings.
 
     Prerequisites of a chosen check are executed as well, and reported only if they prevent the chosen check.
 
     Args:
-        subject: The subject.
+        subject: The surroundings, and the cluster to check.
         chosen: The names of the checks to report.
-        tell: Called before a check, with its number and the total.
+        tell: Called before each check, with the check, its number, and the number of checks.
         checks: All checks, in order.
     """
     wanted = _with_needs(chosen, checks)
@@ -91,7 +91,7 @@ async def examine(
 
 
 async def _make(check: Check, subject: Subject) -> Finding:
-    """Execute a check within its timeout. A failure of the check itself is a finding, and does not affect other checks."""
+    """Execute a check within its timeout. A timeout or a failure of the check becomes a finding, so other checks continue."""
     try:
         async with asyncio.timeout(check.limit_s):
             return await check.examine(subject)

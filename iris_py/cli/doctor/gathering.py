@@ -1,4 +1,4 @@
-"""The parts of a bundle, each gathered within limits of time and size; a failed part reports the reason."""
+"""The parts of a bundle (`iris doctor --bundle`), each gathered within limits of time and size, or missing with a reason."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ __all__ = ["Gathered", "Part", "command_line", "encode", "gather"]
 PART_S: Final = 20.0
 #: Maximum bytes of a part. Too small: only the answers of a few nodes fit; too large: the bundle cannot be sent.
 PART_BYTES_MAX: Final = 4 << 20
-#: Maximum number of events, the newest. Too small: the beginning of the trouble is missing; too large: the limit of the file
-#: cuts off the newest.
+#: Maximum number of events in a bundle, the newest. Too small: the beginning of the trouble is missing; too large:
+#: `PART_BYTES_MAX` cuts off the newest.
 EVENTS_MAX: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A part before writing: the lines, or the reason for the omission."""
+    """A part of a bundle before writing: its lines, or the reason for its absence."""
 
     name: str
     """The name of the file."""
@@ -57,7 +57,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of the bundle."""
+    """A file of the bundle, encoded."""
 
     name: str
     summary: str
@@ -66,7 +66,7 @@ class Part:
 
 
 class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
-    """The machine, the user and the process of the doctor."""
+    """The machine, the user and the process of `iris doctor`."""
 
     system: str
     release: str
@@ -99,13 +99,13 @@ async def gather(
     """Gather all parts of a bundle.
 
     Args:
-        seen: The surroundings used by the checks.
+        seen: The surroundings of the checks, with the recorded answers.
         settings: The options of the command line.
         findings: The lines of the checks.
         tell: Called before each step, with its description.
 
     Returns:
-        The parts, and the answers of other nodes; None if no node could be queried.
+        The parts, and the answers of other nodes. In place of the answers, None if no node could be queried.
     """
     tell("the settings, for the bundle")
     parts = [
@@ -128,7 +128,7 @@ async def gather(
 
 
 async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[object]]]) -> Gathered:
-    """Gather one part within its timeout. A failure does not affect other parts."""
+    """Gather a part within its timeout. A failure becomes the reason for the missing part, and other parts continue."""
     try:
         async with asyncio.timeout(PART_S):
             return Gathered(name, summary, await find())
@@ -163,7 +163,7 @@ async def _settings(settings: Settings) -> Sequence[object]:
 
 
 def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
-    """Return the parts from other nodes, and from the querying node."""
+    """Return the parts with the answers of other nodes, and with the statistics of the doctor's node."""
     texts = {
         "own-node.jsonl": "the statistics and events of the node of this command",
         "nodes.jsonl": "the answers of other nodes about themselves",
@@ -186,7 +186,7 @@ def _answers(evidence: Evidence | None, reason: str) -> list[Gathered]:
 
 
 def _silence(evidence: Evidence) -> str:
-    """Return the missing answers as text."""
+    """Return a text about the nodes without an answer; empty if all answered."""
     gone, answers = evidence.gone, evidence.answers
     if not gone.asked:
         return "no other node was found"
@@ -233,7 +233,7 @@ def _machine() -> Machine:
 
 
 def user_name() -> str:
-    """Return the name of this user; empty without one, as in a container with a numeric user."""
+    """Return the name of this user; empty for a user without a name, as in a container with a numeric user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -241,11 +241,11 @@ def user_name() -> str:
 
 
 def command_line(settings: Settings, words: Iterable[str]) -> str:
-    """Return the command line for the README of a bundle, without the arguments of a secret command.
+    """Return the command line for README.txt in a bundle, without the arguments of a secret command.
 
     Args:
-        settings: The common options of all commands.
-        words: The remaining arguments.
+        settings: The options common to all commands.
+        words: The arguments and options of `iris doctor` alone.
     """
     if "secret_command" in settings.given:
         program = str(settings.given["secret_command"]).split()[:1]
@@ -255,11 +255,11 @@ def command_line(settings: Settings, words: Iterable[str]) -> str:
 
 
 def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
-    """Write a part as lines of JSON, up to its size limit.
+    """Encode a part as lines of JSON. Lines beyond the size limit are left out.
 
     Args:
         gathered: The part.
-        rewrite: Removes secrets, and names if wanted, from each text.
+        rewrite: Removes secrets, and optionally names, from a text.
     """
     written: list[bytes] = []
     size = 0

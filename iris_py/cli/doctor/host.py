@@ -1,4 +1,7 @@
-"""The machine as reported by the system: interfaces, limits, processor time, ports and directories. Nothing is changed."""
+"""Facts about the machine, read from the system for `iris doctor`: interfaces, limits, processor time, ports and directories.
+
+This module changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Host", "PeersRead", "look_at_state"]
 
-#: Minimum time for measuring processor time (seconds): the periods of a control group are 0.1 s. Too small: the result is
-#: random.
+#: Minimum time of a measurement of processor time (seconds): the periods of a control group are 0.1 s. Too small: the result
+#: is random.
 WATCHED_S: Final = 1.0
 
 
 class Host:
-    """This machine.
+    """Reads the limits, ports and processor time of this machine.
 
     Args:
-        root: The parent directory of ``proc`` and ``sys``; tests use another.
+        root: The parent directory of ``proc`` and ``sys``; ``/`` except in tests.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -43,7 +46,7 @@ class Host:
     # -- bounds
 
     def limits(self) -> Limits:
-        """Return the limits of this process and their use."""
+        """Return the limits of this process on descriptors and threads, and the numbers in use."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else max(soft, min(hard, DESCRIPTORS_MAX))
         used = self._count(self._root / "proc/self/fd")
@@ -51,7 +54,9 @@ class Host:
         return Limits(used, allowed, threads, threads_max, whose)
 
     def _threads(self) -> tuple[int, int, str]:
-        """Return the threads that count against the nearest limit, the limit, and the owner of the threads."""
+        """Return the number of threads, the limit nearest to being reached, and the owner of the threads, such as a control
+        group.
+        """
         group = self._control_group()
         bound, used = self._number(group / "pids.max"), self._number(group / "pids.current")
         candidates = [(used, bound, f"the control group {group.name or 'of this system'}")] if bound and used else []
@@ -74,7 +79,7 @@ class Host:
     # -- ports
 
     def outgoing_ports(self, port: int) -> range | None:
-        """Return the ports that the system assigns to outgoing connections; None if the given port is outside.
+        """Return the range of ports for outgoing connections if the given port is inside; None otherwise.
 
         Reserved ports (``net.ipv4.ip_local_reserved_ports``) are not assigned to connections.
         """
@@ -93,7 +98,7 @@ class Host:
     # -- processor time
 
     async def processor(self) -> Processor | None:
-        """Return the processor time withheld since this object was made, after at least WATCHED_S."""
+        """Return the fractions of processor time withheld since this object was made; wait until `WATCHED_S` have passed."""
         await asyncio.sleep(max(0.0, self._began_at + WATCHED_S - time.monotonic()))
         now = self._processor_counts()
         if not now:
@@ -119,7 +124,7 @@ class Host:
         return counts
 
     def _control_group(self) -> Path:
-        """Return the directory of this process's control group, of version 2."""
+        """Return the directory of this process's control group (cgroup version 2)."""
         base = self._root / "sys/fs/cgroup"
         with contextlib.suppress(OSError):
             for line in (self._root / "proc/self/cgroup").read_text().splitlines():
@@ -144,21 +149,21 @@ class Host:
 
 
 class PeersRead(RememberedPeers):
-    """Remembered peers that are read and left unchanged."""
+    """The file of remembered peers, for the doctor's node: the peers are only read."""
 
     def add(self, node_id: str, addresses: Iterable[str]) -> bool:
-        """Add nothing, because the doctor's node is not a peer to remember."""
+        """Do nothing, because the doctor's node must not be remembered."""
         return False
 
     def remove(self, node_id: str) -> None:
-        """Remove nothing."""
+        """Do nothing: the file stays unchanged."""
 
     def forget(self, address: str) -> None:
-        """Forget nothing."""
+        """Do nothing: the file stays unchanged."""
 
 
 def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
-    """Return the free room on the disks of directories, the first directory for each disk. It blocks.
+    """Return the free room on the disks of directories, once for each disk. The call blocks.
 
     Args:
         uses: The use of each directory. A missing directory is on the disk of its parent.
@@ -181,7 +186,7 @@ def look_at_disks(uses: Mapping[Path, str]) -> tuple[Disk, ...]:
 
 
 async def look_at_state(directory: Path | None, network_tag: str) -> State:
-    """Return the state of a state directory: whether a node could use it, and the remembered peers."""
+    """Return whether a node could use a state directory, and how many peers are remembered there."""
     if directory is None:
         return State(None)
     problem = _problem_of(directory, network_tag)
@@ -193,7 +198,7 @@ async def look_at_state(directory: Path | None, network_tag: str) -> State:
 
 
 def _problem_of(directory: Path, network_tag: str) -> str:
-    """Return the reason why a node could not keep files there; empty if it could. A node creates missing directories."""
+    """Return the reason why a node could not keep files in a directory; empty without one. A missing directory is no reason."""
     for path in (directory / "peers" / network_tag, directory / "peers", directory, *directory.parents):
         try:
             status = path.lstat() if path.name == network_tag else path.stat()

@@ -1,4 +1,4 @@
-"""The checks of the machine: descriptors, threads, and available processor time."""
+"""The checks of `iris doctor` on the machine: file descriptors, threads, and available processor time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHHELD_FAULT: Final = 0.25
 
 
 async def limits(subject: Subject) -> Finding:
-    """Check the use of system limits."""
+    """Check that the limits on descriptors and threads leave room for a node."""
     found = subject.surroundings.limits()
     allowed, used, threads = found.descriptors_max, found.descriptors, found.threads
     raising = ("ulimit -n", "systemctl show --property LimitNOFILE,TasksMax UNIT")
@@ -47,7 +47,7 @@ async def limits(subject: Subject) -> Finding:
 
 
 async def processor(subject: Subject) -> Finding:
-    """Check the processor time withheld."""
+    """Check for processor time withheld from the machine by a quota or by other virtual machines."""
     found = await subject.surroundings.processor()
     if found is None:
         return skipped("this system does not report withheld processor time")

@@ -1,4 +1,4 @@
-"""The check for a partitioned network, as far as one part can tell: nodes of other hosts that died together and stay away."""
+"""The check of `iris doctor` for a partitioned network, from the view of a part: nodes of other hosts died together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TOGETHER_S: Final = 15.0
 #: Minimum fraction of the network, including the dead, that died together. Too small: the loss of a host with many nodes counts
 #: as a cut; too large: a cut-off site is not reported.
 SHARE_MIN: Final = 0.2
-#: Minimum number of these nodes, because a single silent node may be alive.
+#: Minimum number of nodes that died together. A single silent node is no sign of a partition.
 TOGETHER_MIN: Final = 2
 NAMED_MAX: Final = 3
 
 
 async def parts(subject: Subject) -> Finding:
-    """Check for nodes that died together: they are dead, or alive in another part of the network."""
+    """Check for nodes that died together: they may be alive in another part of a partitioned network."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -57,20 +57,22 @@ async def parts(subject: Subject) -> Finding:
 
 
 def _of_silent_hosts(deaths: Sequence[Death], peers: Sequence[Peer]) -> list[Death]:
-    """Return the deaths on hosts without live nodes: other deaths are of processes, not of cut-off hosts."""
+    """Return the deaths on hosts without a live node. Elsewhere only a process died, and the host is not cut off."""
     living = {_host(peer.address) for peer in peers}
     return [death for death in deaths if _host(death.address) not in living]
 
 
 def _bursts(deaths: Sequence[Death]) -> list[Sequence[Death]]:
-    """Return the groups of deaths that were together, by the latest of each group; the input is ordered by time."""
+    """Return, for each death, the group of deaths up to `TOGETHER_S` earlier, including the death. The input begins with the
+    latest.
+    """
     return [
         [other for other in deaths[place:] if other.s_ago <= death.s_ago + TOGETHER_S] for place, death in enumerate(deaths)
     ]
 
 
 def _zone(together: Sequence[Death], peers: Sequence[Peer]) -> str:
-    """Return a remark if all nodes of a zone are affected."""
+    """Return a text if the dead nodes were all nodes of a zone; empty otherwise."""
     zones = {death.zone for death in together}
     if len(zones) != 1 or zones == {""} or zones & {peer.zone for peer in peers}:
         return ""

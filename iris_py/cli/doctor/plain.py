@@ -1,4 +1,4 @@
-"""Conversion of values of any class of Iris to plain objects for JSON, with each text rewritten."""
+"""Conversion of Iris's objects to plain objects for the JSON of a bundle, with each text rewritten."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import msgspec
 
 __all__ = ["Rewrite", "as_plain", "fields_of"]
 
-#: Rewrites a text.
+#: A function that rewrites a text.
 Rewrite: TypeAlias = Callable[[str], str]
 
-#: Fields with words of Iris only: names of settings and checks, kinds of lines and of events.
+#: Fields whose texts are fixed words of Iris: names of settings and checks, kinds of lines and of events.
 WORDS: Final = frozenset({"kind", "status", "check", "because", "source", "how", "event", "question", "policy"})
 
 
 def as_plain(value: object, rewrite: Rewrite) -> object:
-    """Return a value for JSON. Default values are left out of structs other than lines, because most counters have them.
+    """Convert a value for JSON. Structs other than lines omit fields with their default, because most counters are 0.
 
     Args:
-        value: The value.
-        rewrite: Applied to all texts and map keys; field names and words of Iris stay unchanged.
+        value: Any object of Iris, or a container of objects.
+        rewrite: Rewrites texts and keys of mappings; the names of fields and the fixed words of Iris stay unchanged.
     """
     if value is None or isinstance(value, bool | int):
         return value if not isinstance(value, enum.Enum) else value.name
@@ -51,7 +51,7 @@ def as_plain(value: object, rewrite: Rewrite) -> object:
 
 
 def fields_of(value: object) -> Mapping[str, object] | None:
-    """Return the fields of an object by name; None unless it is a struct or a dataclass."""
+    """Return the fields of a struct or dataclass by name; None for any other object."""
     if isinstance(value, type):
         return None
     if isinstance(value, msgspec.Struct):

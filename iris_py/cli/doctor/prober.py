@@ -1,4 +1,4 @@
-"""The doctor's node: an ordinary node of the network that serves no cluster, and leaves no trace on this machine."""
+"""The doctor's node: an ordinary node of the network without a cluster. It leaves nothing behind on its machine."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ DIALLERS_MAX: Final = 3
 #: Number of datagrams sent to each silent node, and the time between them (seconds), because datagrams are lost occasionally.
 ECHO_TRIES: Final = 4
 ECHO_S: Final = 0.4
-#: Timeout for nodes asked to dial: a silent dial fails after 3 s.
+#: Timeout for nodes asked to dial this node (seconds): a silent dial fails after 3 s.
 DIALLED_S: Final = 6.0
-#: Timeout for seeds to identify themselves, and for finding other nodes.
+#: Timeout for the outcomes of all seeds (seconds).
 SEEDS_S: Final = 5.0
-#: How long a node without links listens for beacons, which are 3 s apart.
+#: How long a node without links listens for beacons, which come every 3 s (seconds).
 BEACONS_S: Final = 4.0
-#: Maximum number of nodes queried for their neighbours, and the timeout.
+#: Maximum number of nodes queried for their ring neighbours, and the timeout (seconds).
 RING_MAX: Final = 256
 RING_S: Final = 4.0
-#: Interval of checks for states without an event.
+#: Interval at which conditions are tested that no event announces (seconds).
 LOOK_S: Final = 0.1
-#: Timeout for the root of a key before the query is repeated.
+#: Time without an answer of a key's root after which the query is repeated (seconds).
 ROOT_S: Final = 1.0
-#: Time after which a ring with recent arrivals or departures is checked again.
+#: Time after which a ring with a fault is read again (seconds).
 RING_AGAIN_S: Final = 2.0
 
 
 class ProberKeys(Keys):
-    """Secrets that leave no trace on this machine."""
+    """The keys of the doctor's node: uses the machine's secrets and remembered peers, and stores nothing."""
 
     def remember(self) -> bool:
-        """Read the peers remembered on this machine, without being remembered."""
+        """Read the peers remembered on the machine, without adding this node; return False: the node is not remembered."""
         directory = self._runtime.config.state_directory
         if self.is_remembered and directory is not None:
             self._remembered = PeersRead(directory, self._runtime.keyring.primary.key_id.hex())
         return False
 
     def handle_signed(self, event: GenerationsSigned) -> None:
-        """Use the secret's generations signed by the administrator, without storing them."""
+        """Use the generations of the secret signed by the administrator, without storing them."""
         if self._runtime.closing is None:
             self.use(self._runtime.keyring.with_generations(event.signed.secrets))
 
@@ -77,11 +77,11 @@ class ProberParts(Parts):
 
     Attributes:
         failed: By seed: the error of the last dial without a connection.
-        taken: By seed: the reason why an accepted connection failed.
+        taken: By seed: the reason why a connection failed after the seed had accepted it.
         echoed: The numbers of the echoes that came back.
-        dial_outcomes: The outcomes of the nodes that were asked to dial this one.
-        located: The roots found, by the number of the query.
-        happened: Set by each of these.
+        dial_outcomes: The reports of nodes asked to dial this node, by node id.
+        located: The answers of roots, by the number of the query.
+        happened: An event set after each of these changes.
     """
 
     keys_type: ClassVar[type[Keys]] = ProberKeys
@@ -96,10 +96,10 @@ class ProberParts(Parts):
         self.happened = asyncio.Event()
 
     async def check_seeds(self) -> None:
-        """Accept seeds of other networks, because the doctor reports them."""
+        """Do nothing. An ordinary node refuses to start if all seeds belong to other networks; the doctor reports the seeds."""
 
     def handle_events(self, events: list[NodeEvent]) -> None:
-        """Record the results of probes, and handle all other events."""
+        """Record the results of dials and probes, and handle all events as any node does."""
         for event in events:
             if isinstance(event, EchoReturned):
                 self.echoed.add(event.number)
@@ -117,7 +117,7 @@ class ProberParts(Parts):
         self.happened.set()
 
     def handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
-        """Record the error of a seed, and handle it."""
+        """Record the error of a dial to a seed, and handle it as any node does."""
         if address in self.seeds:
             self.failed[address] = error
         super().handle_dial_failed(address, error)
@@ -125,7 +125,7 @@ class ProberParts(Parts):
 
 
 class Prober(Node):
-    """A node that remembers the results of dials, and leaves no trace.
+    """The doctor's node. It keeps the results of dials for the checks, and stores nothing.
 
     Args:
         config: The settings.
@@ -141,7 +141,7 @@ class Prober(Node):
     # -- properties
 
     def seed(self, address: str) -> Seed:
-        """Return the state of a seed."""
+        """Return the outcome of dialling a seed, so far."""
         strangers = self._seen.seeds.strangers
         if address not in self._seen.seeds.unreached:
             return Seed(address, SeedOutcome.REACHED)
@@ -161,18 +161,18 @@ class Prober(Node):
         return tuple(Peer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
 
     def strangers(self) -> tuple[str, ...]:
-        """Return the hosts with nodes of other networks."""
+        """Return the hosts of received datagrams of other networks."""
         return self._core.datagrams.other_networks.hosts(self._runtime.loop.time())
 
     @property
     def has_multicast(self) -> bool:
-        """Whether beacons can be sent and received."""
+        """Whether the node can send and receive beacons (multicast announcements of nodes)."""
         return self._runtime.driver.has_multicast
 
     # -- probing
 
     async def look_around(self) -> None:
-        """Wait until every seed has identified itself and other nodes were found, within the timeouts."""
+        """Wait until the outcome of every seed is clear, and then until a node is found, each within a timeout."""
 
         def is_seen() -> bool:
             waiting = (SeedOutcome.UNREADY, SeedOutcome.UNANSWERED)
@@ -182,7 +182,7 @@ class Prober(Node):
         await self._wait_until_seen(lambda: bool(self._linked() or self.strangers()), BEACONS_S if self.has_multicast else 0.0)
 
     async def send_echoes(self) -> Echoes:
-        """Send datagrams of both sizes to some linked nodes, until they come back or the tries are used up."""
+        """Send small and large datagrams to some linked nodes, repeatedly until all come back or the tries are used up."""
         asked = [info for info in self._linked()[:ECHOED_MAX] if info.addresses]
         waiting: dict[tuple[NodeId, int], set[int]] = {}
         for info in asked:
@@ -213,7 +213,7 @@ class Prober(Node):
         return Echoes(len(asked) - len(unaddressed), small, large)
 
     async def have_it_dialled(self) -> Dialled:
-        """Ask some nodes to dial this one, those on other hosts first, and wait for the results."""
+        """Ask some nodes, preferably on other hosts, to dial this node; wait for the results."""
         own_host = self.address.rpartition(":")[0]
         linked = sorted(self._linked(), key=lambda info: any(own_host in address for address in info.addresses))
         asked = [info.id for info in linked[:DIALLERS_MAX]]
@@ -226,7 +226,10 @@ class Prober(Node):
         return Dialled(len(asked), outcomes, mute=sum(not check.outcomes for check in checked))
 
     async def look_at_ring(self) -> Ring | None:
-        """Query nodes for their neighbours; check a faulty ring twice, because nodes come and go."""
+        """Ask nodes for their ring neighbours; return None without answers.
+
+        A ring with a fault is read twice, because nodes come and go.
+        """
         found = await self._walk_ring()
         if found is not None and (found.elsewhere or find_gaps(found)):
             await asyncio.sleep(RING_AGAIN_S)
@@ -258,7 +261,7 @@ class Prober(Node):
         return Ring(tuple(nodes.values()), tuple(sorted(mute & linked)), is_partial=bool(waiting))
 
     async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
-        """Query the roots of keys for their identity, repeating unanswered queries; return the answers by key."""
+        """Ask the root of each key for its identity and neighbours, repeating unanswered queries; return the answers by key."""
         numbers = {int.from_bytes(os.urandom(8), "big") >> 1: key for key in keys}
         while self._runtime.loop.time() < until:
             now = self._runtime.loop.time()
@@ -273,17 +276,17 @@ class Prober(Node):
     # --
 
     def _linked(self) -> list[NodeInfo]:
-        """Return the nodes with a link."""
+        """Return the nodes with a link to the doctor's node."""
         overlay, peers = self._core.overlay, self._core.peers
         return [info for info in overlay.peers() if peers.find(info.id) is not None]
 
     def _push(self) -> None:
-        """Send the pending output of the overlay."""
+        """Send the pending messages of the overlay at once."""
         self._core.handle_timeout(self._runtime.loop.time())
         self._runtime.driver.wake()
 
     async def _wait_until_seen(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until a condition holds; return whether it does."""
+        """Wait until a condition holds, or until the timeout; return whether it holds."""
         until = self._runtime.loop.time() + timeout_s
         while not condition():
             left_s = until - self._runtime.loop.time()
@@ -299,7 +302,7 @@ class Prober(Node):
 
 
 def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
-    """Return the outcome of a seed for an error of dialling."""
+    """Return the outcome of a seed whose dial failed with this error."""
     if isinstance(error, ConnectionRefusedError):
         return SeedOutcome.REFUSED
     if is_absence(error):
@@ -308,19 +311,19 @@ def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
 
 
 def ring_node(node: str, neighbours: Iterable[str]) -> RingNode:
-    """Return a node with its nearest neighbours on both sides."""
+    """Return a node with the nearest of its reported neighbours on each side."""
     place = int(node, 16)
     ordered = sorted(neighbours, key=lambda each: clockwise(place, int(each, 16)))
     return RingNode(node, ordered[-1] if ordered else "", ordered[0] if ordered else "")
 
 
 async def start_prober(config: Config, keyring: Keyring, port_seed: str = "") -> Prober:
-    """Start the doctor's node.
+    """Start the doctor's node, and return it.
 
     Args:
         config: The settings.
         keyring: The keys.
-        port_seed: An address to dial besides the seeds, to identify the node there; empty for none.
+        port_seed: An address to dial besides the seeds, to identify the program there; empty for none.
 
     Raises:
         ConfigurationError: The node cannot listen.

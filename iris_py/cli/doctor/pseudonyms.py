@@ -1,4 +1,5 @@
-"""Pseudonyms that replace names: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and users.
+"""Pseudonyms in place of names in a bundle: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and
+users.
 
 A name has the same pseudonym everywhere in one bundle, also within sentences: a hash under a key that is made for the bundle
 and not kept, so names cannot be guessed and verified. Names are known from their fields; in sentences, quoted words, addresses,
@@ -40,14 +41,14 @@ _PARTS_MAX: Final = 64
 #: Maximum number of cached rewritten texts, because answers repeat most texts. Beyond it the oldest is rewritten again.
 _TEXTS_MAX: Final = 4096
 
-#: Names common to all installations.
+#: Words common to all installations, which are not replaced.
 _COMMON: Final = frozenset({"iris", "default", "localhost", "lo", "root"})
-#: Quoted words that are not names.
+#: Words that are not replaced when they are quoted.
 _WORDS: Final = frozenset({*ARGUMENTS, *VARIABLES, *VARIABLES.values(), *(check.name for check in CHECKS), *_COMMON})
-#: Paths of the system and of Iris common to all installations.
+#: Paths common to all installations, which are not replaced.
 _COMMON_PATH: Final = re.compile(r"/(?:proc|sys|dev)(?:/|$)|/(?:metrics|healthz|readyz)$")
 
-#: Fields with names as texts.
+#: Fields whose texts are names.
 _NAME_FIELDS: Final = frozenset(
     {
         *("address", "node_address", "listen", "advertise", "seeds", "strangers", "host"),
@@ -56,17 +57,17 @@ _NAME_FIELDS: Final = frozenset(
         *("file", "path", "directory", "config_directory", "state_directory"),
     }
 )
-#: Fields with maps keyed by names.
+#: Fields with mappings whose keys are names.
 _MAP_FIELDS: Final = frozenset({"clusters", "clouds", "far_requests", "topics"})
-#: Settings with names as values: texts, paths, addresses and the names of clusters. The key of the administrator is no name.
+#: Settings whose values are names: texts, paths, addresses and clusters. The key of the administrator is no name.
 _NAME_SETTINGS: Final = {"config"} | {
     setting.name
     for setting in SETTINGS
     if setting.shape in ("text", "path", "addresses", "secrets") and setting.name != "administrator"
 }
-#: Options with names.
+#: Options whose values are names.
 _NAME_OPTIONS: Final = _NAME_SETTINGS | {"context"}
-#: Questions of checks answered with names.
+#: Questions of checks to the surroundings whose answers are names.
 _NAME_QUESTIONS: Final = frozenset({"resolve", "told"})
 _CONTROL_GROUP: Final = "the control group "
 
@@ -90,11 +91,11 @@ _WORD: Final = (
 
 
 class Pseudonyms:
-    """Replaces names by pseudonyms.
+    """Replaces names in texts by pseudonyms; call the object with a text.
 
     Args:
         names: The known names.
-        key: Determines the pseudonyms; random bytes by default, which are not kept.
+        key: The key that determines the pseudonyms; by default random bytes that are not kept.
     """
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
@@ -151,7 +152,7 @@ class Pseudonyms:
         return self._mask_known(token)
 
     def _mask_known(self, token: str) -> str:
-        """Return a word with the longest known names in it replaced."""
+        """Return a word with the longest known names replaced."""
         parts = _SEPARATORS.split(token)
         shown, begin = [], 0
         while begin < len(parts):
@@ -162,7 +163,7 @@ class Pseudonyms:
         return "".join(shown)
 
     def _mask(self, name: str) -> str:
-        """Return the pseudonym of a name, composed of pseudonyms of its parts, so that related names look related."""
+        """Return the pseudonym of a name, made of pseudonyms of its parts, so related names look related."""
         if name.startswith(("/", "~/")):
             return self._mask_path(name)
         if _is_address(name):
@@ -200,11 +201,11 @@ class Pseudonyms:
 
 
 def names_in(value: object, field: str = "") -> Iterator[str]:
-    """Return the names in the fields of a value, at any depth.
+    """Return the names in a value, found by the names of its fields, at any depth.
 
     Args:
         value: A struct, a dataclass, or a collection of them.
-        field: The field that contains the value.
+        field: The name of the field that contains the value; empty for none.
     """
     if isinstance(value, str):
         if field == "threads_of":
@@ -233,7 +234,7 @@ def names_in(value: object, field: str = "") -> Iterator[str]:
 
 
 def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Return the names in options, variables and the file, even from invalid settings. It blocks."""
+    """Return the names in options, variables and the configuration file, even if some are invalid. The call blocks."""
     options = {**settings.given, "config": settings.config, "context": settings.context}
     for value in (value for name, value in options.items() if name in _NAME_OPTIONS and value is not None):
         yield from value if isinstance(value, list) else [str(value)]
@@ -252,7 +253,7 @@ def names_in_settings(settings: Settings, environ: Mapping[str, str] = os.enviro
 
 
 def _parts_of(name: str) -> Iterator[str]:
-    """Return a name, and independent parts of the name: a host without its port, an enclosing zone, a node's host."""
+    """Return a name and the names within: a host without its port, an enclosing zone, a node's host."""
     yield name
     if (found := _PORT.fullmatch(name)) is not None:
         name = found["host"]
@@ -269,12 +270,12 @@ def _parts_of(name: str) -> Iterator[str]:
 
 
 def _is_own(part: str) -> bool:
-    """Return whether a part of a name was chosen by the user."""
+    """Return whether the user chose this part of a name. Words common to all installations were not chosen."""
     return any(map(str.isalnum, part)) and part.casefold() not in _COMMON
 
 
 def _is_address(text: str) -> bool:
-    """Return whether a text is an address of IPv4 or IPv6, perhaps with a prefix length."""
+    """Return whether a text is an IPv4 or IPv6 address, perhaps with a prefix length."""
     try:
         ipaddress.ip_interface(text.strip("[]"))
     except ValueError:

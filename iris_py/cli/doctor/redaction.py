@@ -1,4 +1,4 @@
-"""Removal of secrets from a bundle: secrets in settings, files and variables, and all texts with the form of a secret."""
+"""Removal of secrets from a bundle: the known secrets in settings, files and variables, and texts with the form of a secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REDACTED", "Redaction", "known_secrets", "read_file_values", "strings_of"]
 
-#: Replaces a secret.
+#: The text in place of a secret.
 REDACTED: Final = "[redacted]"
 #: The shortest value that counts as a secret (characters). Too small: common words are removed from texts; too large: a short
 #: password stays.
@@ -51,10 +51,10 @@ _PATTERNS: Final = (
 
 
 class Redaction:
-    """Removes secrets from texts.
+    """Removes secrets from texts; call the object with a text.
 
     Args:
-        secrets: The secrets known here.
+        secrets: The secrets that this machine knows.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ class Redaction:
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __call__(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with `REDACTED` in place of secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         for pattern, replacement in _PATTERNS:
@@ -71,7 +71,7 @@ class Redaction:
 
 
 def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -> set[str]:
-    """Return the secrets in settings, files and variables here, even from invalid settings. It blocks.
+    """Return the secrets in local settings, files and variables, even from invalid settings. The call blocks.
 
     A secret command is not run, because its output is never shown.
     """
@@ -98,7 +98,7 @@ def known_secrets(settings: Settings, environ: Mapping[str, str] = os.environ) -
 
 
 def read_file_values(settings: Settings, environ: Mapping[str, str] = os.environ) -> Mapping[str, object]:
-    """Return the content of the configuration file, unchecked; empty if the file cannot be read. It blocks."""
+    """Return the unchecked content of the configuration file; empty if the file cannot be read. The call blocks."""
     with suppress(OSError, ConfigurationError, ValueError):
         path = config_path(settings.config_file(), environ)
         if path is not None:
@@ -107,7 +107,7 @@ def read_file_values(settings: Settings, environ: Mapping[str, str] = os.environ
 
 
 def strings_of(value: object) -> Iterator[str]:
-    """Return the strings in a value of the file."""
+    """Return all strings in a value of the configuration file, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -119,7 +119,7 @@ def strings_of(value: object) -> Iterator[str]:
 
 
 def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
-    """Return the files that hold secrets, even with other invalid settings."""
+    """Return the paths of the files with secrets, even if other settings are invalid."""
     found = {Path(str(each)) for each in (settings.given.get("secret_file"), environ.get("IRIS_SECRET_FILE")) if each}
     if (own := config_directory(environ)) is not None:
         found.add(own / "secret")
@@ -134,13 +134,13 @@ def _paths_of(settings: Settings, environ: Mapping[str, str]) -> set[Path]:
 
 
 def _texts_of(value: str) -> Iterator[str]:
-    """Return a value as a whole, and split into generations."""
+    """Return a value as a whole, and each secret in the value."""
     yield value.strip()
     yield from value.replace(",", " ").split()
 
 
 def _words_of_command(words: Iterable[str]) -> Iterator[str]:
-    """Return the arguments of a command, and the values of its options."""
+    """Return the arguments of a command, and the values in options such as ``--key=VALUE``."""
     for word in list(words)[1:]:
         yield word
         yield word.partition("=")[2]

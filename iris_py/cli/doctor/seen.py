@@ -1,4 +1,4 @@
-"""A recorder of the surroundings: it keeps the answers to checks for the bundle."""
+"""Records the answers of the surroundings to the checks, for the bundle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Seen", "SeenLine"]
 
 
 class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
-    """A question of a check, and its answer."""
+    """A question of a check to the surroundings, and the answer."""
 
     question: str
     """The question: a method of `Surroundings`."""
@@ -27,10 +27,10 @@ class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
 
 
 class Seen:
-    """Passes questions on to surroundings, and keeps the answers.
+    """Passes the questions of checks on to the surroundings, and records the answers.
 
     Args:
-        surroundings: The surroundings.
+        surroundings: The surroundings that answer.
 
     Attributes:
         answers: The last answer to each question, by the method and its arguments. Checks ask some thirty questions.
@@ -41,7 +41,7 @@ class Seen:
         self.answers: dict[tuple[str, tuple[str, ...]], object] = {}
 
     def lines(self) -> list[SeenLine]:
-        """Return the questions and their answers, without the settings, which are in `settings.jsonl`."""
+        """Return the questions and their answers, without the settings, which have a file `settings.jsonl` of their own."""
         return [
             SeenLine(name, about, answer)
             for (name, about), answer in self.answers.items()

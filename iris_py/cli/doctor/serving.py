@@ -1,4 +1,4 @@
-"""The check of one cluster: members, and their load."""
+"""The check of `iris doctor` on one cluster: its members, and their load."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
     from iris_py.cli.doctor.surroundings import ClusterMember
 
-#: Fraction of a member's tunnels in use for a warning.
+#: Fraction of a member's allowed tunnels in use from which a check warns.
 TUNNELS_WARNING: Final = 0.9
-#: Maximum number of nodes named as holders of tunnels.
+#: Maximum number of nodes that are named because they hold tunnels.
 HOLDERS_MAX: Final = 3
 #: How long a cluster is watched for growing counts (seconds). Too small: a member with long requests seems stuck; too large:
 #: the user waits.
@@ -34,7 +34,7 @@ EXECUTED_MIN: Final = 5
 
 
 async def cluster(subject: Subject) -> Finding:
-    """Check the members of a cluster."""
+    """Check that a cluster has members, and that no member is overloaded, stuck, or fails many requests."""
     name = subject.cluster
     if name is None:
         return skipped("no cluster was named: `iris doctor NAME` looks at one")
@@ -137,7 +137,7 @@ def _slow(members: tuple[ClusterMember, ...]) -> str:
 
 
 def _stuck(members: tuple[ClusterMember, ...]) -> str:
-    """Describe a member without progress while other members answer quickly."""
+    """Return a text about a member without progress while other members answer quickly; empty otherwise."""
     times = [each.handler_s for each in members if each.handled_lately and each.handler_s is not None]
     stuck = [each for each in members if each.held_lately]
     if not stuck or not times or SLOW_TIMES * median(times) > WATCHED_S:

@@ -1,6 +1,6 @@
-"""The surroundings of a node as the checks see them: plain facts, which a test can replace.
+"""The surroundings of a node as the checks of `iris doctor` see them: plain facts, which a test can replace.
 
-The checks decide, the surroundings observe. Methods that wait for other nodes are coroutines with timeouts, and repeat the
+The surroundings observe, the checks judge. Methods with queries to other nodes are coroutines with timeouts, and repeat their
 first answer when called again.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A file with secrets named by the settings."""
+    """A file with secrets, named in the settings."""
 
     path: Path
     exposure: Exposure | None
@@ -35,7 +35,7 @@ class SecretFile:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The directory where a node remembers other nodes of this machine."""
+    """The state directory, where a node remembers other nodes of this machine."""
 
     directory: Path | None
     """None if this user has no home directory, and the environment names no directory."""
@@ -44,11 +44,11 @@ class State:
     remembered: int = 0
     """Number of remembered peers."""
     stale: int = 0
-    """Number of remembered peers that no longer listen."""
+    """Number of remembered peers that do not listen any more."""
 
 
 class Listening(enum.Enum):
-    """The listener on the configured port."""
+    """The program that listens on the configured port."""
 
     NOBODY = enum.auto()
     OURS = enum.auto()
@@ -58,7 +58,7 @@ class Listening(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The configured port."""
+    """The configured port, and whether a node could listen there."""
 
     listener: Listening = Listening.NOBODY
     tcp_error: str = ""
@@ -70,11 +70,11 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the system, and their use. 0 stands for no limit, or an unknown one."""
+    """The limits of the system and the numbers in use. 0 stands for an unknown number, or for no limit."""
 
     descriptors: int
     descriptors_max: int
-    """The limit to which a node raises it."""
+    """The number to which a node raises the limit of descriptors."""
     threads: int
     threads_max: int
     threads_of: str = ""
@@ -83,7 +83,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The processor time withheld during the examination, as fractions."""
+    """The fractions of processor time withheld from the machine during `iris doctor`."""
 
     throttled: float
     """Fraction of periods in which the control group had exhausted its quota."""
@@ -94,7 +94,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The free room on a disk with files of Iris."""
+    """The free room on a disk where Iris writes files."""
 
     path: str
     """The directory, or its nearest existing parent."""
@@ -106,7 +106,7 @@ class Disk:
 
 
 class SeedOutcome(enum.Enum):
-    """The outcome of dialling a seed."""
+    """The outcome of dialling a seed, as the end of a sentence."""
 
     REACHED = "is reached"
     FOREIGN = "holds another secret"
@@ -120,7 +120,7 @@ class SeedOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A seed of the settings."""
+    """A seed of the settings, and the outcome of the dials to the seed."""
 
     address: str
     outcome: SeedOutcome
@@ -140,7 +140,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The network, as the doctor's node sees it."""
+    """The network as the doctor's node sees it: its nodes, the seeds, and nodes of other networks."""
 
     address: str
     """The advertised address."""
@@ -153,7 +153,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Echoes:
-    """The peers that returned a datagram."""
+    """The peers to which datagrams were sent, and from which the datagrams came back."""
 
     asked: int
     """Number of peers with a numeric address, to which datagrams were sent."""
@@ -165,7 +165,7 @@ class Echoes:
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """The dials of peers to this node."""
+    """The result of asking peers to dial this node."""
 
     asked: int
     outcomes: tuple[tuple[str, DialOutcome], ...]
@@ -173,12 +173,12 @@ class Dialled:
     mute: int = 0
     """Number of peers unable to dial any address."""
     is_own_port: bool = True
-    """Whether the configured port was dialled, instead of another because that is in use."""
+    """Whether peers dialled the configured port. If a program uses that port, they dialled another."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The answer of a node about itself. None stands for missing facts."""
+    """A node's report about itself. None stands for facts missing from the report."""
 
     id: str
     address: str = ""
@@ -200,7 +200,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """The answers of the queried nodes."""
+    """The reports of nodes about themselves, and the same facts about the doctor's node."""
 
     asked: int
     nodes: tuple[NodeStatus, ...]
@@ -214,7 +214,7 @@ class Statuses:
 
 @dataclass(frozen=True, slots=True)
 class RingNode:
-    """A node with the ring neighbours it reports."""
+    """A node, and its two neighbours in the ring by its own report."""
 
     id: str
     left: str
@@ -224,7 +224,7 @@ class RingNode:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ring, as reported by its nodes."""
+    """The ring, by the reports of its nodes."""
 
     nodes: tuple[RingNode, ...]
     """The nodes that answered, including this one."""
@@ -236,7 +236,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A node reported dead and still absent."""
+    """A node reported dead by others, and still absent."""
 
     id: str
     address: str
@@ -248,7 +248,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Deaths:
-    """The deaths remembered by nodes."""
+    """The recent deaths remembered by nodes."""
 
     asked: int
     """Number of nodes that reported their events."""
@@ -257,7 +257,7 @@ class Deaths:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMember:
-    """A member of the examined cluster; "lately" means during the examination."""
+    """A member of the examined cluster. Fields with ``lately`` count events during the examination."""
 
     id: str
     address: str = ""
@@ -280,7 +280,7 @@ class ClusterMember:
     tunnels_max: int = 0
     """Maximum number of open tunnels; 0 if unsupported or unknown."""
     tunnel_holders: tuple[tuple[str, int], ...] = ()
-    """The nodes that hold most tunnels, by id, with the numbers."""
+    """The nodes that hold most tunnels: id, and number of tunnels."""
     name: str = ""
 
 
@@ -298,7 +298,7 @@ class Cluster:
 
 
 class FarLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A cloud link to a gateway of another cloud."""
+    """A cloud link from a gateway of this cloud to a gateway of another cloud."""
 
     gateway: str
     """The id of the gateway there."""
@@ -313,7 +313,7 @@ class FarLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FarDial(msgspec.Struct, frozen=True, kw_only=True):
-    """The dials for one cloud link."""
+    """The dials of a gateway to an address of another cloud."""
 
     address: str = ""
     error: str = ""
@@ -323,7 +323,7 @@ class FarDial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A lost cloud link, dialled by the other side."""
+    """A lost cloud link dialled by the other cloud's gateway."""
 
     address: str = ""
     reason: str = ""
@@ -331,7 +331,7 @@ class FarLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnmatchedImport(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that imports a name without an export by the other cloud."""
+    """A rule with the import of a name not exported by the other cloud."""
 
     kind: str
     outside: str
@@ -350,20 +350,20 @@ class CloudStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The file of a gateway's audit."""
+    """The state of a gateway's audit file."""
 
     file: str = ""
     """Empty without an audit."""
     problem: str = ""
     """The reason why the file cannot be written now; empty if it can."""
     unwritten: int = 0
-    """Number of missing records."""
+    """Number of records that could not be written."""
     free_bytes: int | None = None
     """Free room on the disk; None if unknown."""
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway of this cloud, by its own report; facts missing from an older version have defaults."""
+    """A gateway of this cloud, by its own report. Facts missing from an older version's report have defaults."""
 
     node: str
     clouds: dict[str, CloudStatus] = {}
@@ -385,7 +385,7 @@ class GoneGateway:
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """The gateways of this cloud, after a probe of all cloud links."""
+    """The gateways of this cloud, after probes of their cloud links."""
 
     gateways: tuple[GatewayStatus, ...] = ()
     missing: int = 0
@@ -397,12 +397,12 @@ class Gateways:
 
 
 class WayStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A cloud link that a request could take."""
+    """A possible cloud link for requests to a name of another cloud."""
 
     gateway: str
     address: str = ""
     obstacle: str = ""
-    """The reason why it would carry no request; empty if it would."""
+    """The reason why the cloud link would carry no request; empty if it would."""
     heard_s_ago: float = 0.0
     round_trip_s: float | None = None
     members: int | None = None
@@ -410,21 +410,21 @@ class WayStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WayOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The way to a name of another cloud by one gateway of this one."""
+    """The way to a name of another cloud through one gateway of this cloud."""
 
     node: str
     file: str = ""
     imports: tuple[dict[str, Any], ...] = ()
-    """The rules of its file for the name."""
+    """The rules for the name in the gateway's file."""
     goes: bool = False
     reason: str = ""
-    """The reason why it would carry no request; empty if it would."""
+    """The reason why the gateway would send no request; empty if it would."""
     ways: tuple[WayStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The ways to a name of another cloud."""
+    """The ways to a name of another cloud, through each gateway of this cloud."""
 
     gateways: tuple[WayOut, ...] = ()
     missing: int = 0
@@ -433,7 +433,7 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The answers for a bug report."""
+    """The data of nodes for a bug report."""
 
     gone: NodeReports
     """The departures remembered by nodes, and the nodes that did not answer."""
@@ -445,7 +445,7 @@ class Evidence:
 
 
 class Surroundings(Protocol):
-    """The files, sockets, interfaces, clocks and other nodes around a node."""
+    """Answers the questions of checks about files, sockets, interfaces, clocks and other nodes."""
 
     def settings(self) -> Config:
         """Return all settings without secrets.
@@ -455,78 +455,80 @@ class Surroundings(Protocol):
         """
 
     def ignored(self) -> tuple[str, ...]:
-        """Return the settings without effect, a sentence each."""
+        """Return a sentence about each setting without effect."""
 
     def secret_files(self) -> tuple[SecretFile, ...]:
-        """Return the files with secrets."""
+        """Return the files with secrets named in the settings."""
 
     async def secret_origin(self) -> str:
-        """Read the secrets; return the source of the network's secret; empty without a secret.
+        """Read the secrets; return the origin of the network's secret, such as a path, or an empty text without a secret.
 
         Raises:
             ConfigurationError: A secret is wrong.
         """
 
     async def hears_itself(self) -> bool:
-        """Return whether a datagram to a multicast group comes back to this machine."""
+        """Return whether this machine receives its own datagrams to a multicast group."""
 
     def interfaces(self) -> tuple[Interface, ...]:
         """Return the active network interfaces; empty if unknown."""
 
     async def told(self) -> tuple[str, ...]:
-        """Return the addresses advertised with these settings; port 0 stands for any.
+        """Return the addresses to be advertised by a node with these settings. Port 0 stands for any port.
 
         Raises:
-            ConfigurationError: There is no such address.
+            ConfigurationError: The address to advertise does not exist.
         """
 
     async def resolve(self, host: str) -> tuple[str, ...]:
         """Return the numeric addresses of a host; empty if it is unknown."""
 
     async def port(self) -> Port:
-        """Return whether a node could listen on the configured address."""
+        """Return the state of the configured port: whether a node could listen there, and the present listener."""
 
     async def state(self) -> State:
-        """Return the state of the state directory."""
+        """Return the state of the state directory, and the number of peers remembered there."""
 
     def limits(self) -> Limits:
-        """Return the limits of the system."""
+        """Return the system's limits on descriptors and threads, and the numbers in use."""
 
     async def processor(self) -> Processor | None:
-        """Return the processor time withheld; None if unknown."""
+        """Return the fractions of processor time withheld from the machine; None if unknown."""
 
     async def disks(self) -> tuple[Disk, ...]:
-        """Return the free room for files of nodes and commands with these settings, without writing any."""
+        """Return the free room on the disks for files of nodes and commands with these settings."""
 
     async def reached(self) -> Reached:
         """Start the doctor's node on the first call, and return its view of the network."""
 
     async def echoes(self) -> Echoes:
-        """Send datagrams to be returned."""
+        """Send datagrams to some nodes, and return the nodes that sent them back."""
 
     async def dialled(self) -> Dialled:
-        """Ask other nodes to dial this node."""
+        """Ask some nodes to dial this node, and return the outcomes."""
 
     async def statuses(self) -> Statuses:
-        """Query other nodes about themselves."""
+        """Ask nodes for reports about themselves."""
 
     async def ring(self) -> Ring | None:
-        """Query nodes for their neighbours; None without answers."""
+        """Ask nodes for their ring neighbours; return None without answers."""
 
     async def deaths(self) -> Deaths:
-        """Query some nodes for recent deaths of others."""
+        """Ask some nodes for the recent deaths of other nodes."""
 
     async def cluster(self, name: str) -> Cluster:
-        """Watch a cluster and its members for a moment."""
+        """Return the members and the load of a cluster, observed for a moment."""
 
     async def gateways(self) -> Gateways:
-        """Make the gateways of this cloud probe their cloud links, and query their state."""
+        """Make the gateways of this cloud probe their cloud links, and return their state."""
 
     async def ways(self, name: str) -> Ways:
-        """Make the gateways of this cloud probe the way to a name of another cloud. Nothing is executed there."""
+        """Make the gateways of this cloud probe the way to a name of another cloud, and return the ways. Nothing is executed
+        there.
+        """
 
     async def evidence(self) -> Evidence:
-        """Query other nodes for the data of a bug report.
+        """Ask nodes for the data of a bug report.
 
         Raises:
             ConfigurationError: The doctor's node cannot be started.
