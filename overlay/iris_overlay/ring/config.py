@@ -18,8 +18,9 @@ class PastryConfig:
     """
 
     handover_timeout_s: float = 1.0
-    """The longest wait of a probe's acknowledgement for the owner's handover. Smaller than `probe_timeout_s`. Too small: the
-    new node serves keys without their state. Too large: a stuck handover delays joins.
+    """The longest time for which the acknowledgement of a probe waits until the owner has handed its state over to the prober.
+    Smaller than `probe_timeout_s`. Too small: the new node serves keys without their state. Too large: a stuck handover delays
+    joins.
     """
 
     join_retry_s: float = 1.0
@@ -28,7 +29,9 @@ class PastryConfig:
     """
 
     join_retry_s_max: float = 10.0
-    """The longest wait of this kind. Too small: a network in trouble gets more load. Too large: joins resume late."""
+    """The longest wait for the answer to a join, after all doubling. Too small: a network in trouble gets more load. Too large:
+    joins resume late.
+    """
 
     join_alone_attempts: int = 3
     """The number of attempts with only the answer "I am joining too" after which a node starts its own ring, to be merged
@@ -41,13 +44,13 @@ class PastryConfig:
     """
 
     repair_retry_s: float = 0.5
-    """The pause before a leaf set still short after a repair asks again. Too small: traffic while the neighbours repair too.
-    Too large: the ring stays thin.
+    """The pause before the next repair of a leaf set that is still short (it lost leaves without a replacement). Too small:
+    traffic while the neighbours repair too. Too large: the ring stays thin.
     """
 
     repair_attempts: int = 4
-    """The repairs before a short leaf set counts as complete. Too small: a wide gap after a mass failure counts as the end of
-    the ring. Too large: keys in such a gap wait longer.
+    """The number of repairs before a short leaf set counts as complete. Too small: a wide gap after a mass failure counts as
+    the end of the ring. Too large: keys in such a gap wait longer.
     """
 
     settled_check_s: float = 5.0
@@ -81,22 +84,23 @@ class PastryConfig:
     """
 
     hop_timeout_s_min: float = 0.2
-    """The shortest time-out of this kind. It contains the delay of acknowledgements."""
+    """The shortest time-out of a hop's acknowledgement. It contains the delay of acknowledgements."""
 
     hop_timeout_s_max: float = 3.0
-    """The longest time-out of this kind; by then the failure detector has decided."""
+    """The longest time-out of a hop's acknowledgement; by its end the failure detector has decided."""
 
     acknowledgement_delay_s: float = 0.05
     """The time for collecting acknowledgements of hops. Too small: a message for each. Too large: longer time-outs."""
 
     route_attempts: int = 8
-    """The times a node forwards a message before it gives up. Too small: messages get lost in a mass failure. Too large:
-    undeliverable messages stay for long.
+    """The number of times that a node forwards a message before it gives up. Too small: messages get lost in a mass failure.
+    Too large: undeliverable messages stay for long.
     """
 
     dead_memory_s: float = 30.0
-    """The time during which hearsay cannot revive a dead node. Too small: the node is probed again because a neighbour unaware
-    of the death mentions it. Too large: after a partition, a neighbour is found again only by its own messages.
+    """The time during which hearsay (a mention by another node) cannot revive a dead node. Too small: the node is probed again
+    because a neighbour unaware of the death mentions it. Too large: after a partition, a neighbour is found again only by its
+    own messages.
     """
 
     unreachable_memory_s: float = 120.0

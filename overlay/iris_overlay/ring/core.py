@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """Compose the components of `Pastry`, which is its only owner."""
+    """The components of one node's ring, composed for `Pastry`: pass messages to them, and results between them."""
 
     __slots__ = ("_is_answered", "joining", "merging", "neighbours", "relaying", "ring", "router")
 
@@ -91,7 +91,7 @@ class Core:
             self.neighbours.receive_ack(message, now)
 
     def _is_sent_by(self, peer: NodeId, claimed: NodeId) -> bool:
-        """Check that a message about a node comes from the node itself: otherwise the peer could put others into leaf sets."""
+        """Return whether a message comes from the node it describes; else a peer could put other nodes into leaf sets."""
         if peer != claimed or claimed == self.ring.local.id:
             self.ring.emit(PeerViolated(peer, "a message in the name of another node"))
             return False
@@ -131,7 +131,7 @@ class Core:
         self.ring.emit(PeerLeft(peer))
 
     def handle_timer(self, timer: Timer, item: NodeId | int | None, now: float) -> None:
-        """Handle an expired deadline."""
+        """Pass an expired deadline to the component concerned."""
         ring = self.ring
         if timer is Timer.HOP:
             self.router.hop_timed_out(cast("int", item), now)
@@ -176,7 +176,7 @@ class Core:
         self.become_active(now)
 
     def become_active(self, now: float) -> None:
-        """Begin to serve keys."""
+        """Become part of the ring: report activation, serve keys, and send the held messages."""
         ring = self.ring
         if ring.is_active or ring.is_left:
             return
@@ -228,7 +228,7 @@ class Core:
                 self.relaying.relay(peer, answer, now)
 
     def revive(self, peer: NodeId, now: float) -> bool:
-        """Handle a message of a node believed dead; return False if the node had left."""
+        """Believe a node alive again after a message of its own; return False if the node had left for good."""
         ring = self.ring
         if not ring.revive(peer):
             return False
@@ -238,7 +238,7 @@ class Core:
         return True
 
     def lose(self, peer: NodeId, until: float, now: float) -> None:
-        """Handle the death or departure of a node."""
+        """Remove a dead or departed node from the leaf set and the table, and send its messages another way."""
         ring = self.ring
         ring.dead.add(peer, until)
         if until != NEVER:

@@ -61,8 +61,8 @@ class Undeliverable(msgspec.Struct, frozen=True):
 class HandoverWanted(msgspec.Struct, frozen=True):
     """Ask the owner to hand over its state for keys with a new root.
 
-    Send the state with `Pastry.send`, then call `Pastry.handover_done`. Only then, or after `PastryConfig.handover_timeout_s`,
-    is the new root acknowledged. The state travels on the same link, so it arrives first.
+    Send the state with `Pastry.send`, then call `Pastry.handover_done`. The new root is acknowledged
+    then, or at the latest after `PastryConfig.handover_timeout_s`. The state travels on the same link, so it arrives first.
     """
 
     to: NodeInfo
@@ -91,7 +91,7 @@ class PeerSilent(msgspec.Struct, frozen=True):
 
 
 class LeavesDoubted(msgspec.Struct, frozen=True):
-    """Ask whether leaves live that are missing at another leaf, which may know better."""
+    """Ask the owner to check leaves that another leaf does not have, because that leaf may know of their deaths."""
 
     leaves: list[NodeId]
     """The leaves."""

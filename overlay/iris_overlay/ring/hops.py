@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from iris_overlay.ring.messages import Routed
     from iris_overlay.ring.state import Ring
 
-#: Messages that wait for an acknowledgement. Beyond it the oldest is no longer repeated (and counted). Too small: messages get
-#: lost under load; too large: memory.
+#: The largest number of forwarded messages that wait for an acknowledgement. Beyond it the oldest is no longer repeated (and
+#: counted). Too small: messages get lost under load; too large: memory.
 PENDING_MAX: Final = 8192
 
-#: Peers with remembered acknowledgement times; beyond it the least recently used is forgotten. Too small: time-outs fall back
-#: to the default; too large: memory.
+#: The largest number of peers with remembered acknowledgement times; beyond it the least recently used is forgotten. Too small:
+#: time-outs fall back to the default; too large: memory.
 HOP_TIMES_MAX: Final = 256
 
 
 class Pending:
-    """A message in the care of this node."""
+    """A routed message, kept by this node until the next hop acknowledges it."""
 
     __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "taken_at", "tried")
 
@@ -47,7 +47,7 @@ class Pending:
 
 
 class Hops:
-    """Keep forwarded messages, and acknowledge received ones."""
+    """Keep forwarded messages until their next hop acknowledges them, and acknowledge received messages."""
 
     __slots__ = ("_acknowledgements", "_pending", "_ring", "_sequence", "_times")
 
@@ -69,7 +69,7 @@ class Hops:
         return self._sequence
 
     def watch(self, pending: Pending, hop: NodeInfo, sequence: int, now: float) -> None:
-        """Keep a forwarded message, and set its time-out."""
+        """Keep a forwarded message, and set the time-out of its acknowledgement."""
         ring = self._ring
         pending.hop = hop
         pending.sent_at = now
@@ -93,12 +93,12 @@ class Hops:
         return [pending for _, pending in lost]
 
     def forget(self, node: NodeId) -> None:
-        """Forget the state of a dead or departed node."""
+        """Forget the acknowledgements due to a dead or departed node, and its acknowledgement times."""
         self._acknowledgements.pop(node, None)
         self._times.pop(node, None)
 
     def receive_got(self, peer: NodeId, message: Got, now: float) -> None:
-        """Handle acknowledgements."""
+        """Stop keeping the messages that a peer acknowledges, and measure its acknowledgement time."""
         for sequence in message.sequences:
             pending = self._pending.get(sequence)
             if pending is not None and pending.is_at(peer):
@@ -106,7 +106,7 @@ class Hops:
                 self._measure(peer, now - pending.sent_at)
 
     def note(self, peer: NodeId, sequence: int, now: float) -> None:
-        """Schedule the acknowledgement of a message."""
+        """Schedule the acknowledgement of a received message."""
         ring = self._ring
         waiting = self._acknowledgements.setdefault(peer, [])
         waiting.append(sequence)
@@ -123,7 +123,7 @@ class Hops:
             self._acknowledge(peer, sequences)
 
     def expect(self, peer: NodeId, rtt_s: float) -> None:
-        """Use a round-trip time measured elsewhere, unless acknowledgements of the peer were measured."""
+        """Estimate the acknowledgement time of a peer from a round-trip time, unless it was measured already."""
         if peer not in self._times:
             expected = rtt_s + self._ring.config.acknowledgement_delay_s
             self._remember(peer, expected, expected / 2)

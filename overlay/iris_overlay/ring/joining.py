@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
-#: Contacts in other rings that wait for their turn. Beyond it a new contact is dropped, and met again later. Too small: a merge
-#: of several rings takes longer; too large: a liar causes more seeks.
+#: The largest number of contacts in other rings that wait for a seek. Beyond it a new contact is dropped, and met again later.
+#: Too small: a merge of several rings takes longer; too large: a liar causes more seeks.
 MERGE_CONTACTS_MAX: Final = 4
 
 
 class Merging:
-    """Seek the place of this node in another ring, answer seeks, and pass on hints."""
+    """Merge rings: seek the place of this node in another ring, answer seeks, and pass on hints about other rings."""
 
     __slots__ = ("_contacts", "_hinted_at", "_ring")
 
@@ -57,7 +57,7 @@ class Merging:
         self._contacts: list[NodeInfo] = []
 
     def seek(self, contact: NodeInfo, router: Router, now: float) -> None:
-        """Seek the own place in the ring of a contact."""
+        """Seek the own place in a contact's ring, with a message routed through the contact to the own id."""
         if self._ring.is_active and contact.id != self._ring.local.id:
             router.originate(RoutedKind.SEEK, self._ring.local.id, b"", now, first=contact)
 
@@ -85,7 +85,7 @@ class Merging:
         return None if source.id in ring.links else neighbours.relayed_probe(source.id, now)
 
     def hint(self, contact: NodeInfo, row: int, now: float) -> None:
-        """Tell the nodes in the table, from a row on, about another ring."""
+        """Tell the nodes in the table, from a row on, about another ring, represented by a contact."""
         ring = self._ring
         if row >= HINT_DEPTH_MAX or now - self._hinted_at < ring.config.hints_interval_s:
             return
@@ -96,7 +96,7 @@ class Merging:
                     ring.tell(info, MergeHint(contact, number + 1))
 
     def receive_hint(self, message: MergeHint, now: float) -> None:
-        """Handle a hint: pass it on, and seek a little later."""
+        """Pass a hint about another ring on, and seek the own place there a little later."""
         ring = self._ring
         if not ring.is_active or position(message.contact.id) in ring.leaves:
             return
@@ -107,19 +107,19 @@ class Merging:
                 ring.timers.set((Timer.SEEK, None), now + ring.rng.uniform(0.0, ring.config.hint_jitter_s))
 
     def seek_hinted(self, router: Router, now: float) -> None:
-        """Seek through the contacts of the hints."""
+        """Seek the own place through the contacts named by hints."""
         contacts, self._contacts = self._contacts, []
         for contact in {info.id: info for info in contacts}.values():
             self.seek(contact, router, now)
 
 
-#: Contacts remembered while joining, and asked in turn; beyond it the oldest is forgotten. Too small: live contacts are
-#: forgotten; too large: dead contacts delay the join.
+#: The largest number of contacts remembered while joining, and asked in turn; beyond it the oldest is forgotten. Too small:
+#: live contacts are forgotten; too large: dead contacts delay the join.
 CONTACTS_MAX: Final = 8
 
 
 class Joining:
-    """Ask contacts in turn, until the search for the leaf set can begin."""
+    """Join a ring: ask contacts in turn, until the search for the leaf set can begin."""
 
     __slots__ = (
         "_alone_at",
@@ -166,7 +166,7 @@ class Joining:
         self._untried.discard(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle the end of a link: if the asked contact had it, ask another contact at once."""
+        """Ask another contact at once if the link to the asked one broke."""
         if node != self._asked or self.is_waiting:
             return
         self._asked = None  # ask the next new contact too
@@ -187,7 +187,7 @@ class Joining:
         self._ask(next(iter(self._contacts)), router, now)
 
     def ask_untried(self, router: Router, now: float) -> bool:
-        """Continue an attempt that met only joiners with an untried contact; return whether one is left."""
+        """Ask a contact never asked before, because the others are joining too; return False if none is left."""
         if not self._untried:
             return False
         self._ring.timers.set((Timer.JOIN, None), now + self._ring.config.join_retry_s)
@@ -203,14 +203,14 @@ class Joining:
         router.originate(RoutedKind.JOIN, self._ring.local.id, b"", now, excludes=(self._ring.local.id,), first=contact)
 
     def receive_request(self, message: Routed, peer: NodeId) -> None:
-        """Handle the join request of another node while joining."""
+        """Note the join request of another node, and tell a direct requester that this node is joining too."""
         if self._requester is None or message.source.id < self._requester:
             self._requester = message.source.id
         if message.source.id == peer:
             self._ring.tell(message.source, JoinWaiting(self._ring.local))
 
     def receive_waiting(self, message: JoinWaiting, router: Router, now: float) -> None:
-        """Handle a contact's report that it is joining too."""
+        """Ask the next contact because one reports that it is joining too; if none is left, wait."""
         if message.info.id not in self._contacts or self.is_waiting:
             return
         self._has_waited = True
@@ -225,7 +225,7 @@ class Joining:
             self._ring.timers.set((Timer.JOIN, None), self._alone_at)
 
     def should_start_alone(self) -> bool:
-        """Return whether the other joiners seem to wait for this node."""
+        """Return whether to start an own ring, because the other joiners seem to wait for this node."""
         if not self.is_waiting:
             return False
         if self._attempt >= self._ring.config.join_alone_attempts:
@@ -234,7 +234,7 @@ class Joining:
         return self._requester is not None and self._smallest is not None and local < self._requester and local < self._smallest
 
     def stop(self) -> list[NodeInfo]:
-        """Handle activation; return the contacts that may be in another ring, because they were joining at the same time."""
+        """End the join; return contacts that may be in another ring, because some were joining at the same time."""
         contacts = [info for info in self._contacts.values() if self._has_waited]
         self._ring.timers.cancel((Timer.JOIN, None))
         self._contacts.clear()
@@ -245,7 +245,7 @@ class Joining:
         return contacts
 
     def answer(self, message: Routed, neighbours: Neighbours, relaying: Relaying) -> None:
-        """Answer a join request to the local node as root.
+        """Answer a join request with the leaf set, as the root of the joiner's id.
 
         The answer returns over the links of the request's path. These exist, but a dial takes longer, fails if a firewall
         protects the joiner, and is lost if this node is just leaving.

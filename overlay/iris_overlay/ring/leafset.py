@@ -59,7 +59,7 @@ class _Side:
 
 
 class LeafSet:
-    """The `half` nearest nodes on either side of a position."""
+    """The nearest nodes on either side of a position on the ring, at most `half` on each side."""
 
     __slots__ = ("_half", "_infos", "_left", "_local", "_right", "version")
 
@@ -92,7 +92,7 @@ class LeafSet:
 
     @property
     def short_sides(self) -> list[bool]:
-        """Return the short sides; True is the right one."""
+        """Return the sides that are short (lost members without a replacement); True stands for the right one."""
         return [is_right for is_right, side in ((False, self._left), (True, self._right)) if side.is_short]
 
     @property
@@ -112,7 +112,7 @@ class LeafSet:
         return (left[-1] + right[-1]) % RING if left and right else None
 
     def get(self, place: int) -> NodeInfo | None:
-        """Return the member at a position."""
+        """Return the member at a position, or None."""
         return self._infos.get(place)
 
     def edge(self, *, is_right: bool) -> NodeInfo | None:
@@ -128,7 +128,7 @@ class LeafSet:
         return self._right.admits(distance, self._half) or self._left.admits(RING - distance, self._half)
 
     def admits_without(self, place: int, others: Collection[int]) -> bool:
-        """Return whether a node is a member, or would be one without some other members."""
+        """Return whether a node is a member, or would be one without some other members (`others`)."""
         distance = clockwise(self._local, place)
         left_out = {clockwise(self._local, other) for other in others}
         if distance < _FAR:
@@ -179,7 +179,7 @@ class LeafSet:
         self.version += 1
 
     def wanted(self, places: Iterable[int]) -> list[int]:
-        """Return the positions that would be members if all given ones were added; no member is among the given ones."""
+        """Return the positions that would become members if all of them were added; none may be a member yet."""
         fresh = [clockwise(self._local, place) for place in places]
         half = self._half
         right = sorted([*self._right.distances, *(there for there in fresh if self._right.admits(there, half))])[:half]
@@ -218,13 +218,13 @@ class LeafSet:
         return [self._infos[place] for place in places[:count]]
 
     def is_neighbour(self, place: int) -> bool:
-        """Return whether a member is the innermost one of a side."""
+        """Return whether the member at a position is the innermost one of a side."""
         distance = clockwise(self._local, place)
         right, left = self._right.distances, self._left.distances
         return bool((right and right[0] == distance) or (left and left[0] == RING - distance))
 
     def is_edge(self, place: int) -> bool:
-        """Return whether a member is the farthest on the side where it is nearer."""
+        """Return whether the member at a position is the farthest one of its nearer side."""
         distance = clockwise(self._local, place)
         if distance < _FAR:
             return bool(self._right.distances) and self._right.distances[-1] <= distance
@@ -261,7 +261,7 @@ class LeafSet:
 
 
 def span(owner: int, members: Iterable[int], half: int) -> tuple[int, int]:
-    """Return the clockwise and the counter-clockwise reach of another node's leaf set.
+    """Return how far another node's leaf set reaches, clockwise and counter-clockwise.
 
     A node with fewer leaves than fit on one side has the whole ring. A short side may contain members of the other side, the
     long way round; they prove nothing about the nodes in between, and are ignored.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
 
-#: Arrivals remembered; beyond it the oldest is forgotten. Too small: at 1,000 a second these last a minute; too large: memory,
-#: 10 MB now.
+#: The largest number of remembered arrivals, a minute's worth at 1,000 messages a second; beyond it the oldest is forgotten.
+#: Too small: a repeated message is delivered twice; too large: memory, 10 MB now.
 ARRIVALS_MAX: Final = 65536
 
 #: The time to remember arrivals. All attempts of `PastryConfig.route_attempts` take less than half of it.
@@ -21,7 +21,7 @@ REMEMBERED_S: Final = 60.0
 
 
 class Arrivals:
-    """The recently received messages."""
+    """The recently received routed messages, by source and number, to detect repetitions."""
 
     __slots__ = ("_times",)
 
@@ -36,7 +36,7 @@ class Arrivals:
         return arrival in self._times
 
     def is_new(self, source: NodeId, number: int, now: float) -> bool:
-        """Remember a number of a source; return whether it is new."""
+        """Remember the number of a message from a source; return whether it is new."""
         key = (source, number)
         times = self._times
         if key in times:
@@ -48,7 +48,7 @@ class Arrivals:
         return True
 
     def purge(self, now: float) -> None:
-        """Forget old arrivals."""
+        """Forget arrivals older than REMEMBERED_S."""
         times = self._times
         while times:
             key = next(iter(times))
@@ -57,15 +57,15 @@ class Arrivals:
             del times[key]
 
 
-#: Nodes remembered; beyond it the oldest is forgotten, and at worst tried once more.
+#: The largest number of remembered nodes; beyond it the oldest is forgotten, and at worst tried once more.
 DEPARTED_MAX: Final = 512
 
-#: The expiry of nodes that left for good: ids are not used again.
+#: The expiry of nodes that left for good: their ids are not used again.
 NEVER: Final = float("inf")
 
 
 class DepartedNodes:
-    """Nodes remembered until a time."""
+    """Dead, departed or undialable nodes, each remembered until a time."""
 
     __slots__ = ("_until",)
 

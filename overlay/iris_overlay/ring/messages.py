@@ -17,19 +17,20 @@ from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
 
-#: A leaf set and some nodes near the receiver: twice the number for `leaf_half` 16.
+#: The largest number of leaves in a message: a leaf set and some nodes near the receiver. This is twice the leaf set for
+#: `leaf_half` 16.
 LEAVES_TOLD_MAX: Final = 64
 
-#: Entries of tables collected by a join on its way: more than a table has.
+#: The largest number of table entries collected by a join on its way: more than a table has.
 ROWS_TOLD_MAX: Final = 160
 
 #: The hop limit. With correct tables a route has log16(N) hops, 5 for a million nodes; more than 32 means a loop.
 PATH_LENGTH_MAX: Final = 32
 
-#: Nodes that do not count as root of a message: its source, and a root in doubt.
+#: The largest number of nodes that do not count as root of a message: its source, and a root in doubt.
 EXCLUDED_MAX: Final = 2
 
-#: Hops acknowledged in one message; a full message is sent at once.
+#: The largest number of hops acknowledged in one message; a full message is sent at once.
 ACKNOWLEDGEMENTS_MAX: Final = 64
 
 #: The rows of tables that a hint about another ring travels: 2 rows reach about 240 nodes, which merge in parallel.
@@ -60,7 +61,7 @@ class RoutedKind(enum.IntEnum):
     SEEK = 2
     """The source seeks its own place in the ring of the first hop. The key is its id."""
     RELAY = 3
-    """The payload is a link message for the node whose id is the key, or a returned one (`Returned`)."""
+    """The payload is a link message for the node with the key as its id, or a returned one (`Returned`)."""
 
 
 class LeafProbe(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -69,7 +70,7 @@ class LeafProbe(msgspec.Struct, frozen=True, array_like=True, tag=16):
     info: NodeInfo
     """The sender."""
     leaves: _Leaves
-    """Its leaf set; empty if the receiver knows it."""
+    """The leaf set of the sender; empty if the receiver knows it."""
     is_active: bool
     """Whether the sender is already part of a ring."""
 
@@ -80,11 +81,11 @@ class LeafAck(msgspec.Struct, frozen=True, array_like=True, tag=17):
     info: NodeInfo
     """The sender."""
     leaves: _Leaves
-    """Its leaf set, and known nodes near the prober."""
+    """The leaf set of the sender, and known nodes near the prober."""
     is_active: bool
     """Whether the sender is already part of a ring."""
     is_whole: bool
-    """Whether no side of its leaf set is short."""
+    """Whether no side of the sender's leaf set is short (lost leaves without a replacement)."""
 
 
 class Routed(msgspec.Struct, frozen=True, array_like=True, tag=18):
@@ -150,14 +151,14 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class JoinAnswer(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell a joiner its place."""
+    """Tell a joiner its place: the leaf set of the root of its id, and routing table entries."""
 
     info: NodeInfo
     """The sender: the root of the joiner's id."""
     leaves: _Leaves
-    """Its leaf set."""
+    """The leaf set of the sender."""
     nodes: _Rows
-    """Rows of the tables on the way."""
+    """Entries of the routing tables of the nodes on the way."""
 
 
 class JoinWaiting(msgspec.Struct, frozen=True, array_like=True, tag=23):
@@ -168,7 +169,7 @@ class JoinWaiting(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class RowAsk(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Ask for a row of the table."""
+    """Ask for a row of the receiver's routing table."""
 
     info: NodeInfo
     """The sender."""
@@ -177,7 +178,7 @@ class RowAsk(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class RowAnswer(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Tell entries of the table."""
+    """Answer `RowAsk` with the entries of the row."""
 
     nodes: Annotated[list[NodeInfo], Meta(max_length=16)]
     """The entries, which may be dead."""

@@ -26,44 +26,45 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
-#: Concurrent probes: a leaf set and the same number again; other nodes wait among the heard ones. Too small: searches take more
-#: rounds; too large: bursts of dials.
+#: The largest number of concurrent probes: a leaf set and the same number again; other nodes wait among the heard ones. Too
+#: small: searches take more rounds; too large: bursts of dials.
 PROBES_MAX: Final = 32
 
-#: Heard nodes that wait for their probe. Beyond it new ones are dropped, and mentioned again later. Too small: searches take
-#: longer; too large: a liar costs more memory and dials.
+#: The largest number of nodes heard of that wait for their probe. Beyond it new ones are dropped, and mentioned again later.
+#: Too small: searches take longer; too large: a liar costs more memory and dials.
 HEARD_MAX: Final = 128
 
-#: The probes through the ring to an undialable node, which may not be in all leaf sets yet. Too small: a live node is missed;
-#: too large: a dead one delays the search.
+#: The number of probes through the ring to an undialable node, which may not be in all leaf sets yet. Too small: a live node is
+#: missed; too large: a dead one delays the search.
 RELAYS_MAX: Final = 3
 
 #: The time between questions through the ring to a leaf without address and link: no other sign shows that it lives. Too small:
 #: messages for each such pair of leaves. Too large: a dead one stays in the leaf set for longer.
 HIDDEN_ASKED_S: Final = 4.0
 
-#: The consecutive unanswered questions of this kind before its death. Too small: while two rings merge, a path to it and back
-#: is found late, and a live leaf counts as dead. Too large: as above.
+#: The number of consecutive unanswered questions after which a leaf without address and link counts as dead. Too small: while
+#: two rings merge, a path to the leaf and back is found late, and a live leaf counts as dead. Too large: a dead one stays in
+#: the leaf set for longer.
 HIDDEN_UNANSWERED_MAX: Final = 4
 
-#: Leaves without an address that are asked in turn. Beyond it former leaves are forgotten. Too small: each new one causes a
-#: scan. Too large: memory, for attackers that come nearer and nearer.
+#: The largest number of leaves without an address that are asked in turn. Beyond it former leaves are forgotten. Too small:
+#: each new one causes a scan. Too large: memory, for attackers that come nearer and nearer.
 HIDDEN_MAX: Final = 64
 
 #: The time after which a node without an answer is asked again, because during a merge a path to it and back may be missing.
 #: Too small: it is still missing. Too large: the node is missing in the leaf set for that time.
 GIVEN_UP_S: Final = 5.0
 
-#: The repetitions of this kind. Too small: a node asked just before the end of a partition is missing until its death is
-#: forgotten. Too large: dead nodes mentioned by others are dialled that often.
+#: The number of times that a node without an answer is asked again after `GIVEN_UP_S`. Too small: a node asked just before the
+#: end of a partition is missing until its death is forgotten. Too large: dead nodes mentioned by others are dialled that often.
 ASKED_AGAIN_MAX: Final = 2
 
-#: Nodes of the table near the prober to include in an acknowledgement, on either side.
+#: The number of nodes from the table to include in an acknowledgement, on either side of the prober.
 NEAR_TOLD: Final = 4
 
 
 class Neighbours:
-    """Probe, acknowledge, and repair."""
+    """Maintain the leaf set: probe nodes before they enter, acknowledge probes, and replace dead leaves."""
 
     __slots__ = (
         "_acknowledged",
@@ -113,7 +114,7 @@ class Neighbours:
         self._exchange_right = False
 
     def hear(self, infos: Iterable[NodeInfo], now: float) -> None:
-        """Handle nodes mentioned by others: probe those that would be leaves."""
+        """Probe the nodes mentioned by others that would be leaves."""
         ring, leaves, heard = self._ring, self._ring.leaves, self._heard
         for info in infos:
             place = position(info.id)
@@ -149,7 +150,7 @@ class Neighbours:
             self.probe(info, now)
 
     def receive_probe(self, probe: LeafProbe, now: float) -> None:
-        """Handle a probe: add the prober, hand over, acknowledge, and consider the nodes in it."""
+        """Add the prober, hand state over to it, acknowledge the probe, and probe nearer nodes mentioned in it."""
         ring = self._ring
         info = probe.info
         is_new = self._add(info, now, is_active=probe.is_active)
@@ -178,7 +179,7 @@ class Neighbours:
         return encode_ring_message(self._make_ack(info))
 
     def receive_ack(self, ack: LeafAck, now: float) -> None:
-        """Handle the answer to a probe."""
+        """Add a node that answered a probe, and probe nearer nodes mentioned in the answer."""
         ring = self._ring
         info = ack.info
         if info.id in self._unanswered:
@@ -208,7 +209,7 @@ class Neighbours:
             self._acknowledge(info)
 
     def lose(self, node: NodeId, now: float, *, is_told: bool) -> None:
-        """Handle the death or departure of a node.
+        """Remove a dead or departed node, and look for a replacement if it was a leaf.
 
         Args:
             node: The node.
@@ -235,14 +236,14 @@ class Neighbours:
             self.repair(now)
 
     def link_opened(self, node: NodeId, now: float) -> None:
-        """Handle a new link: repeat a probe sent through the ring, which may be lost while two rings merge."""
+        """Repeat over a new link a probe sent through the ring, which may be lost while two rings merge."""
         info, relays = self._probes.get(node, (None, 0))
         if info is not None and relays:
             self._probes[node] = (info, 0)
             self._send_probe(info, now)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle the end of a link, which may have lost a probe or its answer."""
+        """Repeat a probe if a broken link may have lost it or its answer."""
         probe = self._probes.get(node)
         if probe is not None:
             self._send_probe(probe[0], now)
@@ -273,7 +274,7 @@ class Neighbours:
         return self._probes.get(node, (None, 0))[1] > 0
 
     def probe_timed_out(self, node: NodeId, now: float) -> bytes | None:
-        """Handle an unanswered probe; return the next one to send through the ring, see `relayed_probe`."""
+        """Return a further probe to send through the ring, see `relayed_probe`; if none is useful, give the node up."""
         if node not in self._ring.links or self._probes.get(node, (None, 0))[1]:
             data = self.relayed_probe(node, now)
             if data is not None:
@@ -282,7 +283,7 @@ class Neighbours:
         return None
 
     def unreachable(self, node: NodeId, now: float) -> None:
-        """Handle the final failure of a probe."""
+        """Give up a node after its last probe failed; ask a node that is no leaf again later."""
         ring = self._ring
         if node in self._probes and position(node) not in ring.leaves:
             ring.dead.add(node, now + ring.config.dead_memory_s)
@@ -333,7 +334,7 @@ class Neighbours:
         return encode_ring_message(self._make_probe())
 
     def repair(self, now: float) -> None:
-        """Look for replacements on the short sides."""
+        """Probe nodes that may know replacements, on each side that lost leaves."""
         ring = self._ring
         leaves = ring.leaves
         self._is_doubted = False
@@ -365,7 +366,7 @@ class Neighbours:
                 ring.tell(row[ring.rng.randrange(len(row))], RowAsk(ring.local, number))
 
     def gather_news(self, now: float) -> None:
-        """Spread news soon, and again when the receivers have settled: two merging rings have wrong edges at first."""
+        """Schedule `spread_news`, twice because two merging rings have wrong edges at first."""
         self._is_to_repeat = True
         timers, config = self._ring.timers, self._ring.config
         if (Timer.NEWS, None) not in timers:
@@ -389,11 +390,11 @@ class Neighbours:
         self._acknowledged = {}
 
     def told_leaves(self) -> list[NodeInfo]:
-        """Return the leaf set for a message."""
+        """Return the leaf set for a message, at most LEAVES_TOLD_MAX nodes."""
         return self._ring.leaves.members()[:LEAVES_TOLD_MAX]
 
     def _compare(self, other: NodeInfo, leaves: list[NodeInfo], now: float) -> None:
-        """Doubt leaves missing at another leaf that has members beyond them.
+        """Ask the owner to check leaves missing at another leaf, if that leaf has members beyond them.
 
         The detector probes most leaves rarely; the neighbour notices a death. But the neighbour may learn of the death by a
         refused dial, and then tells no other node.

@@ -83,7 +83,7 @@ class Pastry:
 
     @property
     def counters(self) -> PastryCounters:
-        """The drops and repetitions, by reason."""
+        """The counters of dropped and repeated messages, by reason."""
         return self._ring.counters
 
     def intern_infos(self, intern: Callable[[NodeInfo], NodeInfo]) -> None:
@@ -156,7 +156,7 @@ class Pastry:
             self._core.finish_turn(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a peer; a restarted process has another id."""
+        """Remove a dead peer, and send its messages another way; a restarted process has another id."""
         if not self._ring.dead.has_left(peer):
             self._core.lose(peer, now + self._ring.config.dead_memory_s, now)
 
@@ -171,7 +171,7 @@ class Pastry:
             table[peer] = None
 
     def give_back(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
-        """Handle messages that found no room, or wait too long for a dial; they take another way."""
+        """Send messages for a peer another way, because they found no room or wait too long for a dial."""
         for data in undelivered:
             if self._core.relaying.send_another_way(peer, data, now):
                 probe = self._core.neighbours.relayed_probe(peer, now)
@@ -180,7 +180,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def contact_failed(self, peer: NodeId, undelivered: list[bytes], now: float) -> None:
-        """Handle messages that could not be passed to a peer; they take another way."""
+        """Send messages another way, because no link to their receiver can be opened."""
         ring = self._ring
         ring.links.pop(peer, None)
         ring.table.remove(peer)
@@ -197,7 +197,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def rtt_measured(self, peer: NodeId, rtt_s: float, now: float) -> None:
-        """Note the round-trip time of a peer."""
+        """Note the round-trip time of a peer, for the choice of table entries and for time-outs."""
         info = self._ring.find(peer)
         if info is not None:
             self._ring.consider(info, rtt_s)
@@ -223,24 +223,24 @@ class Pastry:
                 self._core.finish_turn(now)
 
     def meet(self, info: NodeInfo, now: float) -> None:
-        """Handle a sign of life of a node: probe it if it belongs in the leaf set but is missing."""
+        """Probe a node that gave a sign of life, if it belongs in the leaf set but is missing."""
         ring = self._ring
         if ring.is_active and ring.leaves.admits(position(info.id)) and ring.revive(info.id):
             self._core.neighbours.hear((info,), now)
             self._core.finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Handle the end of a standstill of this node: its neighbours may believe it dead."""
+        """Send the leaf set to neighbours after a standstill of this process: they may believe this node dead."""
         if self._ring.is_active:
             self._core.neighbours.spread_news(now)
             self._core.finish_turn(now)
 
     def handover_done(self, to: NodeInfo, now: float) -> None:
-        """Handle the completion of a `HandoverWanted`."""
+        """Acknowledge a new root after the owner has handed its state over, as `HandoverWanted` asks."""
         self._core.neighbours.handover_done(to.id, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle the passing of the deadline; harmless if early."""
+        """Act on the deadlines that have passed; harmless if early."""
         for timer, item in self._ring.timers.expired(now):
             self._core.handle_timer(timer, item, now)
         self._core.finish_turn(now)
@@ -344,12 +344,12 @@ class Pastry:
         return self._ring.leaves.nearest_members(position(key), count)
 
     def known(self) -> list[NodeInfo]:
-        """Return the leaf set and the table."""
+        """Return the nodes in the leaf set and the routing table."""
         ring = self._ring
         return list({info.id: info for info in (*ring.leaves.members(), *ring.table.entries())}.values())
 
     def find(self, node: NodeId) -> NodeInfo | None:
-        """Return the info of a node that has a link, or is in the leaf set or the table."""
+        """Return the info of a node that has a link, or is in the leaf set or the table; None for other nodes."""
         return self._ring.find(node)
 
     def has_left(self, node: NodeId) -> bool:
@@ -365,7 +365,7 @@ class Pastry:
         return self._ring.leaves.admits(position(node))
 
     def right_neighbour(self) -> NodeInfo | None:
-        """Return the next node clockwise."""
+        """Return the next node clockwise, or None."""
         right = self._ring.leaves.right
         return right[0] if right else None
 

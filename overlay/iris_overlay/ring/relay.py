@@ -37,7 +37,7 @@ RelayedMessage: TypeAlias = LeafProbe | LeafAck | Direct | JoinAnswer | Leaving
 
 
 class Relaying:
-    """Wrap and unwrap link messages."""
+    """Carry link messages to nodes without a link: through the ring, or back along a recorded path."""
 
     __slots__ = ("_ring", "_router")
 
@@ -66,7 +66,7 @@ class Relaying:
         self.pass_back(msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message))))
 
     def pass_back(self, message: Returned) -> None:
-        """Pass a returning message one step further."""
+        """Pass a returning message one step further along its path."""
         path = message.path
         self._ring.tell(self._node_before(path), msgspec.structs.replace(message, path=path[:-1]))
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.state import Ring
 
-#: Messages held until their root is known. Beyond it the oldest is dropped (and counted). Too small: messages get lost during a
-#: repair; too large: memory.
+#: The largest number of messages held until their root is known. Beyond it the oldest is dropped (and counted). Too small:
+#: messages get lost during a repair; too large: memory.
 HELD_MAX: Final = 1024
 
 #: The longest hold. A join or a repair takes a few seconds at worst; later the senders have given up.
@@ -50,21 +50,21 @@ HELD_S_MAX: Final = 30.0
 #: The shortest time between requests for a row of the table after a missing entry: the ring may have no such node.
 ROW_ASKED_S: Final = 10.0
 
-#: Consecutive hops that cannot take a message before it is held. Too small: it waits although another leaf might take it. Too
-#: large: work, when all of them are beyond a partition.
+#: The number of consecutive hops that cannot take a message, after which the message is held. Too small: it waits although
+#: another leaf might take it. Too large: work, when all hops are beyond a partition.
 REFUSALS_MAX: Final = 8
 
-#: Leaves that a message has passed without reaching its root before it is held. Too small: a root with few links is not
-#: reached. Too large: while the root is beyond a partition and not declared dead, the message wanders among the leaves until
-#: its path is full.
+#: The number of leaves that a message has passed without reaching its root, after which the message is held. Too small: a root
+#: with few links is not reached. Too large: while the root is beyond a partition and not declared dead, the message wanders
+#: among the leaves until its path is full.
 DETOURS_MAX: Final = 4
 
-#: Attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly.
+#: The number of attempts for a relayed message. Its receiver is probably gone, since it could not be reached directly.
 RELAY_ATTEMPTS: Final = 3
 
 
 class Router:
-    """Forward, deliver, acknowledge, and send again."""
+    """Route messages to the root of their key: forward, deliver and acknowledge them, or send them another way."""
 
     __slots__ = (
         "_held",
@@ -109,9 +109,9 @@ class Router:
             key: The destination.
             payload: The content.
             now: Monotonic seconds.
-            excludes: See `Routed`.
+            excludes: Nodes that do not count as root of the key.
             first: The first hop, instead of the one from the local tables.
-            tried: Nodes to avoid.
+            tried: Nodes to avoid as hops.
             is_timed: Whether each node of the path reports its time.
         """
         ring = self._ring
@@ -145,7 +145,7 @@ class Router:
         return self._seen.is_new(source, message.number, now)
 
     def receive(self, peer: NodeId, message: Routed, now: float) -> None:
-        """Handle a routed message of a peer."""
+        """Acknowledge a routed message of a peer, and deliver, forward or hold it."""
         ring = self._ring
         if ring.newcomers:
             ring.admit_newcomers(now)
@@ -161,7 +161,7 @@ class Router:
         self._dispatch(Pending(message, taken_at=ring.read_clock(now) if message.held else None), now)
 
     def hop_timed_out(self, sequence: int, now: float) -> None:
-        """Handle a silent hop: take another way, or ask the root again."""
+        """Send a message another way after its hop was silent; only a silent root is asked again."""
         pending = self.hops.take(sequence)
         if pending is None or pending.hop is None:
             return
@@ -171,24 +171,24 @@ class Router:
         self._again(pending, now)
 
     def hop_refused(self, sequence: int, now: float) -> None:
-        """Handle a message that its hop could not take: send it another way, or to the root through a neighbour of the root."""
+        """Send a message that its hop could not take another way, or through a neighbour of the root to the root."""
         pending = self.hops.take(sequence)
         if pending is not None and pending.hop is not None:
             self._refuse(pending, pending.hop.id, now)
 
     def hop_failed(self, node: NodeId, now: float) -> None:
-        """Handle a dead or unreachable node: send its unacknowledged messages another way."""
+        """Send the unacknowledged messages of a dead or unreachable hop another way."""
         for pending in self.hops.take_all(node):
             self._refuse(pending, node, now)
         self.hops.forget(node)
 
     def link_lost(self, node: NodeId, now: float) -> None:
-        """Handle the end of a link: repeat the unacknowledged messages, which it may have lost."""
+        """Repeat the unacknowledged messages to a node, because its broken link may have lost them."""
         for pending in self.hops.take_all(node):
             self._again(pending, now)
 
     def release_held(self, now: float) -> None:
-        """Dispatch the held messages again."""
+        """Try again to deliver or forward the held messages; drop those held for too long."""
         held, self._held = self._held, []
         for pending in held:
             if pending.held_since is not None and now - pending.held_since > HELD_S_MAX:
@@ -202,11 +202,11 @@ class Router:
         return bool(self._held)
 
     def state_sizes(self) -> dict[str, int]:
-        """Return the sizes of the tables."""
+        """Return the sizes of the router's tables, by name."""
         return {"pending": len(self.hops), "held": len(self._held), "arrivals": len(self._seen)}
 
     def purge(self, now: float) -> None:
-        """Forget old arrivals."""
+        """Forget the arrivals that are too old to be repeated."""
         self._seen.purge(now)
 
     def _dispatch(self, pending: Pending, now: float) -> None:
@@ -259,21 +259,21 @@ class Router:
             self._maybe_ask_row(hop, now)
 
     def _linked(self, pending: Pending, excluded: set[int]) -> NodeInfo | None:
-        """Return the node whose id is the key, if linked: during a merge it may not be a leaf yet."""
+        """Return the linked node with the key as its id, or None: during a merge it may not be a leaf yet."""
         linked = self._ring.links.get(NodeId(pending.message.key))
         if linked is None or position(linked.id) in excluded or linked.id in pending.tried or linked.id in self._ring.dead:
             return None
         return linked
 
     def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
-        """Ask the substitute for a missing table entry for its entries of that row."""
+        """Ask the hop that stands in for a missing table entry for its entries of that row."""
         row, self._missing_row = self._missing_row, None
         if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
             self._row_asked[row] = now
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
     def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
-        """Pass a message to the nearest other node if the local node is nearest but excluded."""
+        """Pass a message to the nearest other node, because the local node is nearest but excluded as root."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
         elif self._ring.leaves.is_complete and hop is None:

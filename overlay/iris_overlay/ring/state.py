@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.messages import RingMessage
 
-#: Open links remembered; beyond it the oldest link to a node that is no leaf is forgotten, and `leave` does not tell its peer.
-#: Too small: peers learn late of a departure; too large: memory.
+#: The largest number of open links remembered; beyond it the oldest link to a node that is no leaf is forgotten, and `leave`
+#: does not tell its peer. Too small: peers learn late of a departure; too large: memory.
 LINKS_MAX: Final = 4096
 
-#: Doubtful nodes to route around; beyond it the first one is trusted again. Too small: messages wait for dead hops; too large:
-#: memory.
+#: The largest number of doubtful nodes to route around; beyond it the first one is trusted again. Too small: messages wait for
+#: dead hops; too large: memory.
 DOUBTFUL_MAX: Final = 512
 
-#: Joining nodes remembered; beyond it new ones are dropped, and mentioned by others later. Too small: tables fill later; too
-#: large: memory.
+#: The largest number of joining nodes remembered; beyond it new ones are dropped, and mentioned by others later. Too small:
+#: tables fill later; too large: memory.
 NEWCOMERS_MAX: Final = 64
 
-#: The longest join without failures.
+#: The time after which a joining node goes into the table: the longest join without failures.
 NEWCOMER_S: Final = 5.0
 
 
 class Timer(enum.IntEnum):
-    """The purpose of a deadline, whose key adds a node or a number."""
+    """The purpose of a deadline; the key of the deadline adds a node or a number."""
 
     PROBE = 0
     HANDOVER = 1
@@ -66,7 +66,7 @@ TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"
 
 @dataclass(slots=True)
 class PastryCounters:
-    """The drops and repetitions, by reason."""
+    """The counters of dropped and repeated messages of a ring, by reason."""
 
     messages_invalid: int = 0
     """Messages that violated the protocol."""
@@ -85,7 +85,7 @@ class PastryCounters:
     held_dropped: int = 0
     """Routed messages dropped because too many were held, or for too long."""
     relays_dropped: int = 0
-    """Relayed messages whose receiver is not in the ring."""
+    """Relayed messages for a receiver that is not in the ring."""
     pending_dropped: int = 0
     """Routed messages no longer repeated because too many were unacknowledged."""
     relayed: int = 0
@@ -93,11 +93,11 @@ class PastryCounters:
     delivered: int = 0
     """Messages of other nodes delivered here, at their root."""
     hops: int = 0
-    """The total number of hops of these messages."""
+    """The total number of hops of the delivered messages."""
 
 
 class Ring:
-    """The state shared by the components."""
+    """The state shared by the components of one node's ring: known nodes, messages to send, events and timers."""
 
     __slots__ = (
         "_outbox",
@@ -157,11 +157,11 @@ class Ring:
         return now if self.clock is None else self.clock()
 
     def tell(self, to: NodeInfo, message: RingMessage) -> None:
-        """Queue a message."""
+        """Queue a message to a node."""
         self._outbox.append((to, encode_ring_message(message)))
 
     def tell_bytes(self, to: NodeInfo, message: bytes) -> None:
-        """Queue an encoded message."""
+        """Queue an encoded message to a node."""
         self._outbox.append((to, message))
 
     def take_messages(self) -> list[tuple[NodeInfo, bytes]]:
@@ -202,24 +202,24 @@ class Ring:
             excluding.add(position(info.id))
 
     def learn(self, infos: Iterable[NodeInfo], now: float) -> None:
-        """Consider nodes mentioned by others for the table."""
+        """Consider nodes mentioned by others for the table, unless they are believed dead or unreachable."""
         for info in infos:
             node = info.id
             if not self.dead.has(node, now) and self.is_reachable(info, now):
                 self.consider(info)
 
     def note_newcomer(self, info: NodeInfo, now: float) -> None:
-        """Remember a joining node. In the table now, it would get messages, and have to hold them."""
+        """Remember a joining node for the table. In the table now, it would get messages, and have to hold them."""
         if len(self.newcomers) < NEWCOMERS_MAX:
             self.newcomers.append((now + NEWCOMER_S, info))
 
     def admit_newcomers(self, now: float) -> None:
-        """Consider nodes that should have joined by now for the table."""
+        """Consider the joining nodes that should be active by now for the table."""
         while self.newcomers and self.newcomers[0][0] <= now:
             self.learn((self.newcomers.pop(0)[1],), now)
 
     def consider(self, info: NodeInfo, rtt_s: float | None = None) -> None:
-        """Consider a node for the table."""
+        """Put a node into the table if its place is free or holds a farther node."""
         if self.table.consider(info, rtt_s) and self.intern is not None:
             self.table.remove(info.id)
             self.table.consider(self.intern(info), rtt_s)
@@ -229,7 +229,7 @@ class Ring:
         return self.leaves.add(info if self.intern is None else self.intern(info))
 
     def revive(self, node: NodeId) -> bool:
-        """Handle a message from the node itself; return False if it had left for good."""
+        """Believe a node alive and reachable after its own message; return False if the node had left for good."""
         self.unreachable.discard(node)
         if node not in self.dead:
             return True

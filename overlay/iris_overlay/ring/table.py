@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = 1 << DIGIT_BITS
 
-#: With the leaf set below 150. A million nodes fill five rows, 75 entries; further rows would repeat the leaf set.
+#: The largest number of entries in all; with the leaf set below 150 nodes. A million nodes fill five rows, 75 entries; further
+#: rows would repeat the leaf set.
 ENTRIES_MAX: Final = 128
 
 #: A new node replaces an entry only at or below this share of its round-trip time, so that entries do not flap.
@@ -38,7 +39,10 @@ def common_zone_parts(a: str, b: str) -> int:
 
 
 class RoutingTable:
-    """Up to ENTRIES_MAX nodes, by shared prefix and next digit."""
+    """The routing table of a node: one entry for each shared prefix and next digit, ENTRIES_MAX entries in all.
+
+    The row of an entry is the number of leading id digits that it shares with the local node; the column is its next digit.
+    """
 
     __slots__ = ("_entries", "_local", "_zone")
 
@@ -56,7 +60,7 @@ class RoutingTable:
         return entry is not None and entry[0].id == node
 
     def get(self, node: NodeId) -> NodeInfo | None:
-        """Return the entry of a node."""
+        """Return the entry of a node, or None."""
         entry = self._entries.get(self._place(position(node)))
         return entry[0] if entry is not None and entry[0].id == node else None
 
@@ -94,7 +98,7 @@ class RoutingTable:
         return None if entry is None else entry[0]
 
     def detour(self, key: int, excluding: Container[NodeId]) -> NodeInfo | None:
-        """Return the entry nearest to a key that shares no fewer digits than the local node and is nearer; or None."""
+        """Return the nearest entry to a key that is nearer than the local node and shares no fewer digits; or None."""
         least = (ID_BITS - (self._local ^ key).bit_length()) // DIGIT_BITS * COLUMNS
         best, best_place = None, self._local
         for place, (info, _) in self._entries.items():
@@ -106,7 +110,7 @@ class RoutingTable:
         return best
 
     def row(self, row: int) -> list[NodeInfo]:
-        """Return the entries of a row."""
+        """Return the entries that share a given number of leading digits with the local node."""
         first = row * COLUMNS
         return [self._entries[place][0] for place in range(first, first + COLUMNS) if place in self._entries]
 
@@ -119,7 +123,7 @@ class RoutingTable:
         return [info for info, _ in self._entries.values()]
 
     def _place(self, other: int) -> int:
-        """Return the place of a position; the local node's own is beyond the last row."""
+        """Return the place (row and column as one number) of a position; the local node's is beyond the last row."""
         row = (ID_BITS - (self._local ^ other).bit_length()) // DIGIT_BITS
         return row * COLUMNS + ((other >> (ID_BITS - DIGIT_BITS * (row + 1))) & (COLUMNS - 1) if row < 32 else 0)
 
