@@ -10,17 +10,19 @@ class ContactsConfig:
     """The configuration of links on demand."""
 
     waiting_messages_max: int = 64
-    """Messages that wait for one peer; beyond it the oldest is returned. Too small: a burst to a new peer takes a detour. Too
-    large: a black hole delays that number of messages until it is detected.
+    """The largest number of messages that wait for one peer; beyond it the oldest is returned. Too small: a burst to a new peer
+    takes a detour. Too large: a black hole delays that number of messages until it is detected.
     """
 
     waiting_peers_max: int = 256
-    """Peers with waiting messages; messages for more peers are returned at once. Too small: the messages of a node with many
-    receivers, such as the root of a popular group, take detours. Too large: memory.
+    """The largest number of peers with waiting messages; messages for more peers are returned at once. Too small: the messages
+    of a node with many receivers, such as the root of a popular group, take detours. Too large: memory.
     """
 
     dials_max: int = 32
-    """Concurrent dials. Too small: many peers are reached one after the other. Too large: the handshakes starve each other."""
+    """The largest number of concurrent dials. Too small: many peers are reached one after the other. Too large: the handshakes
+    starve each other.
+    """
 
     dial_timeout_s: float = 5.0
     """The time after which a dial without a link counts as failed. Too small: slow but good paths are given up. Too large:
@@ -50,13 +52,15 @@ class ContactsConfig:
     """
 
     hearsay_dials_max: int = 64
-    """Failed dials of unmet nodes that a peer may cause at once by naming them. Beyond it the named nodes count as unreachable.
-    Too small: if an honest peer tells a new node of many dead nodes, live ones are reached by detours. Too large: a single
-    message of a liar causes many dials to addresses of its choice.
+    """The largest number of failed dials of unmet nodes (nodes that never had a link) that a peer may cause at once by naming
+    them. Beyond it the named nodes count as unreachable. Too small: if an honest peer tells a new node of many dead nodes, live
+    ones are reached by detours. Too large: a single message of a liar causes many dials to addresses of its choice.
     """
 
     hearsay_dials_per_s: float = 1.0
-    """The further dials of this kind per peer and second. Too small or too large: as above, in the long run."""
+    """The further failed dials of unmet nodes that a peer may cause per second. Too small or too large: as with
+    `hearsay_dials_max`, in the long run.
+    """
 
     link_idle_s: float = 90.0
     """The time after which an idle and unneeded link is released. Too small, below the renewal interval of memberships: each

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
 
-#: Addresses that pause at a time; beyond it the longest pause ends early. Too small: with that number of failed dials within
-#: `ContactsConfig.address_rest_s` some address is dialled too soon; too large: memory.
+#: The largest number of addresses that pause at a time; beyond it the longest pause ends early. Too small: with that number of
+#: failed dials within `ContactsConfig.address_rest_s` some address is dialled too soon; too large: memory.
 ADDRESSES_RESTING_MAX: Final = 1024
 
-#: Unreachable peers that pause; beyond it the longest pauses end early. Too small: with that number of failed dials within
-#: `ContactsConfig.rest_s` some peer is dialled too soon; too large: memory.
+#: The largest number of unreachable peers that pause; beyond it the longest pauses end early. Too small: with that number of
+#: failed dials within `ContactsConfig.rest_s` some peer is dialled too soon; too large: memory.
 RESTING_MAX: Final = 1024
 
-#: Peers once reached by a dial from here, with the address; beyond it the first one is forgotten. Too small: the detector has
-#: to find the death of a forgotten peer; too large: memory.
+#: The largest number of peers remembered as once reached by a dial from here, with the address; beyond it the first one is
+#: forgotten. Too small: the detector has to find the death of a forgotten peer; too large: memory.
 REACHED_MAX: Final = 4096
 
 
@@ -68,7 +68,7 @@ class _Waiting(msgspec.Struct):
 
 
 class Contacts:
-    """Pass messages to links, and open the links.
+    """Links on demand: pass messages to open links, and dial peers without a link.
 
     After any call take `messages_to_send`, `requests_to_dial` and `events_received`, and schedule `handle_timeout` at
     `deadline`. The owner reports the outcome of every dial, and every link, dialled by either side.
@@ -161,12 +161,12 @@ class Contacts:
     # Inputs
 
     def heard_from(self, peer: NodeId, now: float) -> None:
-        """Note that the peer uses the link."""
+        """Note that a peer uses its link, which is therefore not idle."""
         if peer in self._last_used:
             self._last_used[peer] = now
 
     def link_opened(self, peer: NodeId, now: float) -> None:
-        """Handle a new link, dialled by either side: send the waiting messages."""
+        """Send the messages that wait for a peer over its new link, dialled by either side."""
         self._last_used[peer] = now
         self._idle.set(peer, now + self._config.link_idle_s)
         self._resting.cancel(peer)
@@ -178,12 +178,12 @@ class Contacts:
         self._dial(now)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link; harmless without one."""
+        """Note the end of a link; harmless without one."""
         if self._last_used.pop(peer, None) is not None:
             self._idle.cancel(peer)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle a dial that reached a node: a link is about to open, unless it is another node."""
+        """Note the node reached at an address; for other nodes expected there, dial their next address."""
         self._reached.pop(peer, None)
         if len(self._reached) >= REACHED_MAX:
             del self._reached[next(iter(self._reached))]
@@ -195,7 +195,7 @@ class Contacts:
         self._dial(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """Handle a failed dial: try the next address, or the same again if the connection broke."""
+        """Dial the next address of the peers concerned by a failed dial, or the same again if the connection broke."""
         for node in list(self._dialling.get(address, ())):
             waiting = self._waiting[node]
             if is_broken and not waiting.is_again:
@@ -212,14 +212,14 @@ class Contacts:
         self._dial(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death of a peer: return its waiting messages."""
+        """Stop dialling a dead peer, and return its waiting messages."""
         waiting = self._waiting.get(peer)
         if waiting is not None:
             self._fail(peer, waiting, now)
             self._dial(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Give up slow dials, and release idle links; harmless if early."""
+        """Give up slow dials, return messages that waited too long, and release idle links; harmless if early."""
         for node in self._timeouts.expired(now):
             self._try_next(node, now, is_refused=False)
         for node in self._again.expired(now):
@@ -265,7 +265,7 @@ class Contacts:
 
     @property
     def waiting_count(self) -> int:
-        """The number of peers with waiting messages."""
+        """The number of peers that are being dialled, or wait for a dial."""
         return len(self._waiting)
 
     def has_reached(self, peer: NodeId) -> bool:
@@ -291,7 +291,7 @@ class Contacts:
         return waiting
 
     def _dial(self, now: float) -> None:
-        """Start the dials that have room, in the order of the requests."""
+        """Start the waiting dials for which there is room, in the order of the requests."""
         while self._turn:
             node = next(iter(self._turn))
             waiting = self._waiting[node]

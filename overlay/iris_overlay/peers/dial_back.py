@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: they delay control messages on the way.
 PACKET_BYTES_MAX: Final = 256 * 1024
 
-#: Nodes with a requested link at once; beyond it the oldest request fails. Too small: requests fail in a burst; too large:
-#: memory.
+#: The largest number of nodes with a requested link; beyond it the oldest request fails. Too small: requests fail in a burst;
+#: too large: memory.
 WANTED_MAX: Final = 1024
 
 #: The time of a dial before the node is also asked to dial back. Too small: under load both nodes dial, and one of two links is
@@ -56,7 +56,7 @@ class _Wanted(msgspec.Struct):
 
 
 class Reaching:
-    """Connect to nodes, and carry packets of the owner through the ring."""
+    """Connect to nodes, which may have to dial back, and carry packets of the owner through the ring."""
 
     def __init__(self, local: NodeInfo, ring: Pastry, contacts: Contacts, counters: Counters) -> None:
         self.events: list[Event] = []
@@ -82,14 +82,14 @@ class Reaching:
         self._contacts.connect(info, now)
 
     def send(self, info: NodeInfo, payload: bytes, now: float) -> None:
-        """Send a packet to a node without a link."""
+        """Send a packet through the ring to a node without a link."""
         if len(payload) > PACKET_BYTES_MAX:
             raise InfoError(f"a packet of {len(payload)} bytes: send at most {PACKET_BYTES_MAX} through the ring")
         # Omit the addresses, so that a packet causes no further dial.
         self._ring.send(NodeInfo(info.id, ()), PACKET + payload, now)
 
     def contact_failed(self, failure: ContactFailed, *, is_dead: bool, now: float) -> None:
-        """Handle that a node cannot be dialled."""
+        """Ask a node that cannot be dialled to dial back; if that is hopeless, report `ConnectFailed`."""
         peer = failure.info.id
         wanted = self._wanted.get(peer)
         if wanted is None or (failure.is_overflow and failure.undelivered):
@@ -103,17 +103,17 @@ class Reaching:
             self._fail(peer)
 
     def link_opened(self, peer: NodeId) -> None:
-        """Handle a new link."""
+        """End the request for a link to a peer, which is open now."""
         if self._wanted.pop(peer, None) is not None:
             self._deadlines.cancel(peer)
 
     def peer_dead(self, peer: NodeId) -> None:
-        """Handle a death: the request fails."""
+        """Report `ConnectFailed` if a link to a dead node was requested."""
         if peer in self._wanted:
             self._fail(peer)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle a payload from the ring; return False for payloads of other components."""
+        """Take a packet or a request to dial back from the ring; return False for payloads of other components."""
         if payload[:1] == PACKET:
             self.events.append(PacketReceived(source, payload[1:]))
         elif payload[:1] == DIAL_BACK:
@@ -123,7 +123,7 @@ class Reaching:
         return True
 
     def undeliverable(self, peer: NodeId, payload: bytes) -> bool:
-        """Handle an undeliverable payload; return False for payloads of other components."""
+        """Note an undeliverable packet or request to dial back; return False for payloads of other components."""
         if payload[:1] == PACKET:
             self._counters.packets_undeliverable += 1
         elif payload[:1] == DIAL_BACK:
@@ -136,7 +136,7 @@ class Reaching:
         return True
 
     def handle_timeout(self, now: float) -> None:
-        """Ask nodes to dial back that no dial has reached yet, and give up on nodes that did not; harmless if early."""
+        """Ask unreached nodes to dial back, and give up on nodes that failed to do so; harmless if early."""
         for peer in self._deadlines.expired(now):
             wanted = self._wanted[peer]
             if not wanted.is_asked:
@@ -149,7 +149,7 @@ class Reaching:
         return self._deadlines.deadline()
 
     def _ask_back(self, wanted: _Wanted, now: float) -> bool:
-        """Ask a node to dial back; return False if it could not."""
+        """Ask a node to dial back; return False if this node cannot be dialled either, or is in no ring."""
         if not self._local.addresses or not self._ring.is_active:
             return False
         wanted.is_asked = True

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 #: The time after which a dial without a report from the owner may be requested again. Above every time-out of a dial.
 DIAL_FORGOTTEN_S: Final = 15.0
 
-#: Running dials remembered, above the bounds of search and contacts together. Beyond it the oldest is forgotten, and at worst
-#: requested twice.
+#: The largest number of running dials remembered, above the bounds of search and contacts together. Beyond it the oldest is
+#: forgotten, and at worst requested twice.
 DIALS_MAX: Final = 512
 
 
 class Dials:
-    """Remember the requested dials and their times."""
+    """The running dials of all components, so that no address is dialled twice at once."""
 
     __slots__ = ("_requested_at",)
 
@@ -50,7 +50,7 @@ class Dials:
         return len(self._requested_at)
 
     def begin(self, requests: Iterable[DialRequested], now: float) -> list[DialRequested]:
-        """Return the requests whose address is not being dialled yet."""
+        """Return the requests for addresses that are not being dialled yet, and remember their dials."""
         requested_at = self._requested_at
         while requested_at and now - next(iter(requested_at.values())) > DIAL_FORGOTTEN_S:
             del requested_at[next(iter(requested_at))]
@@ -64,7 +64,7 @@ class Dials:
         return fresh
 
     def end(self, address: str) -> None:
-        """Handle the owner's report on a dial."""
+        """Forget a dial after the owner's report on it."""
         self._requested_at.pop(address, None)
 
 
@@ -76,7 +76,7 @@ Key: TypeAlias = NodeId | str
 
 
 def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
-    """Return the wait after a number of consecutive failures: doubling, bounded, and with a random part of one half."""
+    """Return the wait before a redial: it doubles with each consecutive failure, is bounded, and half of it is random."""
     limit = config.redial_delay_s_min * 2.0 ** (min(failures, FAILURES_MAX) - 1)
     return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
 
@@ -103,9 +103,10 @@ class _Dial(msgspec.Struct):
 
 
 class Dialler:
-    """Dial candidates with back-off, and report the found nodes.
+    """Dial candidates (addresses and peers that may be in another part of the network), and report the found nodes.
 
-    Retries take at most half of the dials, so that black holes cannot delay untried candidates.
+    Each failure doubles the wait of a candidate. Retries take at most half of the dials, so that black holes cannot delay
+    untried candidates.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class Dialler:
             self._add(_Candidate(address, [address], None, is_seed), now, now)
 
     def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
-        """Add a peer that was heard, to be dialled at a time; ignore a peer that needs no dial."""
+        """Add a peer that was heard, to be dialled at a time (`when`); ignore a peer that needs no dial."""
         node = info.id
         if node == self._local.id or self._is_known(node):
             return
@@ -205,18 +206,18 @@ class Dialler:
         return candidate is not None
 
     def forget_untried(self, keep: int) -> None:
-        """Forget the untried candidates after a ring was found without them, except for a few and the seeds."""
+        """Forget the untried candidates except seeds and a few others, because a ring was found without them."""
         untried = [c for c in self._candidates.values() if not (c.is_seed or c.failures or self._is_dialled(c))]
         while len(untried) > keep:
             self._forget(untried.pop(self._rng.randrange(len(untried))))
 
     def dial_failed(self, address: str, now: float) -> None:
-        """Continue with the next address, or wait."""
+        """Dial the next address of the candidates at a failed address; after its last address, a candidate waits."""
         for candidate in self._end_dial(address):
             self._fail_address(candidate, now)
 
     def dial_succeeded(self, address: str, node: NodeId, now: float) -> None:
-        """Note the node that answered at an address."""
+        """Report the node that answered at an address; candidates for another node lose the address."""
         for candidate in self._end_dial(address):
             if candidate.peer is not None and candidate.peer != node:
                 # Another process has that port now, perhaps on another machine: loopback addresses mean the dialling machine
@@ -398,7 +399,7 @@ class Dialler:
             self._fail(candidate, now)
 
     def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
-        """Let a seed with a known peer rest; dial it again later, when it may be in another ring."""
+        """Let a seed that leads to a known node rest; dial it again later, when it may lead to another ring."""
         candidate.failures = 0
         interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
         self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = tuple[str, int]
 
-#: Answers that wait for their jitter. Too small: bursts of questions stay unanswered; too large: memory. `answers_per_s_max`
-#: limits the answers anyway.
+#: The largest number of answers that wait for their jitter. Too small: bursts of questions stay unanswered; too large: memory.
+#: `answers_per_s_max` limits the answers anyway.
 ANSWERS_PENDING_MAX: Final = 64
 
 
@@ -58,7 +58,7 @@ class _Timer(enum.Enum):
 
 
 class Discovery:
-    """Search at the start, send and answer beacons, and pass found nodes to the dialler.
+    """Find unknown nodes: search at the start, send and answer beacons, and pass found nodes to the dialler.
 
     The parameter `peers` is the estimated number of other nodes; 0 before this node is part of a ring.
     """
@@ -104,7 +104,7 @@ class Discovery:
         return len(self._question_bytes)
 
     def start(self, now: float, seeds: Sequence[str], remembered: Sequence[str], *, beacons: bool, is_complete: bool) -> None:
-        """Begin the search."""
+        """Begin the search: dial the seeds and remembered addresses, and send a beacon."""
         for address in seeds:
             self._dialler.add_address(address, now, is_seed=True)
         # In random order: nodes started together must not all dial the same few addresses.
@@ -121,7 +121,7 @@ class Discovery:
             self._send_beacon(now, peers=0)
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: Source, now: float, peers: int) -> None:
-        """Handle a datagram of an authenticated node."""
+        """Answer the beacon of an unknown node and dial its sender, each by chance in a large network."""
         try:
             beacon = decode_beacon(data)
         except MessageError:
@@ -143,12 +143,12 @@ class Discovery:
             self._dialler.add_peer(info, now + self._dial_delay_s(beacon, peers, is_answered=is_answered), now)
 
     def dial_connected(self, now: float) -> None:
-        """Handle an accepted connection: the node may merely be busy, so wait longer before starting alone."""
+        """Wait longer before starting alone, because a node accepted a connection and may merely be busy."""
         if not self.is_settled:
             self._timers.set(_Timer.SETTLE, now + self._config.handshake_wait_s)
 
     def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
-        """Return whether no reachable node lets this node join.
+        """Return whether to start an own ring, because no reachable node lets this node join.
 
         Args:
             has_link: Whether any link is open.

@@ -1,4 +1,4 @@
-"""Bounds on failed dials caused by a peer that names nodes."""
+"""Bounds on the failed dials that a peer causes by naming nodes (hearsay)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.config import ContactsConfig
 
-#: Peers remembered as met, because they once had a link; their addresses are no hearsay. Beyond it the first one is forgotten.
-#: Too small: a peer that returns after a short absence is reached by detours; too large: memory.
+#: The largest number of peers remembered as met, because they once had a link; their addresses are no hearsay. Beyond it the
+#: first one is forgotten. Too small: a peer that returns after a short absence is reached by detours; too large: memory.
 MET_MAX: Final = 4096
 
-#: Named nodes remembered with the peer that named them and the cost of their dials. Beyond it the oldest is forgotten, and its
-#: dials are charged to a shared allowance. Too small: a peer that names more nodes is not charged for all; too large: memory.
+#: The largest number of named nodes remembered with the peer that named them and the cost of their dials. Beyond it the oldest
+#: is forgotten, and its dials are charged to a shared allowance. Too small: a peer that names more nodes is not charged for
+#: all; too large: memory.
 NAMED_MAX: Final = 4096
 
-#: Peers with their own allowance; beyond it the first one starts afresh. Too small: an attacker's identities get fresh
-#: allowances in turn; too large: memory.
+#: The largest number of peers with their own allowance; beyond it the first one starts afresh. Too small: an attacker's
+#: identities get fresh allowances in turn; too large: memory.
 TELLERS_MAX: Final = 1024
 
 _Key = TypeVar("_Key")
@@ -34,10 +35,10 @@ class _Allowance(msgspec.Struct):
 
 
 class Hearsay:
-    """Charge the dials of an unmet node to the peer that named the node.
+    """Charge the dials of an unmet node (it never had a link) to the peer that named the node.
 
-    A link to the node refunds the charges, so only made-up and dead nodes cost anything. Nodes with a forgotten namer share one
-    allowance.
+    A link to the node refunds the charges, so only made-up and dead nodes cost anything. If the peer that named a node is
+    forgotten, the dials are charged to an allowance shared by all these nodes.
 
     Attributes:
         teller: The sender of the message being handled, or None.
@@ -54,7 +55,7 @@ class Hearsay:
         self._allowances: dict[NodeId | None, _Allowance] = {}
 
     def has_met(self, node: NodeId) -> bool:
-        """Return whether a node ever had a link."""
+        """Return whether a node is remembered as having had a link."""
         return node in self._met
 
     def meet(self, node: NodeId, now: float) -> None:
@@ -68,12 +69,12 @@ class Hearsay:
             allowance.left = min(allowance.left + charges, self._config.hearsay_dials_max)
 
     def note(self, node: NodeId) -> None:
-        """Note that the current teller, if any, has named a node; the first teller is charged."""
+        """Note that the sender of the message being handled, if any, has named a node; the first one to do so is charged."""
         if self.teller not in (None, node) and node not in self._named_by and node not in self._met:
             _remember(self._named_by, node, self.teller, NAMED_MAX)
 
     def charge(self, node: NodeId, now: float) -> bool:
-        """Charge a dial of an unmet node; return whether the dial may begin."""
+        """Charge a dial of an unmet node to the peer that named it; return False if its allowance is used up."""
         if node in self._met:
             return True
         allowance = self._flow(self._named_by.get(node), now)
@@ -87,7 +88,7 @@ class Hearsay:
         return True
 
     def _flow(self, teller: NodeId | None, now: float) -> _Allowance:
-        """Return the allowance of a peer at the present time."""
+        """Return the allowance of a peer, refilled up to the present time."""
         most = self._config.hearsay_dials_max
         allowance = self._allowances.get(teller)
         if allowance is None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 #: The time during which a death is not reported again, because several sources report it: a link, a refused dial, the detector.
 BURIED_S: Final = 5.0
 
-#: Deaths remembered for that; beyond it the oldest is forgotten, and at worst reported again.
+#: The largest number of deaths remembered for `BURIED_S`; beyond it the oldest is forgotten, and at worst reported again.
 BURIED_MAX: Final = 512
 
 
@@ -44,7 +44,8 @@ BURIED_MAX: Final = 512
 #: dead until it answers; too large: a node that joins beside a dead one waits for that time.
 DOUBT_S: Final = 0.3
 
-#: Nodes in such doubt; beyond it the detector has to find their deaths.
+#: The largest number of nodes with a possibly wrong address that are being asked; beyond it the detector has to find their
+#: deaths.
 DOUBTED_MAX: Final = 512
 
 
@@ -55,7 +56,7 @@ def is_loopback(info: NodeInfo) -> bool:
 
 
 class Liveness:
-    """Watch the nodes that matter to the ring, and report deaths to all components."""
+    """Have the failure detector watch the nodes that matter to the ring, and report deaths to all components."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Liveness:
         self._silence_search = SilenceSearch(rng)
 
     def refresh(self, now: float) -> None:
-        """Set the detector's contacts: the right-hand neighbour, the leaf set, the roots of own groups, and the table."""
+        """Set the nodes for the detector to watch: right-hand neighbour, leaf set, roots of own groups, and table."""
         ring = self._ring
         known: dict[NodeId, tuple[NodeInfo, Contact]] = {}
         for info in (*ring.leaves(), *self._groups.roots(), *ring.known()):
@@ -107,18 +108,18 @@ class Liveness:
         self._refresh_at = now + self._config.contacts_refresh_s
 
     def leaves_added(self, added: list[NodeInfo], now: float) -> None:
-        """Handle new leaves; check those that were dead, because old messages through the ring look like a sign of life."""
+        """Believe new leaves alive; check dead ones, because old messages through the ring look like a sign of life."""
         for info in added:
             self._unbury(info.id)
             self.detector.returned(info.id, now)
 
     def link_opened(self, peer: NodeId, now: float) -> None:
-        """Handle a new link, which is a sign of life."""
+        """Believe a peer alive, because it has a new link."""
         self._unbury(peer)
         self.detector.heard_from(peer, now)
 
     def heard_from(self, peer: NodeId, now: float) -> None:
-        """Handle a message over a link."""
+        """Believe a peer alive, because a message came over its link."""
         if self._buried or self._doubted:
             self._unbury(peer)
         self.detector.heard_from(peer, now)
@@ -134,7 +135,7 @@ class Liveness:
         self._contacts.connect(info, now)
 
     def refused(self, info: NodeInfo, now: float) -> bool:
-        """Handle a refused dial; return whether the node is dead."""
+        """Judge a node that refused a dial; return whether it is dead. If its address may be wrong, ask it through the ring."""
         if is_loopback(info) and not self._is_local_loopback:
             return False  # That was the local machine.
         if not (self._contacts.has_reached(info.id) or info.id in self._checked):
@@ -153,13 +154,13 @@ class Liveness:
             self._ring.ask(info, now)
 
     def left(self, peer: NodeId, now: float) -> None:
-        """Handle the departure of a node, which the ring knows already."""
+        """Tell the other components of the departure of a node, which the ring knows already."""
         self._dialler.forget(peer)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
 
     def handle_detector(self, event: DetectorEvent, now: float) -> None:
-        """Handle a verdict of the detector."""
+        """Act on a verdict of the failure detector: doubt, believe, probe or bury a node."""
         ring = self._ring
         if isinstance(event, Suspected):
             ring.peer_doubtful(event.peer, True, now)
@@ -251,7 +252,7 @@ class Liveness:
         return peer in self._buried
 
     def handle_timeout(self, now: float) -> None:
-        """Handle the passing of the deadline; harmless if early."""
+        """Act on the deadlines that have passed; harmless if early."""
         if self._refresh_at is not None and now >= self._refresh_at:
             self.refresh(now)
         self.detector.handle_timeout(now)

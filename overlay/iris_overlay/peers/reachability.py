@@ -41,22 +41,23 @@ ECHO_BYTES_MIN: Final = 64
 #: The largest echo: as the largest beacon, which is the largest datagram of a node.
 ECHO_BYTES_MAX: Final = DATAGRAM_BYTES_MAX
 
-#: Addresses of a node dialled in one check. Too small: a node with many networks learns about few. Too large: an insider makes
-#: others dial that number of addresses of its choice.
+#: The largest number of addresses of a node dialled in one check. Too small: a node with many networks learns about few. Too
+#: large: an insider makes others dial that number of addresses of its choice.
 ADDRESSES_CHECKED_MAX: Final = 4
 
-#: Concurrent checks; more are refused. Too small: many simultaneous requests fail. Too large: dials, four for each.
+#: The largest number of concurrent checks; more are refused. Too small: many simultaneous requests fail. Too large: dials, four
+#: for each.
 CHECKS_MAX: Final = 8
 
-#: Checks begun within a second. Too small: as above. Too large: an insider with many ids makes others flood an address of its
-#: choice with dials; without a bound, as often as they are refused.
+#: The largest number of checks begun within a second. Too small: many simultaneous requests fail. Too large: an insider with
+#: many ids makes others flood an address of its choice with dials; without a bound, as often as they are refused.
 CHECKS_PER_S_MAX: Final = 8
 
 #: The time after which a check without reports from the owner is discarded. Above every time-out of a dial.
 CHECK_FORGOTTEN_S: Final = 15.0
 
-#: Requested checks remembered until their answer; other answers are ignored. Too small: answers to many requests are ignored;
-#: too large: memory.
+#: The largest number of requested checks remembered until their answer; other answers are ignored. Too small: answers to many
+#: requests are ignored; too large: memory.
 ASKED_MAX: Final = 64
 
 NUMBER_MAX: Final = (1 << 32) - 1
@@ -111,7 +112,7 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class _Check(msgspec.Struct):
-    """A node whose addresses are being dialled at its request."""
+    """The state of a dial check: the addresses of a node that asked to be dialled."""
 
     begun_at: float
     outcomes: dict[str, DialOutcome | None]
@@ -129,10 +130,10 @@ def encode_echo(message: EchoMessage) -> bytes:
 
 
 def decode_echo(data: bytes) -> EchoMessage:
-    """Decode a datagram.
+    """Decode an echo or its reply.
 
     Raises:
-        MessageError: The bytes are no such datagram, or exceed a bound.
+        MessageError: The bytes are no echo or reply, or exceed a bound.
     """
     if len(data) > ECHO_BYTES_MAX:
         raise MessageError(f"an echo of {len(data)} bytes exceeds {ECHO_BYTES_MAX}")
@@ -143,7 +144,7 @@ def decode_echo(data: bytes) -> EchoMessage:
 
 
 class Reachability:
-    """Request echoes and dial checks from other nodes, and serve their requests.
+    """Ask other nodes for echoes and dial checks of this node, and serve the same requests of others.
 
     Attributes:
         datagrams: The datagrams to send, with their addresses, for the owner to take.
@@ -152,7 +153,7 @@ class Reachability:
     """
 
     def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters, vantage: Vantage) -> None:
-        """Create it, without requests.
+        """Create the component, without requests.
 
         Args:
             local: The node itself.
@@ -223,7 +224,7 @@ class Reachability:
             self.events.append(EchoReturned(sender, message.number))
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> bool:
-        """Handle a payload from the ring or a link; return False for payloads of other components."""
+        """Begin a requested dial check, or report the outcomes of an own one; return False for other payloads."""
         kind = payload[:1]
         if kind == CHECK_DIAL:
             self._begin_check(source, now)
@@ -234,18 +235,18 @@ class Reachability:
         return True
 
     def undeliverable(self, payload: bytes) -> bool:
-        """Handle an undeliverable payload; return False for payloads of other components. The requesting node gets no reply."""
+        """Return whether an undeliverable payload concerns a dial check, of which the requesting node gets no reply."""
         return payload[:1] in (CHECK_DIAL, DIAL_CHECKED)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool, is_broken: bool) -> None:
-        """Handle a failed dial, of any component."""
+        """Note a failed dial, of any component, as an outcome for the running checks of its address."""
         if self._checks:
             outcome = DialOutcome.BROKEN if is_broken else DialOutcome.REFUSED if is_refused else DialOutcome.SILENT
             for asker in list(self._checks):
                 self._note(asker, address, outcome, now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle a dial that reached a node, of any component."""
+        """Note the node reached by a dial, of any component, as an outcome for the running checks of its address."""
         for asker in list(self._checks):
             self._note(asker, address, DialOutcome.REACHED if peer == asker else DialOutcome.ANOTHER, now)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
 
-#: Nodes probed by one search: leaf set, some roots, table. Too small: after a cut, watchers trust dead roots for longer. Too
-#: large: each search costs that number of pings.
+#: The largest number of nodes probed by one search: leaf set, some roots, table. Too small: after a cut, watchers trust dead
+#: roots for longer. Too large: each search costs that number of pings.
 ASKED_MAX: Final = 96
 
 #: Nodes that fall silent within this time count as one event. Too small: a cut noticed bit by bit looks like single deaths. Too
@@ -34,12 +34,13 @@ SEVERAL: Final = 3
 #: soon after a death is noticed only by samples, a second later.
 FRUITLESS_S: Final = 300.0
 
-#: Leaves probed meanwhile. Too small: a cut passes unnoticed half of the time. Too large: traffic per death.
+#: The number of leaves probed per death after a fruitless search, until the next search is due. Too small: a cut passes
+#: unnoticed half of the time. Too large: traffic per death.
 SAMPLE: Final = 2
 
 
 class SilenceSearch:
-    """Choose the nodes to probe after a silent death."""
+    """Choose the nodes to probe after a node fell silent: it may be the first of many."""
 
     __slots__ = ("_again_at", "_asked_at", "_rng", "_sample", "_silent_at")
 

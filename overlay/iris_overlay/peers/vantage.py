@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from iris_overlay.detector.events import Address
     from iris_overlay.ids import NodeId
 
-#: Nodes with several addresses, remembered with the address of their link; beyond it the first one is forgotten. Too small: a
-#: node is dialled at a wrong address first; too large: memory.
+#: The largest number of nodes with several addresses that are remembered with the address of their link; beyond it the first
+#: one is forgotten. Too small: a node is dialled at a wrong address first; too large: memory.
 SHOWN_MAX: Final = 4096
 
 _Interface: TypeAlias = "ipaddress.IPv4Interface | ipaddress.IPv6Interface"
 
 
 def put_first(info: NodeInfo, host: str) -> NodeInfo:
-    """Return a node info with the addresses at a host first, from which the node has sent a message."""
+    """Return a node info with the addresses at `host` first, the host from which the node has sent a message."""
     if len(info.addresses) < 2:
         return info
     ordered = tuple(sorted(info.addresses, key=lambda address: address.rpartition(":")[0].strip("[]") != host))
@@ -35,16 +35,16 @@ def put_first(info: NodeInfo, host: str) -> NodeInfo:
 
 
 class Vantage:
-    """The place of this machine among networks."""
+    """The networks of this machine, by which the addresses of other nodes are ordered for dials."""
 
     def __init__(self) -> None:
-        """Create it without knowledge: addresses keep their order, and datagrams may go to any of them."""
+        """Start without networks: addresses keep their order, and datagrams may go to any of them."""
         self._interfaces: tuple[_Interface, ...] = ()
         self._families: Collection[int] = (4, 6)
         self._shown: dict[NodeId, str] = {}
 
     def settle(self, interfaces: tuple[_Interface, ...], families: Collection[int]) -> None:
-        """Set the addresses of this machine.
+        """Set the addresses of this machine, and the IP versions usable for datagrams.
 
         Args:
             interfaces: The addresses, each with its network.
