@@ -24,16 +24,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Contacts at once; the last ones beyond the bound are left out and counted. Too small: large routing tables are not watched.
-#: Too large: each contact is probed once in that number of periods, so a death may stay unnoticed for that time.
+#: The largest number of contacts (nodes to watch); the last ones beyond the bound are left out and counted. Too small: large
+#: routing tables are not watched. Too large: each contact is probed once in that number of periods, so a death may stay
+#: unnoticed for that time.
 CONTACTS_MAX: Final = 1024
 
-#: Concurrent checks of peers that are no contacts; more are refused and counted. Too small: a broken switch breaks more links
-#: at once. Too large: that number of pings leaves at once.
+#: The largest number of concurrent checks of peers that are no contacts; more are refused and counted. Too small: a broken
+#: switch breaks more links at once. Too large: that number of pings leaves at once.
 CHECKS_MAX: Final = 256
 
-#: Concurrent pings on behalf of other nodes; more requests are refused and counted. Too small: a failing node with many
-#: contacts finds no helpers. Too large: an insider can make this node send that number of datagrams a second to any address.
+#: The largest number of concurrent pings on behalf of other nodes; more requests are refused and counted. Too small: a failing
+#: node with many contacts finds no helpers. Too large: an insider can make this node send that number of datagrams a second to
+#: any address.
 RELAYS_MAX: Final = 64
 
 #: The wait for an answer on behalf of another node. Too small: slow networks have no helpers. Too large: RELAYS_MAX is reached
@@ -45,21 +47,21 @@ RELAY_S: Final = 1.0
 #: suspect.
 HELPERS_AMONG: Final = 16
 
-#: The rounds of pings to a suspect, directly and through helpers, before its death. Too small: at 10 % loss live nodes are
-#: declared dead. Too large: the last rounds leave no time to answer.
+#: The number of rounds of pings to a suspect, directly and through helpers, before its death. Too small: at 10 % loss live
+#: nodes are declared dead. Too large: the last rounds leave no time to answer.
 SUSPICION_ROUNDS: Final = 3
 
-#: The nearest contacts to ping when the right-hand neighbour misses its first ping. Too small: of several nodes that stopped
-#: together the last ones are found late. Too large: datagrams for each lost first ping.
+#: The number of nearest contacts to ping when the right-hand neighbour misses its first ping. Too small: of several nodes that
+#: stopped together the last ones are found late. Too large: datagrams for each lost first ping.
 NEAREST_ASKED: Final = 5
 
-#: If live nodes miss more first pings than this share, no helpers are saved. At 1 % loss of datagrams the share is 0.02, at 10
-#: % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large: a bad network looks good, and live
-#: nodes are declared dead.
+#: If live nodes miss more first pings than this share, the network counts as lossy, and all helpers are asked. At 1 % loss of
+#: datagrams the share is 0.02, at 10 % 0.19. Too small: chance makes a good network look bad, which costs datagrams. Too large:
+#: a bad network looks good, and live nodes are declared dead.
 LOSSY_PART: Final = 0.08
 
-#: The weight of one probe in that share: about the last half minute counts. Too small: a deteriorating network is trusted for
-#: longer. Too large: two losses in a row look like a bad network.
+#: The weight of one probe in the share of missed first pings: about the last half minute counts. Too small: a deteriorating
+#: network is trusted for longer. Too large: two losses in a row look like a bad network.
 LOST_GAIN: Final = 1 / 32
 
 
@@ -73,30 +75,32 @@ class DetectorConfig:
     """
 
     probe_timeout_s_min: float = 0.2
-    """The shortest wait before helpers are asked. Too small: a garbage collection at the peer costs a dozen datagrams. Too
-    large: checks take longer.
+    """The shortest wait for the answer to a ping before helpers are asked. Too small: a garbage collection at the peer costs a
+    dozen datagrams. Too large: checks take longer.
     """
 
     probe_timeout_s_max: float = 0.5
-    """The longest wait before helpers are asked. Too small: distant peers are always probed through helpers. Too large: deaths
-    are noticed later.
+    """The longest wait for the answer to a ping before helpers are asked. Too small: distant peers are always probed through
+    helpers. Too large: deaths are noticed later.
     """
 
     indirect_timeout_s: float = 0.4
-    """The wait for helpers. Too small: their four messages take longer. Too large: deaths are noticed later."""
+    """The wait for an answer through helpers. Too small: their four messages take longer. Too large: deaths are noticed later."""
 
     suspicion_s: float = 0.9
-    """The time for a suspect to refute, without other suspectors. Too small: a short stall means death. Too large: deaths are
-    noticed later.
+    """The time for a suspect to refute, if no other node suspects it. Too small: a short stall means death. Too large: deaths
+    are noticed later.
     """
 
     suspicion_s_min: float = 0.45
-    """The same time with enough other suspectors or a broken link. Too small: fewer rounds fit in. Too large: confirmations
-    gain nothing.
+    """The time for a suspect to refute, if enough other nodes suspect it or its link broke. Too small: fewer rounds fit in. Too
+    large: confirmations gain nothing.
     """
 
     helpers: int = 3
-    """The number of helpers asked. Too small: loss looks like death. Too large: traffic at each lost datagram."""
+    """The number of helpers (other contacts) asked to ping a silent peer. Too small: loss looks like death. Too large: traffic
+    at each lost datagram.
+    """
 
     confirmations: int = 3
     """The number of other suspectors that shortens the suspicion to its minimum. Too small: a few liars or one bad switch
@@ -114,12 +118,12 @@ class DetectorConfig:
     """
 
     health_max: int = 8
-    """The worst local health (Lifeguard, section 4.1). Too small: a starved node accuses others sooner. Too large: detection
-    stays slow for long after an overload.
+    """The worst local health (doubt about the local node; Lifeguard, section 4.1). Too small: a starved node accuses others
+    sooner. Too large: detection stays slow for long after an overload.
     """
 
     def __post_init__(self) -> None:
-        """Refuse inconsistent values."""
+        """Raise `ValueError` for inconsistent values."""
         times = (self.period_s, self.probe_timeout_s_min, self.indirect_timeout_s, self.suspicion_s_min, self.stall_s)
         if min(times) <= 0 or self.late_s < 0 or min(self.helpers, self.confirmations, self.health_max) < 0:
             raise ValueError(f"times must be positive and counts not negative: {self}")
@@ -151,9 +155,9 @@ class DetectorCounters:
     """The counters of a failure detector; every dropped datagram is counted here."""
 
     probes: int = 0
-    """Probes begun, including checks."""
+    """Begun probes, including checks."""
     suspicions: int = 0
-    """Suspicions of peers begun."""
+    """Begun suspicions of peers."""
     refutations: int = 0
     """Suspicions of peers that were refuted."""
     deaths: int = 0
@@ -167,7 +171,7 @@ class DetectorCounters:
     datagrams_invalid: int = 0
     """Authentic datagrams that are no valid detector message."""
     pings_misdirected: int = 0
-    """Pings for the previous user of this address."""
+    """Pings for another node, the previous user of this address."""
     acks_unmatched: int = 0
     """Late or repeated acks that match no probe."""
     relays_refused: int = 0

@@ -55,7 +55,7 @@ _DEFAULT: Final = DetectorConfig()
 
 
 class Detector:
-    """Probe contacts and report suspected, live and dead ones.
+    """Probe the contacts (nodes to watch) of one node, and report suspicions, deaths and signs of life.
 
     After any call, encrypt and send the result of :meth:`datagrams_to_send`, handle :meth:`events_received`, and schedule
     :meth:`handle_timeout` at :meth:`deadline`. All these calls are cheap without work. An idle detector wakes once per period,
@@ -90,7 +90,7 @@ class Detector:
         return self._probing.health
 
     def set_contacts(self, neighbour: Contact | None, others: Sequence[Contact], now: float) -> None:
-        """Replace the contacts.
+        """Replace the contacts, the nodes to watch.
 
         The state of remaining contacts is kept. Missing contacts are forgotten, except for at most CHECKS_MAX peers with a
         running check.
@@ -150,7 +150,7 @@ class Detector:
             self._receive_request(message, source, now)
 
     def heard_from(self, peer: NodeId, now: float) -> None:
-        """Note a message over a link. Call it for every batch: it costs a look-up, unless the peer is in doubt."""
+        """Note a message over a peer's link. Call it for every batch: it costs a look-up, unless the peer is in doubt."""
         probing = self._probing
         probing.note_heard(now)
         watch = probing.watches.get(peer)
@@ -201,7 +201,7 @@ class Detector:
 
         Args:
             peers: The contacts; other nodes are ignored.
-            witness: The other node. Its death counts as another suspector of each (Lifeguard section 4.2).
+            witness: The other node, counted as another suspector of each contact (Lifeguard section 4.2).
             now: The time.
         """
         self._notice_stall(now)
@@ -214,7 +214,7 @@ class Detector:
             self._probing.maybe_forget(watch)
 
     def refused(self, peer: NodeId, now: float) -> None:
-        """Handle a refused dial: the port has no listener any more, so the peer is dead at once."""
+        """Declare a peer dead after a refused dial, because its port has no listener any more."""
         self._notice_stall(now)
         watch = self._probing.watches.get(peer)
         if watch is None and peer in self._order.contacts:
@@ -223,7 +223,7 @@ class Detector:
             self._probing.bury(watch)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle the passing of the deadline; harmless if early. Its lateness affects the local health: see the module."""
+        """Act on the deadlines that have passed; harmless if early. A late call worsens the local health."""
         due = self.deadline()
         if due is None or due > now:
             return
@@ -236,7 +236,7 @@ class Detector:
 
     @property
     def round_trips(self) -> tuple[list[int], float]:
-        """The round trips of probes: a histogram by the binary digits of their microseconds, and the sum in seconds."""
+        """The round trips of probes: a histogram by the binary digits of their microseconds, and their sum in seconds."""
         return self._probing.round_trips, self._probing.round_trips_s
 
     def deadline(self) -> float | None:
@@ -360,7 +360,7 @@ class Detector:
             del self._relays[sequence]
 
     def _notice_stall(self, now: float) -> bool:
-        """Handle a late call of the owner; return whether it came too late for any conclusion from the timers."""
+        """Recover from a standstill of this process; return whether the call came too late to judge by timers."""
         due = self.deadline()
         if due is None or now - due <= self._config.stall_s:
             return False

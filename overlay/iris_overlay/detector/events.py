@@ -12,7 +12,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 class Contact(msgspec.Struct, frozen=True, gc=False):
-    """A node to watch. Detectors keep the given objects: a simulation of many nodes should share them."""
+    """A node for a detector to watch. Detectors keep the given objects: a simulation of many nodes should share them."""
 
     id: NodeId
     """The node id."""

@@ -26,7 +26,8 @@ from msgspec import Meta
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import ID_BYTES, NodeId
 
-#: The largest of these datagrams. Each causes one or two datagrams hardly larger, so an attacker gains no amplification.
+#: The size of the largest datagram of a detector. Each causes one or two datagrams hardly larger, so an attacker gains no
+#: amplification.
 DETECTOR_BYTES_MAX: Final = 69
 
 #: Sequences wrap around. A probe takes seconds and a node uses three sequences a second, so none repeats within 45 years.
@@ -100,15 +101,15 @@ def is_detector_message(data: bytes) -> bool:
 
 
 def encode_detector_message(message: DetectorMessage) -> bytes:
-    """Encode a datagram."""
+    """Encode a datagram of a failure detector."""
     return _ENCODER.encode(message)
 
 
 def decode_detector_message(data: bytes) -> DetectorMessage:
-    """Decode a datagram.
+    """Decode a datagram of a failure detector.
 
     Raises:
-        MessageError: The bytes are no such datagram, or exceed a bound.
+        MessageError: The bytes are no datagram of a detector, or exceed a bound.
     """
     if len(data) > DETECTOR_BYTES_MAX:
         raise MessageError(f"a detector's datagram of {len(data)} bytes exceeds {DETECTOR_BYTES_MAX}")

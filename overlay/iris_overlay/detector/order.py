@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProbeOrder:
-    """The contacts, in a random order with one turn per pass (SWIM section 4.3)."""
+    """The contacts (nodes to watch) in the order of their probes: random, with one turn per pass (SWIM section 4.3)."""
 
     __slots__ = ("_heard", "_near", "_rng", "_round_robin", "contacts", "neighbour")
 
@@ -34,7 +34,7 @@ class ProbeOrder:
         self._rng = rng
 
     def replace(self, local: NodeId, neighbour: Contact | None, others: Sequence[Contact]) -> int:
-        """Replace the contacts; keep the order of the remaining ones.
+        """Replace the contacts; remaining ones keep their place in the order.
 
         Returns:
             The number of contacts left out beyond CONTACTS_MAX.
@@ -64,7 +64,7 @@ class ProbeOrder:
         return peer in self._near
 
     def nearest(self, count: int) -> list[Contact]:
-        """Return the first contacts."""
+        """Return the first contacts, at most `count`."""
         return list(islice(self.contacts.values(), count))
 
     def heard(self, peer: NodeId) -> None:
@@ -72,7 +72,7 @@ class ProbeOrder:
         self._heard.add(peer)
 
     def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
-        """Return the next free contact; None without a free contact, or if the next one pinged this node.
+        """Return the next contact that is free to be probed; None without one, or if the next one pinged this node.
 
         Leaves know each other, so each pair pings once per pass instead of twice. Probe the neighbour first, to make it busy.
         """
@@ -93,7 +93,7 @@ class ProbeOrder:
         return None
 
     def draw_helpers(self, count: int, is_able: Callable[[Contact], bool]) -> list[Contact]:
-        """Draw helpers from the first HELPERS_AMONG able contacts."""
+        """Draw random helpers, to ping for this node, from the first HELPERS_AMONG able contacts."""
         able: list[Contact] = []
         for contact in self.contacts.values():
             if is_able(contact):

@@ -32,7 +32,7 @@ ROUND_TRIPS_DIGITS: Final = 64
 
 
 class Probing:
-    """Run the probes, and judge the peers and the local node."""
+    """The probes of one detector: ping peers, ask helpers, and judge the peers and the local node."""
 
     __slots__ = (
         "_config",
@@ -84,7 +84,7 @@ class Probing:
     # Steps.
 
     def begin(self, watch: PeerState, now: float, accuser: NodeId | None = None, *, is_urgent: bool = False) -> None:
-        """Send the first ping of a probe: for its turn, a check, an accusation, or a doubt about a nearby peer."""
+        """Send the first ping of a probe: in turn, or for a check, an accusation or a doubt about a nearby peer."""
         config = self._config
         self._counters.probes += 1
         watch.stage = Stage.DIRECT
@@ -187,7 +187,7 @@ class Probing:
             self.bury(watch)
 
     def _seems_cut_off(self, watch: PeerState) -> bool:
-        """Return whether all peers were silent for long during a probe, which suggests a cut of this host."""
+        """Return whether all peers were silent for long during a probe, which suggests that this host is cut off."""
         is_silent = self._heard_at < watch.started_at or self._heard_again_at > watch.started_at
         return is_silent and len(self._order.contacts) > 1
 
@@ -211,7 +211,7 @@ class Probing:
     # Inputs.
 
     def check(self, watch: PeerState, now: float) -> None:
-        """Hurry a probe for the owner, who waits for its outcome."""
+        """Begin a probe or hurry a running one, because the owner waits for its outcome."""
         if watch.is_checked:
             return
         watch.is_checked = True
@@ -223,7 +223,7 @@ class Probing:
             self.begin(watch, now)
 
     def receive_accusation(self, watch: PeerState, accused: int, accuser: NodeId, now: float) -> None:
-        """Probe an accused peer; for a peer already in doubt, count the accuser as another suspector."""
+        """Probe a peer that another node suspects; if it is in doubt already, count the other suspector."""
         if watch.is_dead or accused < watch.incarnation:
             return
         if watch.stage is Stage.IDLE and watch.address is not None:
@@ -236,7 +236,7 @@ class Probing:
                 self._turn_to_helpers(watch, now)
 
     def receive_answer(self, watch: PeerState, incarnation: int, now: float) -> None:
-        """Handle an answer to a ping or request of the current probe."""
+        """Note the answer to the current probe of a peer, and end the probe."""
         watch.incarnation = max(watch.incarnation, incarnation)
         watch.is_deaf = False
         self.lost_part += ((watch.stage is not Stage.DIRECT) - self.lost_part) * LOST_GAIN
@@ -253,7 +253,7 @@ class Probing:
         self.revive(watch, rtt_s)
 
     def receive_other_sign(self, watch: PeerState) -> None:
-        """Handle a proof of life other than an answer to a ping."""
+        """End the probe of a peer after a proof of life other than an answer to a ping."""
         if watch.stage is Stage.SUSPECTED or watch.is_dead:
             watch.is_deaf = True
         self.revive(watch, None)
@@ -277,7 +277,7 @@ class Probing:
     # Verdicts.
 
     def revive(self, watch: PeerState, rtt_s: float | None) -> None:
-        """End the probe of a live peer."""
+        """End the probe of a live peer; report `Alive` if it was in doubt, or to tell the round trip."""
         if watch.stage is Stage.SUSPECTED:
             self._counters.refutations += 1
         if rtt_s is not None or watch.stage is Stage.SUSPECTED or watch.is_dead or watch.is_checked:
@@ -286,7 +286,7 @@ class Probing:
         self.end(watch)
 
     def bury(self, watch: PeerState) -> None:
-        """End the probe of a dead peer."""
+        """End the probe of a dead peer; report `Dead`, once or for a check."""
         if not watch.is_dead:
             self._counters.deaths += 1
         if not watch.is_dead or watch.is_checked:
@@ -302,7 +302,7 @@ class Probing:
         self.maybe_forget(watch)
 
     def maybe_forget(self, watch: PeerState) -> None:
-        """Forget the state of a peer unless it is worth keeping."""
+        """Forget the state of a peer if no probe runs and it contains no lasting facts."""
         peer = watch.contact.id
         if peer in self._order.contacts:
             if peer == self._order.neighbour or watch.is_worth_keeping:
@@ -318,7 +318,7 @@ class Probing:
     # Sending.
 
     def address_of(self, contact: Contact) -> Address | None:
-        """Return the address of a contact, or None."""
+        """Return the address for datagrams to a contact, or None if it is unknown."""
         if contact.address is not None:
             return contact.address
         watch = self.watches.get(contact.id)
