@@ -224,7 +224,7 @@ class GroupLayer:
             self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle the passing of the deadline; harmless if early."""
+        """Act on the deadlines that have passed; harmless if early."""
         self._roots.handle_timeout(now)
         self._watches.handle_timeout(now)
         self._looks.handle_timeout(now)

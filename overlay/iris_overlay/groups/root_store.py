@@ -299,7 +299,7 @@ class Roots:
                 self._dirty[group] = None
 
     def cast(self, message: CastUp, now: float) -> None:
-        """Send a multicast down the tree, in the order of its source; ask a source with a slow clock to send it later."""
+        """Send a multicast down the tree, in the order of its source; answer `Later` to a source with a slow clock."""
         if not self._may_use(message.group, message.info.id, message.permit):
             self._counters.permits_invalid += 1
             return
