@@ -27,13 +27,15 @@ class OverlayConfig:
     """Links on demand."""
 
     dials_max: int = 16
-    """Concurrent dials of a running search. Too small: a network behind dead addresses is found slowly. Too large: a
-    simultaneous start of many nodes overruns the accept queues, and the handshakes starve each other.
+    """The largest number of concurrent dials while this node is in a ring and searches for other parts of the network. Too
+    small: a network behind dead addresses is found slowly. Too large: a simultaneous start of many nodes overruns the accept
+    queues, and the handshakes starve each other.
     """
 
     search_dials_max: int = 4
-    """Concurrent dials while this node is in no ring: one contact is enough to join, and other nodes start at the same time.
-    Too small: black holes among the addresses delay the start. Too large: a hundred nodes started together all dial each other.
+    """The largest number of concurrent dials while this node is in no ring: one contact is enough to join, and other nodes
+    start at the same time. Too small: black holes among the addresses delay the start. Too large: a hundred nodes started
+    together all dial each other.
     """
 
     dial_timeout_s: float = 10.0
@@ -68,23 +70,23 @@ class OverlayConfig:
     """
 
     candidates_max: int = 256
-    """Addresses and peers, besides seeds, that wait for a dial. A full table drops the candidate with the most failures; if
-    none has failed, it refuses and counts the new one. Too small: a start among many stale addresses may miss the live one. Too
-    large: a lying peer causes that number of dials.
+    """The largest number of addresses and peers, besides seeds, that wait for a dial. A full table drops the candidate with the
+    most failures; if none has failed, it refuses and counts the new one. Too small: a start among many stale addresses may miss
+    the live one. Too large: a lying peer causes that number of dials.
     """
 
     lost_max: int = 32
-    """Silent peers to search for, because they may be beyond a partition. Too small: if exactly these are dead, the partition
-    heals only through other nodes. Too large: two dials a minute for each.
+    """The largest number of silent peers to search for, because they may be beyond a partition. Too small: if exactly these are
+    dead, the partition heals only through other nodes. Too large: two dials a minute for each.
     """
 
     remembered_max: int = 4
-    """Remembered addresses still tried after a ring was found without them, because they may be in another ring. Too small: two
-    rings of one machine merge late. Too large: many dials per node in a start of many nodes.
+    """The number of remembered addresses still tried after a ring was found without them, because they may be in another ring.
+    Too small: two rings of one machine merge late. Too large: many dials per node in a start of many nodes.
     """
 
     seeds_max: int = 64
-    """Seeds. Too small: no known cost. Too large: each costs a dial per `redial_delay_s_max` for ever."""
+    """The largest number of seeds. Too small: no known cost. Too large: each costs a dial per `redial_delay_s_max` for ever."""
 
     seed_interval_s: float = 30.0
     """The time between checks of a found seed, which may be in another ring by now. Too small: dials. Too large: after a
@@ -92,7 +94,9 @@ class OverlayConfig:
     """
 
     seed_interval_per_node_s: float = 0.1
-    """The lower bound of the same time per node of the network: all nodes together dial a seed at most ten times a second."""
+    """The lower bound of the time between checks of a found seed, per node of the network: all nodes together dial a seed at
+    most ten times a second.
+    """
 
     beacon_wait_s: float = 0.05
     """The wait for answers to the first beacon if a start has no other clue. Too small: a busy neighbour is missed at first.
@@ -105,8 +109,9 @@ class OverlayConfig:
     """
 
     handshake_wait_s: float = 3.0
-    """The same limit after an accepted connection: a network exists, and may be busy with many starts. Too small: on a busy
-    machine each node starts its own ring. Too large: a stopped process at a seed's address delays the start of a lone node.
+    """The longest search for a first link after a dialled address has accepted the connection: a network exists, and may be
+    busy with many starts. Too small: on a busy machine each node starts its own ring. Too large: a stopped process at a seed's
+    address delays the start of a lone node.
     """
 
     join_timeout_s: float = 10.0
@@ -115,8 +120,8 @@ class OverlayConfig:
     """
 
     contacts_refresh_s: float = 5.0
-    """The time between updates of the failure detector's contacts while the leaf set does not change. Too small: work. Too
-    large: new entries of the routing table stay unwatched for that time.
+    """The time between updates of the contacts (the nodes watched by the failure detector) while the leaf set does not change.
+    Too small: work. Too large: new entries of the routing table stay unwatched for that time.
     """
 
     stall_s: float = 1.0
@@ -129,13 +134,14 @@ class OverlayConfig:
     """The time between beacons of a small network, jittered by a fifth. Too small: noise. Too large: partitions heal later."""
 
     beacon_interval_per_peer_s: float = 0.2
-    """The lower bound of the interval per peer: all nodes together send at most five beacons a second. Too small: each beacon
-    costs every node on the segment. Too large: two parts of a network meet later.
+    """The lower bound of the time between a node's beacons, per peer: all nodes together send at most five beacons a second.
+    Too small: each beacon costs every node on the segment. Too large: two parts of a network meet later.
     """
 
     answers_wanted: float = 6.0
-    """The average number of answers to a question. Too small: lost datagrams or chance leave a new node alone; a share of about
-    exp(-answers_wanted) of all questions gets no answer. Too large: a storm of starts becomes a storm of answers.
+    """The average number of answers to a question (a beacon that wants an answer). Too small: lost datagrams or chance leave a
+    new node alone; a share of about exp(-answers_wanted) of all questions gets no answer. Too large: a storm of starts becomes
+    a storm of answers.
     """
 
     answers_per_s_max: int = 200

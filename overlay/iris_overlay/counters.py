@@ -24,11 +24,11 @@ class Counters:
     candidates_refused: int = 0
     """Unknown nodes not dialled because `candidates_max` others wait."""
     dials_timed_out: int = 0
-    """Dials without a report from the owner."""
+    """Dials without a report from the owner within `OverlayConfig.dial_timeout_s`."""
     changes_unconfirmed: int = 0
     """Joins and leaves completed by the time limit instead of all acknowledgements."""
     registrations_refused: int = 0
-    """Refused registrations in groups, watchers in copies, groups, and copies of groups, beyond the bounds of a directory."""
+    """Refused registrations, groups, copies of groups and watchers in copies, beyond the bounds of directories and nodes."""
     casts_lost: int = 0
     """Multicasts of this node that reached no root, because the ring was broken or too many were in progress."""
     casts_hurried: int = 0
@@ -42,7 +42,7 @@ class Counters:
     casts_early: int = 0
     """Multicasts made before this node joined: kept by a node, or still in transit."""
     messages_undeliverable: int = 0
-    """Messages for groups that the ring could not deliver; their content is sent again."""
+    """Messages of the groups layer that the ring could not deliver; their content is sent again."""
     questions_refused: int = 0
     """Unanswered questions for the root of a key, beyond `ANSWERS_PER_S_MAX`."""
     packets_undeliverable: int = 0

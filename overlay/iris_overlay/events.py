@@ -157,7 +157,7 @@ class ViewChanged(msgspec.Struct, frozen=True):
     """
     is_doubted: bool = False
     """Whether the root of a doubted group reports an empty group. Call `use_group` before relying on it: members listed
-    nevertheless come from another keeper of the directory.
+    nevertheless come from another keeper of the directory, a node with a copy of it.
     """
 
 

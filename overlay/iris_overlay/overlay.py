@@ -67,18 +67,19 @@ if TYPE_CHECKING:
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
 
-#: A node without a ring stops dialling at this number of links, because one of them lets it join. Too small: a stuck contact
-#: delays the join; too large: a start of many nodes dials needlessly.
+#: The number of links at which a node without a ring stops dialling, because one of their peers lets it join. Too small: a
+#: stuck contact delays the join; too large: a start of many nodes dials needlessly.
 CONTACTS_ENOUGH: Final = 3
 
-#: Found nodes whose links are about to open. Beyond the bound the oldest is forgotten, and found again later.
+#: The largest number of found nodes, to merge rings with, that have a link about to open. Beyond the bound the oldest is
+#: forgotten, and found again later.
 TO_MERGE_MAX: Final = 64
 
 _COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Departed)
 
 
 class Overlay:
-    """Find the other nodes of the network, know the members of groups, and reach nodes.
+    """The overlay of one node: find the other nodes of the network, know the members of groups, and reach nodes.
 
     The owner opens and aborts links, and moves bytes; the overlay decides. After any input or command, the owner applies the
     outputs in this order, and repeats until no output is left:
@@ -246,7 +247,7 @@ class Overlay:
         self._finish_turn(now)
 
     def dial_connected(self, address: str, now: float) -> None:
-        """Handle the accepted connection of a requested dial; the node's identity follows."""
+        """Wait longer before starting a ring alone, because a dial was accepted; the node's identity follows."""
         self._discovery.dial_connected(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
@@ -307,7 +308,7 @@ class Overlay:
         self._finish_turn(now)
 
     def handle_timeout(self, now: float) -> None:
-        """Handle the passing of the deadline; harmless if early."""
+        """Act on the deadlines that have passed; harmless if early."""
         self.deadline()
         self._notice_stall(now)
         self._dialler.handle_timeout(now, self.size_estimate())
@@ -343,8 +344,8 @@ class Overlay:
         Args:
             group: The group.
             now: Monotonic seconds.
-            is_doubted: Whether a root that reports an empty group is checked with another keeper of the directory: for groups
-                whose keys not every insider has.
+            is_doubted: Whether a root that reports an empty group is checked with another keeper (holder of a copy) of the
+                directory: for groups with keys that only some insiders have.
 
         Raises:
             InfoError: The group id has the wrong size.
@@ -486,7 +487,7 @@ class Overlay:
 
     @property
     def ring_counters(self) -> PastryCounters:
-        """The ring's drops and repetitions, by reason."""
+        """The counters of dropped and repeated messages of the ring, by reason."""
         return self._ring.counters
 
     @property
@@ -567,7 +568,7 @@ class Overlay:
         return self._ring.size_estimate() - 1 if self._ring.is_active else 0
 
     def _violate(self, peer: NodeId, reason: str) -> None:
-        """Have the link to a peer closed; ignore a peer without a link, whose message came through the ring."""
+        """Ask the owner to close the link to a peer; ignore a peer without a link: its message came through the ring."""
         if peer in self._links and peer not in self._violators:
             self._violators[peer] = None
             self._events.append(ProtocolViolated(peer, reason))
@@ -579,7 +580,7 @@ class Overlay:
             self._events.append(Settled())
 
     def _notice_stall(self, now: float) -> None:
-        """Handle a standstill of this process before any later input.
+        """If this call comes late, recover from the standstill of this process before any later input.
 
         Either a message or the timer comes first after a standstill, and either may move the deadlines that reveal it.
         """

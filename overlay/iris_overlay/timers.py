@@ -13,7 +13,7 @@ STALE_ENTRIES_FLOOR: Final = 64
 
 
 class DeadlineTable(Generic[K]):
-    """One deadline per key.
+    """One deadline per key, for example of a repetition or a time-out.
 
     Setting pushes an entry; cancelling only marks it stale, and stale entries are skipped at the top of the heap. At most half
     of the entries plus STALE_ENTRIES_FLOOR are stale: beyond that the heap is rebuilt, at O(1) per stale entry. Setting and
