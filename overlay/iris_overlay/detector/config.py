@@ -85,7 +85,8 @@ class DetectorConfig:
     """
 
     indirect_timeout_s: float = 0.4
-    """The wait for an answer through helpers. Too small: their four messages take longer. Too large: deaths are noticed later."""
+    """The wait for an answer through helpers. Too small: their four messages take longer. Too large: deaths are noticed later.
+    """
 
     suspicion_s: float = 0.9
     """The time for a suspect to refute, if no other node suspects it. Too small: a short stall means death. Too large: deaths

@@ -32,8 +32,8 @@ def probe_timeout_s(mean_s: float | None, deviation_s: float, shortest_s: float,
 def suspicion_s(longest_s: float, shortest_s: float, confirmations: int, confirmations_wanted: int) -> float:
     """Return the time for a suspect to refute, shortened by confirmations of other suspectors (Lifeguard, section 4.2).
 
-    The first confirmation shortens the time the most: two suspectors are much stronger evidence than one, but four hardly stronger
-    than three.
+    The first confirmation shortens the time the most: two suspectors are much stronger evidence than one, but four
+    hardly stronger than three.
     """
     if confirmations_wanted <= 0 or confirmations <= 0:
         return longest_s
