@@ -1,4 +1,4 @@
-"""Secrets, derived keys, and the encryption of links, group bodies and datagrams (docs/design.md 2-4).
+"""Secrets, derived keys, and the encryption of links, messages to groups and datagrams (docs/design.md 2-4).
 
 This package is pure: no input or output, no clock, no randomness. Callers pass entropy as an argument.
 """

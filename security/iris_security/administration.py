@@ -33,7 +33,7 @@ RANK_BYTES = _RANK.size
 
 
 class Rank(NamedTuple):
-    """The order of signed generations: the larger number wins, and of two equal numbers the larger digest, at every node."""
+    """The order of signed generations of a secret: the larger number wins, then the larger digest, equally at every node."""
 
     number: int = 0
     """The number of rotations of the network so far; 0 before the first."""
@@ -42,7 +42,7 @@ class Rank(NamedTuple):
 
     @classmethod
     def decode(cls, encoded: bytes) -> "Rank":
-        """Decode the bytes of `encode`.
+        """Decode a rank from the bytes made by `encode`.
 
         Raises:
             ValueError: `encoded` has not `RANK_BYTES`.
@@ -104,12 +104,12 @@ class SignedGenerations(KeyMaterial):
         return cls(encoded, number, tuple(map(Secret, values)))
 
     def __repr__(self) -> str:
-        """Show the public parts."""
+        """Show the number and the count of generations, not the secrets."""
         return f"SignedGenerations(number={self.number}, generations={len(self.secrets)}, <hidden>)"
 
 
 class AdministrationKey(KeyMaterial):
-    """The administrator key, which rotates the secret of a running network.
+    """The administrator key, for its only holder: signs the generations to which a running network rotates its secret.
 
     Args:
         value: The private key, 32 bytes.
@@ -165,11 +165,11 @@ class AdministrationKey(KeyMaterial):
         return encode_text(self.administrator, ADMINISTRATOR_PREFIX, _PUBLIC_LABEL)
 
     def sign(self, network: str, number: int, secrets: Sequence[Secret]) -> SignedGenerations:
-        """Sign the generations that are current from now on.
+        """Sign the generations of the secret that all nodes of the network have to use from now on.
 
         Args:
             network: The name of the network.
-            number: The number of the previous generations, plus one.
+            number: The number of the previously signed generations, plus one; 1 for the first.
             secrets: The generations, the primary first.
 
         Raises:
@@ -202,5 +202,5 @@ def parse_administrator(text: str) -> bytes:
 
 
 def _signed(network: str, said: bytes) -> bytes:
-    """Return the bytes to sign. A name contains no zero byte, so the separator makes the encoding unambiguous."""
+    """Return the bytes to sign: network name and generations. A name has no zero byte, so the separator is unambiguous."""
     return encode_name(network) + b"\0" + said

@@ -18,7 +18,7 @@ Cipher: TypeAlias = AESGCM | ChaCha20Poly1305
 
 
 class Suite(enum.IntEnum):
-    """The ciphers, by their numbers on the wire."""
+    """The ciphers for the records of a link, with their numbers on the wire."""
 
     AES_256_GCM = 1
     CHACHA20_POLY1305 = 2

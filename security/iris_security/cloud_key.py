@@ -29,12 +29,12 @@ PUBLIC_PREFIX = "irisid1."
 _PRIVATE_LABEL = b"iris cloud private checksum"
 _PUBLIC_LABEL = b"iris cloud public checksum"
 
-#: Any private key reveals a public key of low order, because all X25519 private keys are multiples of 8.
+#: A private key to detect public keys of low order. Any key reveals them, because all X25519 private keys are multiples of 8.
 _PROBE = X25519PrivateKey.from_private_bytes(bytes(range(CLOUD_KEY_BYTES)))
 
 
 class CloudKey(KeyMaterial):
-    """The private key of a cloud.
+    """The private key of a cloud, held by all its gateways to prove the cloud's identity to neighbouring clouds.
 
     Args:
         value: The private key, `CLOUD_KEY_BYTES`.
@@ -97,7 +97,7 @@ class CloudKey(KeyMaterial):
         return cloud_public_key_text(self.public)
 
     def origin_key(self, neighbour_public: bytes) -> bytes:
-        """Return the key of the pseudonyms for one neighbour, 32 bytes; it is equal at all gateways of this cloud.
+        """Return the key that makes pseudonyms of nodes for one neighbour, 32 bytes; equal at all gateways of this cloud.
 
         Args:
             neighbour_public: The public key of the neighbour.
@@ -156,7 +156,7 @@ def cloud_id_of(public: bytes) -> bytes:
 
 
 def pair_id(one: bytes, other: bytes) -> bytes:
-    """Return the id of a pair of clouds; the order of their public keys does not matter.
+    """Return the id of a pair of clouds, for the first handshake message; the order of their public keys does not matter.
 
     Returns:
         `PAIR_BYTES` of SHA-256("iris federation pair" || smaller key || larger key).

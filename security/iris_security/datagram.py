@@ -37,10 +37,11 @@ OVERHEAD_BYTES = HEADER_BYTES + SIGNATURE_BYTES + TAG_BYTES
 #: 9000 section 14). So the network never fragments a datagram, and a node never stores fragments of strangers.
 DATAGRAM_BYTES_MAX = 1200
 PAYLOAD_BYTES_MAX = DATAGRAM_BYTES_MAX - OVERHEAD_BYTES
-#: 2^32 datagrams of at most 75 blocks: an attacker's advantage stays below 2^-51. At one per second this lasts 136 years.
+#: The largest number of datagrams of one sender: 2^32 datagrams of at most 75 blocks keep an attacker's advantage below 2^-51.
+#: At one per second this lasts 136 years.
 DATAGRAMS_MAX = 1 << 32
-#: Senders with a remembered window. Too small: the sender silent for longest is forgotten, and its repeated beacon announces a
-#: node until a dial fails; too large: memory, about 3 KB each, 12 MB in all.
+#: The largest number of senders with a remembered replay window. Too small: the sender silent for longest is forgotten, and its
+#: repeated beacon announces a node until a dial fails; too large: memory, about 3 KB each, 12 MB in all.
 SENDERS_MAX = 4096
 
 _VERSION_BYTE = bytes([VERSION])
@@ -50,7 +51,7 @@ _COUNTER_AT = _SENDER_AT + NODE_ID_BYTES
 
 
 class DatagramSealer:
-    """Encrypts the datagrams of one sender; see the requirement in the module docstring."""
+    """Encrypts and signs the datagrams of one sender; only one sealer per key and sender id may ever exist."""
 
     __slots__ = ("_counter", "_encrypt", "_identity", "_prefix")
 
@@ -67,7 +68,7 @@ class DatagramSealer:
         self._counter = 0
 
     def seal(self, payload: bytes) -> bytes:
-        """Return the complete datagram with a payload.
+        """Return the complete, encrypted and signed datagram for a payload.
 
         Raises:
             ValueError: The payload is larger than `PAYLOAD_BYTES_MAX`.
@@ -112,13 +113,13 @@ class DatagramOpener:
         self._senders: OrderedDict[bytes, _Sender] = OrderedDict()
 
     def rekey(self, keyring: Keyring) -> None:
-        """Accept datagrams of another keyring's generations only, from now on."""
+        """From now on, accept only datagrams of the generations in another keyring."""
         self._keyring = keyring
         for identity in [each for each in self._senders if keyring.find(each[:KEY_ID_BYTES]) is None]:
             del self._senders[identity]
 
     def open(self, datagram: bytes) -> tuple[bytes, bytes]:
-        """Return the sender's id and the payload.
+        """Verify and decrypt a datagram; return the sender's id and the payload.
 
         Raises:
             ReplayError: The datagram is authentic, but was opened before or is older than the window.
@@ -146,12 +147,12 @@ class DatagramOpener:
         return identity[KEY_ID_BYTES:], payload
 
     def is_foreign(self, datagram: bytes) -> bool:
-        """Tell whether a datagram looks like one of a network with an unknown secret. Anybody can fake such a datagram."""
+        """Return whether a datagram looks like one of a network with an unknown secret. Anybody can fake this look."""
         is_ours_to_read = OVERHEAD_BYTES <= len(datagram) <= DATAGRAM_BYTES_MAX and datagram[0] == VERSION
         return is_ours_to_read and self._keyring.find(datagram[1:_SENDER_AT]) is None
 
     def _introduce(self, identity: bytes) -> "_Sender":
-        """Return the state of an unknown sender, without storing it."""
+        """Return new state for an unknown sender, without storing it."""
         keys = self._keyring.find(identity[:KEY_ID_BYTES])
         if keys is None:
             raise AuthenticationError

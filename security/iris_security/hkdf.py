@@ -8,7 +8,7 @@ KEY_BYTES = 32
 
 
 def hkdf(secret: bytes, *, info: bytes, salt: bytes = b"", length: int = KEY_BYTES) -> bytes:
-    """Derive a key from a secret, by extract and expand.
+    """Derive a key from a secret (HKDF-SHA256, extract and expand).
 
     Every use has its own `info` (RFC 5869 section 3.2), so keys of different purposes are independent.
 

@@ -18,7 +18,7 @@ IDENTITY_SEED_BYTES = SEED_BYTES
 
 
 class Purpose(enum.Enum):
-    """The purpose of a signature; the value is its label."""
+    """The purpose of a signature by a node; the value is the label mixed into the signed bytes."""
 
     INITIATOR = b"link initiator"
     """The hash of a link's whole handshake, signed by the initiator."""
@@ -41,7 +41,7 @@ class Identity:
     __slots__ = ("_key", "node_id", "public_key")
 
     def __init__(self, seed: bytes) -> None:
-        """Make the key pair.
+        """Make the key pair and the id from a seed.
 
         Args:
             seed: The private key: fresh entropy of `IDENTITY_SEED_BYTES`.
@@ -67,7 +67,7 @@ class Identity:
 
 
 def verify_signature(purpose: Purpose, data: bytes, signature: bytes) -> bytes:
-    """Return the id of the node that made a signature.
+    """Verify a signature and return the id of the node that made it.
 
     Args:
         purpose: The expected purpose.

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 
 
 class KeyMaterial:
-    """An immutable object with keys. It cannot be pickled, and `dataclasses.asdict` cannot list the fields."""
+    """The base of immutable objects with keys. They cannot be pickled, nor their fields listed by `dataclasses.asdict`."""
 
     __slots__: tuple[str, ...] = ()
 

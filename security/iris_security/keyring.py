@@ -25,15 +25,15 @@ NODE_ID_BYTES = 16  # the size of a node id on the wire and in associated data
 PROOF_BYTES = 16  # 128 bits, as an AES-GCM tag; an attacker can only guess online
 NAME_BYTES_MAX = 255  # a name fits behind a length of one byte and into any log line
 
-#: Generations of one secret at once. A rotation needs two; two more allow rotations to overlap. Too small: a rotation waits for
-#: the previous one; too large: members register once per generation.
+#: The largest number of generations of one secret at a time. A rotation needs two; two more allow rotations to overlap. Too
+#: small: a rotation waits for the previous one; too large: members register once per generation.
 GENERATIONS_MAX = 4
 
 _PERMIT_LABEL = b"permit"
 
 
 def encode_name(name: str) -> bytes:
-    """Return the UTF-8 form of a network, cluster or topic name, the input of every derivation.
+    """Return the UTF-8 form of the name of a network, cluster or topic, from which all keys derive.
 
     Two Unicode forms of one visible name are two names.
 
@@ -55,7 +55,7 @@ def encode_name(name: str) -> bytes:
     return encoded
 
 
-#: The secret of a cluster, or its generations, the primary first.
+#: The own secret of a cluster, or the generations of that secret, the primary first.
 OwnSecret: TypeAlias = Secret | Sequence[Secret]
 
 
@@ -92,7 +92,7 @@ class NetworkKeys(KeyMaterial):
         )
 
     def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
-        """Return the proof that one side of a link holds this generation, for a link opened with another generation.
+        """Return the proof that one side of a link holds this generation, although another generation opened the link.
 
         Args:
             handshake_hash: The hash of the link's handshake (docs/design.md 3.1).
@@ -106,7 +106,7 @@ class NetworkKeys(KeyMaterial):
         return hmac.compare_digest(self.prove(handshake_hash, initiator=initiator), proof)
 
     def __repr__(self) -> str:
-        """Show the public parts."""
+        """Show the network name and the key id, not the keys."""
         return f"NetworkKeys(network={self.network!r}, key_id={self.key_id.hex()}, <hidden>)"
 
 
@@ -176,12 +176,12 @@ class GroupKeys(KeyMaterial):
         return hkdf(self.key, info=b"iris tunnel")
 
     def __repr__(self) -> str:
-        """Show the public parts."""
+        """Show the group id, not the keys."""
         return f"GroupKeys(group_id={self.group_id.hex()}, <hidden>)"
 
 
 class Keyring:
-    """All secrets of a node in one network, and the keys derived from them. It cannot be pickled.
+    """All secrets of a node in one network, and the keys derived from them. A keyring cannot be pickled.
 
     Attributes:
         administrator: The public half of the administrator key, which rotates the network's secret; None without rotation.
@@ -229,7 +229,7 @@ class Keyring:
         self._primary = next(iter(self._generations.values()))
 
     def with_generations(self, secrets: Sequence[Secret]) -> "Keyring":
-        """Return a copy with another network secret.
+        """Return a copy of the keyring with other generations of the network secret.
 
         Args:
             secrets: The generations, the primary first.
@@ -315,7 +315,7 @@ class Keyring:
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
     def internal(self, name: str) -> list[GroupKeys]:
-        """Derive the keys of a cluster that every node joins by itself, the primary first.
+        """Derive the keys of a cluster that every node joins without the program's request, the primary first.
 
         The keys derive from the network secret, unless the mapping `clusters` has a secret for this cluster. `strict` does not
         apply, because it concerns the clusters of the program. A function is not called, because it knows only the program's
@@ -359,7 +359,7 @@ class Keyring:
         )
 
     def __repr__(self) -> str:
-        """Show the public parts."""
+        """Show the network name, the primary key id and the count of generations, not the keys."""
         return f"Keyring(network={self.network!r}, key_id={self._primary.key_id.hex()}, generations={len(self._generations)})"
 
 
@@ -380,11 +380,11 @@ def _generations_of(what: str, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
 
 
 def is_permitted(group_id: bytes, data: bytes, permit: bytes) -> bool:
-    """Return whether a permit was made with the keys of a group; the caller does not need the keys.
+    """Return whether a permit was made with the keys of a group; only the group id is needed to tell.
 
     Args:
         group_id: The id of the group.
-        data: The expected action and node.
+        data: The permitted action and the node it is for, as passed to `GroupKeys.permit`.
         permit: The permit as received.
     """
     try:

@@ -24,7 +24,7 @@ PSK_BYTES = 32  # section 9
 
 
 class Handshake(TwoMessages):
-    """One handshake of a link, as initiator or responder; see `TwoMessages` for its use."""
+    """One handshake of a link between nodes of a network, as initiator or responder; see `TwoMessages` for its use."""
 
     def __init__(self, *, initiator: bool, psk: bytes, prologue: bytes, ephemeral_private: bytes) -> None:
         """Prepare a handshake (section 5.3, Initialize).
@@ -65,6 +65,6 @@ class Handshake(TwoMessages):
         self._symmetric.mix_key(self._shared)
 
     def _mix_ephemeral(self, public: bytes) -> None:
-        """Process token `e`, which a handshake with a pre-shared key also mixes into the key (section 9.2)."""
+        """Process token `e`: mix the ephemeral key into the hash and, because a pre-shared key is used, into the key."""
         self._symmetric.mix_hash(public)
         self._symmetric.mix_key(public)

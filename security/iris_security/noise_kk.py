@@ -29,7 +29,7 @@ PROTOCOL_NAME = b"Noise_KK_25519_AESGCM_SHA256"
 
 
 class KnownKeysHandshake(TwoMessages):
-    """One handshake between gateways, as initiator or responder; see `TwoMessages` for its use."""
+    """One handshake between gateways of two clouds, as initiator or responder; see `TwoMessages` for its use."""
 
     def __init__(
         self, *, initiator: bool, static_private: bytes, peer_static_public: bytes, prologue: bytes, ephemeral_private: bytes

@@ -9,7 +9,7 @@ _MISSING_MASK = (1 << REPLAY_WINDOW) - 1
 
 
 class ReplayWindow:
-    """The received counters of one key; each is accepted once.
+    """The received counters of one key, to detect repeated packets; each counter is accepted once.
 
     Pass authentic counters only, so that a forger cannot move the window.
 
@@ -29,7 +29,7 @@ class ReplayWindow:
         """Record a counter and return whether it is new.
 
         Returns:
-            False if the counter was received before, or lies beyond the window.
+            False if the counter was received before, or is too far behind the highest one to tell.
         """
         ahead = counter - self._highest
         if ahead == 1:  # the usual case

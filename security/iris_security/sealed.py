@@ -37,8 +37,8 @@ BOND_BYTES = 16
 #: The accepted difference between the sealing time and the member's clock, either way (milliseconds). Too small: wrong clocks
 #: and long waits make members reject requests; too large: members keep salts for longer.
 WINDOW_MS = 300_000
-#: Salts remembered by one handler, of about 250 bytes each: 218 requests a second during the window. Too small: at higher rates
-#: delayed requests are rejected, because they may be replays; too large: memory.
+#: The largest number of salts remembered by one handler, of about 250 bytes each: 218 requests a second during the window. Too
+#: small: at higher rates delayed requests are rejected, because they may be replays; too large: memory.
 SALTS_MAX = 65_536
 
 _HAS_BOND = 1
@@ -53,7 +53,7 @@ ANSWER_OVERHEAD_BYTES = _OUTER_BYTES + TAG_BYTES
 
 
 class Exchange(KeyMaterial):
-    """One request and its answers: seals answers at the member and opens answers at the caller.
+    """The keys of one sealed request and its answers: seal answers at the member and open answers at the caller.
 
     Args:
         secret: The secret that sealed the request.
@@ -82,7 +82,7 @@ class Exchange(KeyMaterial):
         return _seal(self.secret, b"iris sealed reply" + self.bond + self.label, reply, salt)
 
     def open_reply(self, sealed: Buffer) -> bytes:
-        """Decrypt a reply.
+        """Verify and decrypt a reply to the request.
 
         Raises:
             AuthenticationError: The data is no reply to this request.
@@ -94,7 +94,7 @@ class Exchange(KeyMaterial):
         return _seal(self.secret, b"iris sealed failure" + self.bond + self.label, failure, salt)
 
     def open_failure(self, sealed: Buffer) -> bytes:
-        """Decrypt the description of a handler's failure.
+        """Verify and decrypt the description of a handler's failure.
 
         Raises:
             AuthenticationError: The data is no failure of this request.
@@ -104,7 +104,7 @@ class Exchange(KeyMaterial):
 
 @dataclass(frozen=True, slots=True)
 class OpenedRequest:
-    """An authentic request; a `SaltTable` detects replays."""
+    """An authentic, decrypted request. It may be a replay until a `SaltTable` accepts it."""
 
     payload: bytes = field(repr=False)
     """The plaintext of the request."""
@@ -113,13 +113,13 @@ class OpenedRequest:
     sealed_ms: int
     """The sealing time by the caller's clock: milliseconds since 1970."""
     exchange: Exchange
-    """Seals the answers."""
+    """The exchange that seals the answers."""
 
 
 def seal_request(
     secret: Secret, name: str, payload: Buffer, *, salt: bytes, sealed_ms: int, key: bytes | None = None
 ) -> tuple[bytes, Exchange]:
-    """Return a sealed request, and the exchange that opens its answers.
+    """Encrypt a request; return it with the exchange that opens its answers.
 
     Args:
         secret: The secret shared by caller and members.
@@ -127,7 +127,7 @@ def seal_request(
         payload: The plaintext.
         salt: Fresh random bytes, `SALT_BYTES`.
         sealed_ms: The time, in milliseconds since 1970.
-        key: The identity of the request; requests with the same key share their answers.
+        key: The identity of an idempotent request: the caller can open an answer to any request sealed with the same key.
 
     Raises:
         ValueError: The salt has the wrong size, or the name is not valid.
@@ -180,7 +180,7 @@ def _decode(opened: bytes, salt: bytes, secret: Secret, label: bytes) -> OpenedR
 
 
 class SaltTable:
-    """The salts received by one handler: no salt is ever accepted twice.
+    """The salts of the requests received by one handler, to reject replayed requests.
 
     A salt is kept until its request is too old to be accepted. A full table forgets its first salt early, and from then on
     rejects all requests sealed at that time or earlier, so a forgotten request cannot return.
@@ -209,7 +209,7 @@ class SaltTable:
         return len(self._identities)
 
     def take(self, request: OpenedRequest, identity: bytes, now_ms: int) -> None:
-        """Remember a request.
+        """Accept and remember a request, or reject it as a replay.
 
         Args:
             request: An authentic request; forgers must not fill the table.

@@ -17,7 +17,7 @@ _CHECKSUM_LABEL = b"iris secret checksum"
 
 
 class Secret(KeyMaterial):
-    """The 32 bytes from which all keys of a network or cluster derive.
+    """The secret of a network or cluster: 32 bytes from which all its keys derive.
 
     Args:
         value: The bytes, `SECRET_BYTES`.
@@ -49,7 +49,7 @@ class Secret(KeyMaterial):
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Secret":
-        """Make a secret of 32 stored bytes.
+        """Make a secret from 32 stored bytes.
 
         Raises:
             ValueError: The value has another size.

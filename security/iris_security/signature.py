@@ -17,7 +17,7 @@ SIGNATURE_BYTES = PUBLIC_KEY_BYTES + 64
 
 
 class SigningKey:
-    """A key pair for signatures.
+    """An Ed25519 key pair for signatures that carry their public key.
 
     Attributes:
         public_key: The public key, `PUBLIC_KEY_BYTES`.
@@ -26,7 +26,7 @@ class SigningKey:
     __slots__ = ("_sign", "public_key")
 
     def __init__(self, seed: bytes) -> None:
-        """Make the key pair.
+        """Make the key pair from a seed.
 
         Args:
             seed: The private key, `SEED_BYTES`.
@@ -46,7 +46,7 @@ class SigningKey:
 
 
 def verify(label: bytes, data: bytes, signature: bytes) -> bytes:
-    """Return the public key that made a signature.
+    """Verify a signature and return the public key that made it.
 
     Args:
         label: The label of the expected purpose.

@@ -42,7 +42,7 @@ class TransportKeys:
 
 
 class SymmetricState:
-    """The SymmetricState of section 5.2, with its CipherState.
+    """The hash and key of a running handshake: SymmetricState of section 5.2, with its CipherState.
 
     Here every message mixes in a new key before its payload. So a key encrypts only one payload, under nonce 0; `_take_key`
     enforces this.
@@ -88,7 +88,7 @@ class SymmetricState:
 
 
 class Turn(enum.Enum):
-    """The states of a handshake of two messages."""
+    """The states of a handshake of two messages: the next step, or the end."""
 
     WRITE = enum.auto()
     READ = enum.auto()
@@ -148,12 +148,12 @@ class TwoMessages:
         return self._symmetric.hash
 
     def write_message(self, payload: bytes | Callable[[bytes], bytes] = b"") -> bytes:
-        """Return the message to send to the peer.
+        """Return the next handshake message to send to the peer.
 
         Message 1 can be replayed, and a later thief of the long-lived keys can read its payload: leave it empty.
 
         Args:
-            payload: The payload, or a function from `payload_hash` to the payload, for a signature of the hash.
+            payload: The payload; or a function that returns the payload for the `payload_hash`, for example a signature of it.
 
         Raises:
             ValueError: The payload is larger than `PAYLOAD_BYTES_MAX`.
@@ -175,7 +175,7 @@ class TwoMessages:
         return message
 
     def read_message(self, message: bytes) -> bytes:
-        """Return the payload of the peer's message.
+        """Verify the peer's handshake message and return its payload.
 
         A failure ends the handshake; close the connection without an answer.
 
@@ -233,7 +233,7 @@ class TwoMessages:
 
 
 def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Return the shared secret of two keys.
+    """Return the secret shared by the owners of two X25519 keys.
 
     Raises:
         AuthenticationError: The secret is all zeros: the public key is a point of low order, which no honest side has. Section

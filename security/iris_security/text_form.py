@@ -29,7 +29,7 @@ _HOW_TO_CORRECT = "copy the whole line as it was printed when the {what} was mad
 
 
 def holds_secret(text: str) -> bool:
-    """Tell whether a text contains a secret or a private key, complete or damaged."""
+    """Return whether a text contains a secret or a private key, complete or damaged."""
     return _SECRET.search(text) is not None
 
 
@@ -56,20 +56,20 @@ def encode_text(value: bytes, prefix: str, label: bytes) -> str:
 
     Args:
         value: The value, `VALUE_BYTES`.
-        prefix: The prefix of its kind.
-        label: The checksum label of its kind.
+        prefix: The prefix for this kind of value, for example `SECRET_PREFIX`.
+        label: The checksum label for this kind of value.
     """
     return prefix + base64.urlsafe_b64encode(value + _checksum(value, label)).decode("ascii")
 
 
 def decode_text(text: str, prefix: str, label: bytes, what: str) -> bytes:
-    """Return the value of a text form; surrounding white space is ignored.
+    """Check a text form and return its value; surrounding white space is ignored.
 
     Args:
         text: The text as typed.
-        prefix: The prefix of its kind.
-        label: The checksum label of its kind.
-        what: The name of its kind, for the error.
+        prefix: The prefix of the expected kind of value.
+        label: The checksum label of the expected kind.
+        what: The name of the expected kind, for the error.
 
     Raises:
         SecretFormatError: The text is not of this kind, or was damaged in copying.
