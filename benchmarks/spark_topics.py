@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.harness import MEASURE_TIMEOUT_S, BenchmarkFailed, Home, Sample
 from spark_connector import Network
-from spark_connector.dataframes.worker import WorkerNode, start
+from spark_connector.dataframes.worker_node import WorkerNode, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

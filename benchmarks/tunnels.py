@@ -23,7 +23,7 @@ from benchmarks.worker import Parameters, Role, tell
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
 
 WINDOW_BYTES = 1024 * 1024
 BLOCK = bytes(256 * 1024)

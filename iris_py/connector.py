@@ -28,10 +28,10 @@ from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.arguments import check_count, check_flag, check_join_options, check_time
-    from iris_py.api.bulk import Asked, Asker, providers
+    from iris_py.api.awaitable_context import Opening
+    from iris_py.api.bulk_requester import Asked, Asker, providers
     from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
-    from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.runtime import runtime_of
     from iris_py.api.seal import SealLike, seal_parts
@@ -133,8 +133,8 @@ _MODULES = {
     "Answer": "payloads",
     "AnyCodec": "api.codec",
     "AnyHandler": "sync.handlers",
-    "Asked": "api.bulk",
-    "Asker": "api.bulk",
+    "Asked": "api.bulk_requester",
+    "Asker": "api.bulk_requester",
     "Background": "sync.background",
     "BytesLike": "payloads",
     "CallerCodec": "api.codec",
@@ -145,7 +145,7 @@ _MODULES = {
     "HandlerHook": "api.hooks",
     "HandlerHooks": "api.hooks",
     "OnFull": "api.options",
-    "Opening": "api.opening",
+    "Opening": "api.awaitable_context",
     "Payload": "payloads",
     "PublishOptions": "api.options",
     "Question": "payloads",
@@ -170,7 +170,7 @@ _MODULES = {
     "encode": "api.codec",
     "hooks_of": "api.hooks",
     "install_command": "extras",
-    "providers": "api.bulk",
+    "providers": "api.bulk_requester",
     "read_secret_file": "files.secrets",
     "requirements": "extras",
     "runtime_of": "api.runtime",

@@ -86,7 +86,7 @@ FLOORS = {
         "java",
         "daemon",
         "settings",
-        "shipping",
+        "shipment",
         "local",
         "executors",
         "dataframes",

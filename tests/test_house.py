@@ -28,14 +28,21 @@ LIMITS: Final = {
     "functions over 70 lines": 3,
     "functions with nine parameters or more": 40,
     "private attributes of other objects": 16,
-    "modules named by a gerund": 20,
-    "modules that differ by a plural s": 3,
+    "modules named by a gerund": 0,
+    "modules that differ by a plural s": 0,
     "class names in several modules": 118,
     "classes with three bases of this repository": 0,
     "vague words in 1,000 words of docstrings": 55,
     "what, who and whose in 10,000 words": 9,
     "sentences over 30 % vague words, in 1,000": 1,
 }
+#: Figures without any place, if all is well.
+MAY_BE_ZERO: Final = (
+    "functions over 70 lines",
+    "modules named by a gerund",
+    "modules that differ by a plural s",
+    "classes with three bases of this repository",
+)
 #: Figures that are reported and have no limit.
 REPORTED: Final = ("modules", "lines")
 
@@ -50,6 +57,8 @@ VAGUE_WORDS: Final = QUESTION_WORDS | {
     *("that", "those", "this", "these", "such", "there", "it", "its", "they", "them", "so", "one", "ones", "none"),
     *("others", "each", "everybody", "somebody", "nobody", "everything", "something", "nothing", "whatever", "whichever"),
 }
+#: Its modules are named for commands, such as `iris node` and `iris nodes`.
+COMMANDS: Final = ROOT / "iris_py" / "cli" / "commands"
 #: Shorter sentences have too few words for a share.
 SENTENCE_WORDS_MIN: Final = 8
 VAGUE_SHARE_MAX: Final = 0.3
@@ -157,6 +166,8 @@ def measure() -> Figures:
             classes[name.lstrip("_")].add(str(path.relative_to(ROOT)))
             bases[f"{path.relative_to(ROOT)} {name}"] = own_bases
     for folder, names in stems.items():
+        if folder == COMMANDS:
+            continue
         for name in sorted(name for name in names if f"{name}s" in names):
             figures.add("modules that differ by a plural s", f"{folder.relative_to(ROOT)}/{name}")
     for name, modules in sorted(classes.items()):
@@ -165,7 +176,8 @@ def measure() -> Figures:
     for place, names in bases.items():
         if sum(name.lstrip("_") in classes for name in names) > BASES_MAX:
             figures.add("classes with three bases of this repository", f"{place}({', '.join(names)})")
-    figures.counts.setdefault("classes with three bases of this repository", 0)
+    for name in MAY_BE_ZERO:
+        figures.counts.setdefault(name, 0)
     words = sum(figures.words.values())
     vague, questions = (sum(figures.words[word] for word in those) for those in (VAGUE_WORDS, QUESTION_WORDS))
     figures.counts["vague words in 1,000 words of docstrings"] = round(1000 * vague / words)

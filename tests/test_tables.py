@@ -93,7 +93,10 @@ def test_what_is_no_bound_is_refused(said: str) -> None:
 
 
 def test_a_bound_may_be_put_together() -> None:
-    assert number_of("iris_py.settings.values", "SEEDS_MAX + 2 * iris_py.peers.peers.HANDSHAKES_MAX // 4") == 64 + 2 * 256 // 4
+    assert (
+        number_of("iris_py.settings.values", "SEEDS_MAX + 2 * iris_py.peers.peer_table.HANDSHAKES_MAX // 4")
+        == 64 + 2 * 256 // 4
+    )
     assert bound_of(Table("iris_overlay.ring.leafset", "LeafSet._infos")) == 16
 
 

@@ -55,7 +55,7 @@ def serve_gateway(parameters: Parameters) -> None:
     """Be a gateway; tell the state when asked."""
     import iris_py
     from iris_py.federation.settings import parse_settings
-    from iris_py.gateway.opening import start_gateway
+    from iris_py.gateway.startup import start_gateway
     from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
     from iris_security import CloudKey
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.api.awaitable_context import Closable
 from iris_py.api.cloud.requests import clouds_of
 from iris_py.api.info import describe
-from iris_py.api.opening import Closable
 from iris_py.api.request import check_timeout
 from iris_py.defaults import (
     ASK_TIMEOUT_S,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.info import Cloud, Member
     from iris_py.api.keys import Reloading, RotationStatus, RotationStep
-    from iris_py.api.parts import Parts
+    from iris_py.api.lifecycle import Parts
     from iris_py.api.runtime import Runtime
     from iris_py.api.status import Health
     from iris_py.node.core import NodeCore

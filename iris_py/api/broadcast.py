@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.codec import as_codec, encode
-from iris_py.api.draining import Call, running_call
+from iris_py.api.handler_calls import Call, running_call
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message

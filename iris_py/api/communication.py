@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
+    from iris_py.api.awaitable_context import Opening
     from iris_py.api.broadcast import Broadcasts
     from iris_py.api.cloud.requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
-    from iris_py.api.opening import Opening
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.request import Requests
     from iris_py.api.runtime import Runtime

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.loops import check_asyncio
 from iris_py.api.node import Node, start_node
-from iris_py.api.opening import Opening
 from iris_py.api.unclosed import Guard
 from iris_py.config import Config, load_config
 from iris_py.settings.signature import check_names, show_settings

@@ -10,8 +10,8 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Generic
 
 from iris_py.api.arguments import check_count, check_time
+from iris_py.api.awaitable_context import Closable
 from iris_py.api.loops import LoopBound
-from iris_py.api.opening import Closable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
 from iris_py.patterns.tunnel.duplex import CHUNK_BYTES, PIECE_BYTES_MAX, PIECE_CHARGE, End, Failure

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from iris_py.api.draining import running_call
+from iris_py.api.handler_calls import running_call
 from iris_py.errors import ConfigurationError
 from iris_py.payloads import Question, Reply
 

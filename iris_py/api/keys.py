@@ -16,7 +16,7 @@ from iris_py.api.threads import DaemonThreads
 from iris_py.config import make_keyring
 from iris_py.errors import ConfigurationError, NodeClosed, RotationIncomplete
 from iris_py.files.generations import GenerationsFile, fingerprint
-from iris_py.files.remembered import RememberedPeers
+from iris_py.files.remembered_peers import RememberedPeers
 from iris_py.logs import EventLogger
 from iris_security import AdministrationKey, Secret, SecretFormatError
 from iris_security.keyring import GENERATIONS_MAX

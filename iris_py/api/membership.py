@@ -6,13 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.arguments import check_flag, check_join_options, check_time
+from iris_py.api.awaitable_context import Closable, Opening
 from iris_py.api.codec import as_codec
 from iris_py.api.coded import coded_hooks
-from iris_py.api.draining import LAST_WORDS_S, wait_until_ended
+from iris_py.api.handler_calls import LAST_WORDS_S, wait_until_ended
 from iris_py.api.hooks import hooks_of
 from iris_py.api.info import Members, describe
 from iris_py.api.loops import LoopBound
-from iris_py.api.opening import Closable, Opening
 from iris_py.api.runtime import resolve
 from iris_py.api.seal import sealed_hooks, unsealed
 from iris_py.api.server import Server, ServerType

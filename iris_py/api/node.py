@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from iris_py.api.administration import Administration
 from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
-from iris_py.api.parts import Parts, parts_of, seeded_rng
+from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.unclosed import nodes
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_overlay.environment import Rng
+    from iris_py.api.awaitable_context import Opening
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.info import Members
     from iris_py.api.membership import Membership
-    from iris_py.api.opening import Opening
     from iris_py.api.options import JoinOptions
     from iris_py.api.seal import Sealed
     from iris_py.config import Config

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import Context
 
-    from iris_py.api.draining import Call
     from iris_py.api.failures import FailureLog
+    from iris_py.api.handler_calls import Call
     from iris_py.api.hooks import HandlerHook
 
 Argument = TypeVar("Argument")

@@ -10,11 +10,11 @@ from operator import attrgetter, length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.arguments import check_time
-from iris_py.api.draining import LAST_WORDS_S, Call, running_call, wait_until_ended
+from iris_py.api.awaitable_context import Closable
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
+from iris_py.api.handler_calls import LAST_WORDS_S, Call, running_call, wait_until_ended
 from iris_py.api.loops import PartInLoop
-from iris_py.api.opening import Closable
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber

@@ -9,11 +9,11 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.api.arguments import check_count, check_flag, check_name
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.cloud.topics import split_pattern
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.hooks import hook_of
-from iris_py.api.opening import Opening
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.subscription import Subscription, inbox_of
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded

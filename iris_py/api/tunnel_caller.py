@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.arguments import check_window
-from iris_py.api.opening import Opening
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.api.tunnel import Tunnel
 from iris_py.wire.headers import encode_headers

@@ -20,7 +20,7 @@ def main() -> None:
         run_in_child()
     _replace_closed_streams()
     try:
-        from iris_py.cli.lines import keep_writing_json, wants_json
+        from iris_py.cli.standard_error import keep_writing_json, wants_json
 
         if wants_json(sys.argv[1:]):
             keep_writing_json()

@@ -7,9 +7,9 @@ from typing import Annotated, Final, cast
 import typer
 
 from iris_py.cli.commands import COMMANDS
-from iris_py.cli.lines import wants_json, writing_json
 from iris_py.cli.options import show_help_without_command
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain
+from iris_py.cli.standard_error import wants_json, writing_json
 
 __all__ = ["make_app", "run"]
 

@@ -6,11 +6,11 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from iris_py.cli.command_node import visit
 from iris_py.cli.monitor import read_duration
 from iris_py.cli.network import complain_of, exit_code_of, summary_of
 from iris_py.cli.outcome import complain
 from iris_py.cli.output import Column, Line, Output, short_id
-from iris_py.cli.visiting import visit
 from iris_py.observe.departures import DEPARTURES_MAX
 from iris_py.peers.balancer import is_in_zone
 

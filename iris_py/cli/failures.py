@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from iris_py.cli.lines import one_line
 from iris_py.cli.network import Pair, format_count
 from iris_py.cli.output import Line
+from iris_py.cli.standard_error import one_line
 from iris_py.federation.names import CLOUD_MARK, GATEWAYS
 
 if TYPE_CHECKING:

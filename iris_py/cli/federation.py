@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.api.parts import parts_of
+from iris_py.api.lifecycle import parts_of
+from iris_py.cli.command_node import visit
 from iris_py.cli.network import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line, Lines, Output
-from iris_py.cli.visiting import visit
 from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import IrisError, NoMembers
 from iris_py.federation.calls import Call, Op, decode_outcome, encode_call

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.node import start_node
-from iris_py.api.opening import Opening
 from iris_py.api.run import SIGNALS, stopping_of
 from iris_py.cli.exec import CommandHandler, parse_command
-from iris_py.cli.lines import begin_timed_log, complain, tell
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
-from iris_py.cli.sealing import read_sealed
+from iris_py.cli.seal_options import read_sealed
+from iris_py.cli.standard_error import begin_timed_log, complain, tell
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager
-from iris_py.net.soundings import try_port
+from iris_py.net.socket_probes import try_port
 from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType, field
 
 from iris_py.api.keys import next_generations, open_keyring
+from iris_py.cli.command_node import visit
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of
 from iris_py.cli.network import complain_of
 from iris_py.cli.output import Line, Lines, Output, short_id
-from iris_py.cli.visiting import visit
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile

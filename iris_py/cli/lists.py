@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import iris_py
+from iris_py.cli.command_node import visit
 from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
 from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.network import (
@@ -23,7 +24,6 @@ from iris_py.cli.network import (
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
 from iris_py.cli.request import MembersSummary
-from iris_py.cli.visiting import visit
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.observe.histogram import add_up
 from iris_py.observe.statistics import ClusterStatistics, FarStatistics, ServiceStatistics, SubscriptionStatistics

@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.command_node import visit
 from iris_py.cli.deaths import Deaths
 from iris_py.cli.event_stream import DeathLine, EventLine, Following, GapLine, NodeChangeLine
 from iris_py.cli.join import end_with, ending_by_signal, reload_on_hangup
-from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import EMPTY, GAP, Line, Output
 from iris_py.cli.ping import find_targets
-from iris_py.cli.visiting import visit
+from iris_py.cli.standard_error import tell
 from iris_py.defaults import ASK_TIMEOUT_S
 from iris_py.errors import ConfigurationError
 from iris_py.observe.journal import KINDS

@@ -9,7 +9,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from iris_py.cli.lines import complain, log_to_stderr, one_line
+from iris_py.cli.standard_error import complain, log_to_stderr, one_line
 from iris_py.errors import (
     CloudUnavailable,
     ConfigurationError,

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from iris_py.cli.lines import one_line, tell
+from iris_py.cli.standard_error import one_line, tell
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.api.parts import parts_of
+from iris_py.api.lifecycle import parts_of
+from iris_py.cli.command_node import visit
 from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
-from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError, NoMembers
 
 if TYPE_CHECKING:

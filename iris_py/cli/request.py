@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
+from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
-from iris_py.cli.sealing import read_seal
+from iris_py.cli.seal_options import read_seal
 from iris_py.cli.standard_input import read_lines
-from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from iris_py.cli.lines import tell
+from iris_py.cli.command_node import visit
 from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, summary_of
 from iris_py.cli.outcome import complain, one_line
 from iris_py.cli.output import Column, Line, Output, make_console, short_id
 from iris_py.cli.ring_picture import Place, draw_groups, draw_nodes, links_of
-from iris_py.cli.visiting import visit
+from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:

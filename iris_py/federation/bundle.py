@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iris_py.federation.calls import Call, call_head
-from iris_py.federation.frames import LINE_GROUP, Control, encode_control, encode_message
 from iris_py.federation.limits import Account, RuleLimits
+from iris_py.federation.messages import LINE_GROUP, Control, encode_control, encode_message
 from iris_py.federation.rules import ExportRule
 from iris_py.link.link import Link
 from iris_py.wire import packets
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.federation.channels import ChannelEnd, Channels
-    from iris_py.federation.frames import Catalogue
+    from iris_py.federation.messages import Catalogue
 
 #: Silence (seconds) before a probe while an answer is outstanding. Too small: every slow answer costs a probe.
 PROBE_BUSY_S = 1.0

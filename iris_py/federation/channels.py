@@ -6,7 +6,7 @@ encrypts its records. TUNNEL frames carry the chunks behind the channel's number
 order, and breaks with the connection.
 
 Both gateways number the channels they open from 0. A frame carries its sender's number, with :data:`FAR_SIDE` set if the
-receiver opened the channel. Opening messages travel separately (:mod:`iris_py.federation.frames`), possibly on another
+receiver opened the channel. Opening messages travel separately (:mod:`iris_py.federation.messages`), possibly on another
 connection, so an end may receive data before its acceptance; the end sends nothing until accepted.
 
 A channel carries at most one window in each round trip, so a long line needs a large window (15.42). The receiver sizes the

@@ -17,7 +17,6 @@ from iris_overlay.events import DialRequested
 from iris_overlay.timers import DeadlineTable
 from iris_py.federation.bundle import Bundle
 from iris_py.federation.dials import draw_pause
-from iris_py.federation.frames import LINE_GROUP
 from iris_py.federation.handshake import (
     BUNDLE_ID_BYTES,
     FederationHandshake,
@@ -27,10 +26,11 @@ from iris_py.federation.handshake import (
     encode_hello,
     pairs_of,
 )
+from iris_py.federation.messages import LINE_GROUP
 from iris_py.federation.neighbour import BUNDLES_MAX, Neighbour
 from iris_py.link.events import HANDSHAKE_LATE, CloseReason, LinkClosed, LinkOpened, LinkState, PeerIdentified
 from iris_py.link.link import Link
-from iris_py.peers.crowd import Crowd
+from iris_py.peers.eviction import Crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import CloudUnavailable, MemberLost, MessageTooLarge, NotExported, Overloaded, RequestTimeout
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.bundle import BROKEN_S, INCOMING_MAX, QUEUED_BYTES_MAX, Bundle, Incoming, Outgoing
 from iris_py.federation.calls import UNEXECUTED, Status, encode_outcome
 from iris_py.federation.connections import (
@@ -36,7 +36,7 @@ from iris_py.federation.events import (
     UseRefused,
     WatchChanged,
 )
-from iris_py.federation.frames import CLUSTER, LINE_GROUP, LineError, decode_control, decode_messages, decode_request
+from iris_py.federation.messages import CLUSTER, LINE_GROUP, LineError, decode_control, decode_messages, decode_request
 from iris_py.federation.neighbour import Neighbour
 from iris_py.federation.openings import Openings
 from iris_py.federation.rules import KINDS, Offer, make_catalogue
@@ -138,7 +138,7 @@ class FederationCore:
             self._outcomes.append((token, encode_outcome(refusal)))
             return None
         neighbour = self.lines.neighbours[alias]
-        way = neighbour.choose(CLUSTER, call.name, frames.ALLOW_REQUEST, now, among=among)
+        way = neighbour.choose(CLUSTER, call.name, messages.ALLOW_REQUEST, now, among=among)
         if way is None:
             is_usable = neighbour.is_usable(now)
             error = NotExported(call.name) if is_usable else CloudUnavailable(call.name)
@@ -205,7 +205,7 @@ class FederationCore:
         Raises:
             ValueError: The pattern is invalid.
         """
-        table = self._imports.get((alias, frames.TOPIC))
+        table = self._imports.get((alias, messages.TOPIC))
         return [] if table is None else table.find_overlapping(pattern)
 
     def unusable(self, now: float) -> list[Neighbour]:
@@ -237,7 +237,7 @@ class FederationCore:
         self._is_draining = self.lines.is_draining = True
         for neighbour in self.lines.neighbours.values():
             for bundle in neighbour.bundles.values():
-                bundle.send_control(frames.Going(), now)
+                bundle.send_control(messages.Going(), now)
                 self._touch(bundle)
 
     @property
@@ -262,10 +262,10 @@ class FederationCore:
         """
         neighbour = self.lines.neighbours.get(bundle.alias)
         offer = None if neighbour is None else neighbour.offers.get(bundle)
-        entry = None if offer is None else offer.find(CLUSTER, name, frames.ALLOW_REQUEST)
+        entry = None if offer is None else offer.find(CLUSTER, name, messages.ALLOW_REQUEST)
         if entry is None:
             return False
-        bundle.send_control(frames.Watch(entry.rule, name, is_on), now)
+        bundle.send_control(messages.Watch(entry.rule, name, is_on), now)
         self._touch(bundle)
         return True
 
@@ -279,7 +279,7 @@ class FederationCore:
 
     def tell_count(self, bundle: Bundle, name: str, members: int, now: float) -> None:
         """Report the member count of a local cluster to a neighbour, under the exported name."""
-        bundle.send_control(frames.Count(name, members), now)
+        bundle.send_control(messages.Count(name, members), now)
         self._touch(bundle)
 
     # -- the driver
@@ -453,7 +453,7 @@ class FederationCore:
     def _send_catalogue(self, bundle: Bundle, now: float) -> None:
         self._versions += 1
         exports = self.lines.neighbours[bundle.alias].exports
-        bundle.send_control(make_catalogue(self._versions, exports, frames.ALLOW_BLOCK), now)
+        bundle.send_control(make_catalogue(self._versions, exports, messages.ALLOW_BLOCK), now)
         self._touch(bundle)
 
     # -- requests of this cloud
@@ -480,7 +480,7 @@ class FederationCore:
         neighbour = self.lines.neighbours.get(outgoing.bundle.alias)
         if not outgoing.call.identity or neighbour is None or outgoing.deadline <= now:
             return False
-        way = neighbour.choose(CLUSTER, outgoing.call.name, frames.ALLOW_REQUEST, now)
+        way = neighbour.choose(CLUSTER, outgoing.call.name, messages.ALLOW_REQUEST, now)
         if way is None or len(outgoing.call.payload) > way[0].max_message_bytes:
             return False
         before = outgoing.bundle
@@ -500,7 +500,7 @@ class FederationCore:
         """Release a draining peer as soon as no request of the local cloud is under way there."""
         if bundle.is_going and not bundle.is_quiet and not bundle.calls:
             bundle.is_quiet = True
-            bundle.send_control(frames.Quiet(), now)
+            bundle.send_control(messages.Quiet(), now)
             self._touch(bundle)
 
     def _finish(self, outgoing: Outgoing, outcome: bytes, now: float) -> None:
@@ -614,33 +614,33 @@ class FederationCore:
 
     def _receive_control(self, neighbour: Neighbour, bundle: Bundle, data: bytes, now: float) -> None:
         message = decode_control(data)
-        if isinstance(message, frames.Echo):
+        if isinstance(message, messages.Echo):
             bundle.health.handle_echo(message.number, now)
             if self._unsure.get(bundle) == message.number:
                 del self._unsure[bundle]
-        elif isinstance(message, frames.Probe):
-            bundle.send_control(frames.Echo(message.number), now)
+        elif isinstance(message, messages.Probe):
+            bundle.send_control(messages.Echo(message.number), now)
             self._touch(bundle)
-        elif isinstance(message, frames.Catalogue):
+        elif isinstance(message, messages.Catalogue):
             if not neighbour.admit_catalogue(1 + len(message.entries), now):
                 raise LineError("catalogues again and again")
             neighbour.note_offer(bundle, Offer(message))
             bundle.catalogue = message
             self._events.append(OffersChanged(neighbour.alias))
             self._tell_changes(now)
-        elif isinstance(message, frames.Going):
+        elif isinstance(message, messages.Going):
             bundle.is_going = True
             self._release(bundle, now)
             self._events.append(OffersChanged(neighbour.alias))
             self._tell_changes(now)
-        elif isinstance(message, frames.Quiet):
+        elif isinstance(message, messages.Quiet):
             bundle.is_released = True
-        elif isinstance(message, frames.Watch):
+        elif isinstance(message, messages.Watch):
             rule = neighbour.export_rule(message.rule, message.name)
             name = None if rule is None or "request" not in rule.allow else rule.to_local(message.name)
             if name is not None:
                 self._events.append(WatchChanged(bundle, message.name, name, message.is_on))
-        elif isinstance(message, frames.Count):
+        elif isinstance(message, messages.Count):
             self._events.append(CountTold(neighbour.alias, bundle, message.name, message.members))
         elif message is None:
             self.count_drop("unknown_control")
@@ -665,7 +665,7 @@ class FederationCore:
                     self.lines.neighbours[event.bundle.alias].note_opened(event.bundle)
                     self._send_catalogue(event.bundle, now)
                     if self._is_draining:
-                        event.bundle.send_control(frames.Going(), now)
+                        event.bundle.send_control(messages.Going(), now)
                     self._probe(event.bundle, now)
                     self._schedule_check(event.bundle, now)
                     self._events.append(BundleChanged(event.bundle, ""))
@@ -737,7 +737,7 @@ class FederationCore:
     def _probe(self, bundle: Bundle, now: float) -> int:
         """Send a probe; return its number."""
         number = bundle.health.probe(now)
-        bundle.send_control(frames.Probe(number), now)
+        bundle.send_control(messages.Probe(number), now)
         self._touch(bundle)
         return number
 

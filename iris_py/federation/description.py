@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from iris_py.federation.frames import CLUSTER
+from iris_py.federation.messages import CLUSTER
 from iris_py.federation.rules import KINDS, USES, specificity
 from iris_security import cloud_public_key_text
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
-    from iris_py.federation.frames import Entry
+    from iris_py.federation.messages import Entry
     from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.rules import ExportRule, ImportRule, Offer
     from iris_py.federation.settings import CloudSettings, FederationSettings

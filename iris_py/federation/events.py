@@ -11,7 +11,7 @@ from iris_py.federation.connections import HandshakeRefused
 if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle, Incoming
     from iris_py.federation.channels import ChannelEnd, Channels
-    from iris_py.federation.frames import Open
+    from iris_py.federation.messages import Open
     from iris_py.federation.rules import ExportRule
 
 

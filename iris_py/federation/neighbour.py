@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.federation.dials import Dials
 from iris_py.federation.limits import Accounts, ByteLimits, RuleLimits
-from iris_py.federation.lost import LostLines
+from iris_py.federation.lost_links import LostLines
 from iris_py.federation.rules import USES_OF, RuleTable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
-    from iris_py.federation.frames import Entry
+    from iris_py.federation.messages import Entry
     from iris_py.federation.rules import ExportRule, Kind, Offer
     from iris_py.federation.settings import CloudSettings
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import MemberLost, NotExported, Overloaded, RequestTimeout
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.channels import CHANNELS_MAX, FAR_SIDE, NEIGHBOUR_CHANNEL_BYTES, Channels, WindowBudget
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
-from iris_py.federation.frames import LineError, Open, Opened, Refused, Withdrawn
+from iris_py.federation.messages import LineError, Open, Opened, Refused, Withdrawn
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.packets import encode_time_left
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.channels import ChannelEnd
     from iris_py.federation.events import FederationEvent
-    from iris_py.federation.frames import Control
+    from iris_py.federation.messages import Control
     from iris_py.federation.neighbour import Neighbour
     from iris_py.link.link import Link
 
 #: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can cause as
 #: many tasks.
 OFFERS_MAX = 1024
-USES = {frames.SUBSCRIBE: "subscribe", frames.PUBLISH: "publish", frames.SURVEY: "survey", frames.TUNNEL: "tunnel"}
+USES = {messages.SUBSCRIBE: "subscribe", messages.PUBLISH: "publish", messages.SURVEY: "survey", messages.TUNNEL: "tunnel"}
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +119,7 @@ class Openings:
 
         Args:
             rule: The number of the rule in the peer's catalogue.
-            kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+            kind: The kind of channel, of :mod:`iris_py.federation.messages`.
             name: The exported name of the cluster; empty for topics.
             options: The pattern's details.
             headers: The application's headers, encoded.
@@ -298,7 +298,7 @@ class Openings:
             raise LineError("a channel of an unknown kind")
         rule = neighbour.export_rule(asked.rule, asked.name)
         name = None
-        if rule is not None and rule.allow_bits & frames.NEEDED[asked.kind]:
+        if rule is not None and rule.allow_bits & messages.NEEDED[asked.kind]:
             name = rule.to_local(asked.name) if asked.name or rule.kind == "cluster" else ""
         if rule is None or name is None:
             if not neighbour.admit_refusal(now):

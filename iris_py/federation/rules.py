@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
-from iris_py.federation.frames import CLUSTER, TOPIC, Catalogue, Entry, LineError
+from iris_py.federation.messages import CLUSTER, TOPIC, Catalogue, Entry, LineError
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, Tokens, TopicTrie, parse_pattern, parse_topic
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.gateway.gateway import Gateway
-    from iris_py.gateway.opening import CloudKey, open_gateway, reload_gateway
+    from iris_py.gateway.startup import CloudKey, open_gateway, reload_gateway
 
 __all__ = ["CloudKey", "Gateway", "open_gateway", "reload_gateway"]
 
 _MODULES = {
-    "CloudKey": "opening",
+    "CloudKey": "startup",
     "Gateway": "gateway",
-    "open_gateway": "opening",
-    "reload_gateway": "opening",
+    "open_gateway": "startup",
+    "reload_gateway": "startup",
 }
 
 if not typing.TYPE_CHECKING:

@@ -18,7 +18,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.federation.audit import Audit
 from iris_py.federation.connections import HandshakeRefused
 from iris_py.federation.events import BundleChanged, OffersChanged, UseRefused
-from iris_py.files.room import free_bytes_of
+from iris_py.files.free_space import free_bytes_of
 from iris_py.logs import EventLogger
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from iris_py.api.cloud.duplex import GatewayDuplex
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.channels import FAR_SIDE, ChannelEnd
 from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.federation.frames import Entry
     from iris_py.federation.limits import Account, RuleLimits
+    from iris_py.federation.messages import Entry
     from iris_py.net.driver import Driver
     from iris_py.wire.headers import Headers
 
@@ -185,7 +185,7 @@ class Duplexes:
         """Open a channel to a neighbour, for a cluster there.
 
         Args:
-            kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+            kind: The kind of channel, of :mod:`iris_py.federation.messages`.
             name: The exported name of the cluster.
             deadline: The end of the wait.
             options: The pattern's details.
@@ -203,9 +203,9 @@ class Duplexes:
         neighbour = self._core.lines.neighbours.get(alias)
         if neighbour is None:
             raise Refusal(CloudUnavailable(name))
-        if self._core.import_rule(alias, frames.CLUSTER, name) is None:
+        if self._core.import_rule(alias, messages.CLUSTER, name) is None:
             raise Refusal(NotExported(name))
-        way = neighbour.choose(frames.CLUSTER, name, allow or frames.NEEDED[kind], now)
+        way = neighbour.choose(messages.CLUSTER, name, allow or messages.NEEDED[kind], now)
         if way is None:
             raise Refusal(NotExported(name) if neighbour.is_usable(now) else CloudUnavailable(name))
         return way

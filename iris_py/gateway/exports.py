@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, TunnelBroken, TunnelClosed
-from iris_py.federation import frames, items
+from iris_py.federation import items, messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
@@ -317,7 +317,7 @@ class Exports:
         self._outflows: dict[Outflow, Source] = {}
         self._memories: dict[str, Memory] = {}
         self._tables: dict[str, RuleTable[ExportRule]] = {}
-        duplexes.far[frames.SUBSCRIBE] = self.serve
+        duplexes.far[messages.SUBSCRIBE] = self.serve
 
     async def serve(self, offer: ChannelOffer) -> None:
         """Serve a channel of a neighbour until its end."""

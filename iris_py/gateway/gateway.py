@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from iris_py.api.awaitable_context import Closable
 from iris_py.api.cloud.duplex import GatewayTunnel
-from iris_py.api.draining import running_call, wait_until_ended
 from iris_py.api.handler import Handler
+from iris_py.api.handler_calls import running_call, wait_until_ended
 from iris_py.api.loops import LoopBound
-from iris_py.api.opening import Closable
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.audit import Once
 from iris_py.federation.calls import Op, decode_call, encode_outcome
@@ -49,9 +49,9 @@ from iris_py.gateway.duplex import Duplexes
 from iris_py.gateway.exports import Exports, Pseudonyms
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.gateway.port import port_of
-from iris_py.gateway.probing import Probing
+from iris_py.gateway.probes import Probing
 from iris_py.gateway.publications import Publishing
-from iris_py.gateway.republishing import Republishing
+from iris_py.gateway.republication import Republishing
 from iris_py.gateway.requests import RelayServer, Requests
 from iris_py.gateway.stand_ins import StandIns
 from iris_py.gateway.subscriptions import Subscriptions
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from iris_overlay.environment import Rng
-    from iris_py.api.draining import Call
+    from iris_py.api.handler_calls import Call
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.events import FederationEvent
@@ -101,7 +101,7 @@ PSEUDONYM_BYTES = 16
 
 
 class Gateway(LoopBound, Closable):
-    """A gateway, created by :func:`~iris_py.gateway.opening.start_gateway`.
+    """A gateway, created by :func:`~iris_py.gateway.startup.start_gateway`.
 
     Attributes:
         node: The gateway's node.
@@ -670,5 +670,5 @@ def _describe_down(neighbour: Neighbour) -> str:
     return f"no cloud link to {neighbour.alias!r} is usable: {neighbour.why_unusable()}"
 
 
-#: Opens a gateway, for :func:`iris_py.gateway.opening.start_gateway`.
+#: Opens a gateway, for :func:`iris_py.gateway.startup.start_gateway`.
 open_links: Callable[[Gateway], Coroutine[Any, Any, None]] = methodcaller("_open")

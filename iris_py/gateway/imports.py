@@ -17,7 +17,7 @@ import msgspec
 from iris_py.api.cloud.reconnection import Reconnecting
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
-from iris_py.federation import frames, items
+from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome
 from iris_py.federation.interest import Wanted, reduced
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
-    from iris_py.federation.frames import Entry
     from iris_py.federation.items import Item
+    from iris_py.federation.messages import Entry
     from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.topic.names import Tokens
@@ -421,13 +421,13 @@ class Flow:
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is None:
             return None
-        needed = frames.ALLOW_SUBSCRIBE | (frames.ALLOW_BLOCK if self.is_blocking else 0)
+        needed = messages.ALLOW_SUBSCRIBE | (messages.ALLOW_BLOCK if self.is_blocking else 0)
         ways = [
             (bundle, entry)
             for bundle in neighbour.usable(self._port.loop.time())
             if bundle is not without and (offer := neighbour.offers.get(bundle)) is not None
             for entry in offer.entries.values()
-            if entry.kind == frames.TOPIC and entry.pattern == self.rule and entry.allow & needed == needed
+            if entry.kind == messages.TOPIC and entry.pattern == self.rule and entry.allow & needed == needed
         ]
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()), default=None)
 
@@ -436,7 +436,7 @@ class Flow:
         deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
         try:
-            channel = await self._duplexes.open_at(bundle, entry.rule, frames.SUBSCRIBE, "", NO_HEADERS, deadline, options)
+            channel = await self._duplexes.open_at(bundle, entry.rule, messages.SUBSCRIBE, "", NO_HEADERS, deadline, options)
         except Refusal as refusal:
             self._handle_refused(refusal)
             return

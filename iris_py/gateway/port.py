@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import hooks_of
-from iris_py.api.parts import parts_of
+from iris_py.api.lifecycle import parts_of
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Inbox

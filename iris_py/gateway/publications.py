@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from iris_py.api.cloud.publications import PUBLISH_OP, RESUMES_HEADER
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported, Overloaded, TunnelBroken, TunnelClosed
-from iris_py.federation import frames, items
+from iris_py.federation import items, messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.federation.frames import Entry
+    from iris_py.federation.messages import Entry
     from iris_py.federation.rules import ExportRule
     from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.gateway.exports import Pseudonyms
@@ -153,7 +153,13 @@ class Outlet:
         bundle, entry = self._choose(name)
         deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         channel = await self._duplexes.open_at(
-            bundle, entry.rule, frames.PUBLISH, "" if self._kind == frames.TOPIC else name, NO_HEADERS, deadline, self._options
+            bundle,
+            entry.rule,
+            messages.PUBLISH,
+            "" if self._kind == messages.TOPIC else name,
+            NO_HEADERS,
+            deadline,
+            self._options,
         )
         self._channel, self._bundle, self._answers = channel, bundle, {}
         self._reader = self._port.loop.create_task(self._read(channel, self._answers))
@@ -174,7 +180,7 @@ class Outlet:
             for bundle in neighbour.usable(now)
             if (offer := neighbour.offers.get(bundle)) is not None
             for entry in offer.entries.values()
-            if entry.kind == self._kind and entry.pattern == self._rule and entry.allow & frames.NEEDED[frames.PUBLISH]
+            if entry.kind == self._kind and entry.pattern == self._rule and entry.allow & messages.NEEDED[messages.PUBLISH]
         ]
         if not ways:
             raise Refusal(NotExported(name))
@@ -258,7 +264,7 @@ class Publishing:
         self._tunnels: dict[GatewayTunnel, str] = {}  # by neighbour
         self._is_draining = False
         duplexes.near[PUBLISH_OP] = self.serve
-        duplexes.far[frames.PUBLISH] = self.serve_neighbour
+        duplexes.far[messages.PUBLISH] = self.serve_neighbour
 
     # -- near
 
@@ -293,14 +299,14 @@ class Publishing:
                 speaker.end("no cloud link can carry it any more")
 
     def _outlet(self, alias: str, item: Item) -> Outlet:
-        kind = frames.CLUSTER if item.flags & items.BROADCAST else frames.TOPIC
+        kind = messages.CLUSTER if item.flags & items.BROADCAST else messages.TOPIC
         name = item.topic
         if self._core.import_rule(alias, kind, name) is None:
             raise Refusal(NotExported(name))
         neighbour, now = self._core.lines.neighbours.get(alias), self._port.loop.time()
         if neighbour is None or not neighbour.is_usable(now):
             raise Refusal(CloudUnavailable(name))
-        allow = frames.ALLOW_BROADCAST if kind == frames.CLUSTER else frames.ALLOW_PUBLISH
+        allow = messages.ALLOW_BROADCAST if kind == messages.CLUSTER else messages.ALLOW_PUBLISH
         way = neighbour.choose(kind, name, allow, now)
         if way is None:
             raise Refusal(NotExported(name))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import NotExported, Overloaded, TunnelBroken, TunnelClosed
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.names import NAME_HEADER, TIME_HEADER
 from iris_py.gateway.duplex import READY, Meter, Refusal
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayDuplex, GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
-    from iris_py.federation.frames import Entry
+    from iris_py.federation.messages import Entry
     from iris_py.gateway.duplex import Duplexes
     from iris_py.patterns.tunnel.duplex import Failure
 
@@ -207,7 +207,7 @@ async def pass_on(
 
     Args:
         tunnel: The tunnel, with name and timeout in its headers.
-        kind: The kind of channel, of :mod:`iris_py.federation.frames`.
+        kind: The kind of channel, of :mod:`iris_py.federation.messages`.
         options: The pattern's details.
         comes_back: Whether the timeout covers everything including the last reply; otherwise only the opening.
 
@@ -222,7 +222,7 @@ async def pass_on(
     bundle, entry = duplexes.find_way(alias, kind, name)
     neighbour = core.lines.neighbours[alias]
     limits = neighbour.limits_of(entry, now)
-    if kind == frames.SURVEY:
+    if kind == messages.SURVEY:
         wait_s = limits.begin_use(now)
         if wait_s is not None:
             raise Refusal(Overloaded(name, retry_after_s=wait_s))
@@ -254,7 +254,7 @@ async def splice_on(
         TunnelBroken: A duplex has broken, and now both have.
     """
     headers = visible_headers(tunnel.core.headers)
-    channel = await while_wanted(tunnel, duplexes.open_at(bundle, entry.rule, frames.TUNNEL, name, headers, deadline, b"\0"))
+    channel = await while_wanted(tunnel, duplexes.open_at(bundle, entry.rule, messages.TUNNEL, name, headers, deadline, b"\0"))
     neighbour, now = core.lines.neighbours[bundle.alias], asyncio.get_running_loop().time()
     account = neighbour.accounts.of_import("cluster", entry.pattern)
     meter = Meter(neighbour.limits_of(entry, now), account)

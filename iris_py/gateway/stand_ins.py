@@ -18,7 +18,7 @@ from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.handler import Handler
 from iris_py.defaults import TUNNEL_TIMEOUT_S
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import UNEXECUTED, Call, Status, decode_outcome, encode_outcome
 from iris_py.gateway.duplex import Refusal
 from iris_py.gateway.port import TUNNELS_MAX
@@ -262,7 +262,7 @@ class StandIn(Handler):
         outcome = encode_outcome(CloudUnavailable(self.rule.local))
         for alias in list(self.ways):
             try:
-                bundle, entry = self._duplexes.find_way(alias, frames.TUNNEL, self.rule.outside)
+                bundle, entry = self._duplexes.find_way(alias, messages.TUNNEL, self.rule.outside)
                 deadline = self._loop.time() + TUNNEL_TIMEOUT_S
                 await splice_on(self._duplexes, self._core, tunnel, bundle, entry, self.rule.outside, deadline)
                 return
@@ -396,7 +396,7 @@ class StandIns:
             if alias in stand_in.rule.clouds:
                 name, ways = stand_in.rule.outside, self._ways_of(stand_in.rule)
                 offers = [self._told[bundle].offer for bundles in ways.values() for bundle in bundles]
-                has_tunnels = any(offer.find(frames.CLUSTER, name, frames.ALLOW_TUNNEL) for offer in offers)
+                has_tunnels = any(offer.find(messages.CLUSTER, name, messages.ALLOW_TUNNEL) for offer in offers)
                 stand_in.follow(ways, serves_tunnels=has_tunnels)
 
     def _ways_of(self, rule: ImportRule) -> dict[str, frozenset[Bundle]]:

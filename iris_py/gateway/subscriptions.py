@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.api.cloud.topics import BLOCK_HEADER, SUBSCRIBE_OP
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
-from iris_py.federation import frames, items
+from iris_py.federation import items, messages
 from iris_py.federation.interest import covers, intersection
 from iris_py.federation.items import ItemError
 from iris_py.federation.rules import specificity
@@ -203,14 +203,14 @@ class Subscriptions:
         plan: dict[str, set[Tokens]] = {}
         exports = {parse_pattern(pattern): allow for pattern, allow in _exports(neighbour, name, now).items()}
         for exported, allow in exports.items():
-            if not allow & frames.ALLOW_SUBSCRIBE:
+            if not allow & messages.ALLOW_SUBSCRIBE:
                 continue
             before = [other for other in exports if specificity(other) < specificity(exported)]
             parts = {part for both in imported if (part := intersection(both, exported)) is not None}
             parts = {part for part in parts if not any(covers(other, part) for other in before)}  # under a more specific rule
             if parts:
                 plan[".".join(exported)] = parts
-            if parts and is_blocking and not allow & frames.ALLOW_BLOCK:
+            if parts and is_blocking and not allow & messages.ALLOW_BLOCK:
                 raise Refusal(
                     ConfigurationError(
                         f"the cloud {alias!r} does not let subscribers here make its publishers to {'.'.join(exported)!r} "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.api.survey import SurveyTaker
 from iris_py.errors import CloudUnavailable, IrisError, MessageTooLarge, Overloaded, RemoteError
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import (
     DROPPED,
     OVERHEAD_BYTES,
@@ -69,13 +69,13 @@ class Surveys:
         self._pseudonym_of = pseudonym_of
         self._rooms: dict[str, Room] = {}  # by neighbour
         duplexes.near["survey"] = self._pass_on
-        duplexes.far[frames.SURVEY] = self._serve
+        duplexes.far[messages.SURVEY] = self._serve
 
     async def _pass_on(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Continue a node's survey."""
         stop_after = tunnel.core.headers.get(STOP_HEADER)
         options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
-        await pass_on(self._duplexes, self._core, tunnel, alias, frames.SURVEY, options, comes_back=True)
+        await pass_on(self._duplexes, self._core, tunnel, alias, messages.SURVEY, options, comes_back=True)
 
     async def _serve(self, offer: ChannelOffer) -> None:
         """Serve a neighbour's survey."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_py.errors import CloudUnavailable, IrisError, Overloaded
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.limits import PLACE_WAIT_S
 from iris_py.federation.names import WAITS, WAITS_HEADER
@@ -43,12 +43,12 @@ class Tunnels:
         self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
         duplexes.near["tunnel"] = self._pass_on
-        duplexes.far[frames.TUNNEL] = self._serve
+        duplexes.far[messages.TUNNEL] = self._serve
 
     async def _pass_on(self, tunnel: GatewayTunnel, alias: str) -> None:
         """Continue a node's tunnel as a channel."""
         options = bytes((WAITS if tunnel.core.headers.get(WAITS_HEADER) else 0,))
-        await pass_on(self._duplexes, self._core, tunnel, alias, frames.TUNNEL, options)
+        await pass_on(self._duplexes, self._core, tunnel, alias, messages.TUNNEL, options)
 
     async def _serve(self, offer: ChannelOffer) -> None:
         """Continue a neighbour's channel as a tunnel."""

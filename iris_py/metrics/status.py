@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.api.opening import Closable, Opening
+from iris_py.api.awaitable_context import Closable, Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
 from iris_py.errors import ConfigurationError

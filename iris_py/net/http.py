@@ -16,7 +16,7 @@ import h11
 
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import format_address, is_loopback
-from iris_py.peers.crowd import network_of
+from iris_py.peers.eviction import network_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
     """One connection: consecutive requests.
 
     Attributes:
-        host: The host at the other end, as defined by :func:`iris_py.peers.crowd.network_of`.
+        host: The host at the other end, as defined by :func:`iris_py.peers.eviction.network_of`.
         is_idle: Whether no data has arrived since the last answer.
         is_sent: Whether the transport still holds a part of the answer.
         lost: Done when the connection has ended.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.logs import EventLogger, suppressed_lines
 from iris_py.observe.statistics import ProcessStatistics
-from iris_py.peers.peers import HANDSHAKES_MAX, LINKS_MAX
+from iris_py.peers.peer_table import HANDSHAKES_MAX, LINKS_MAX
 from iris_security import Suite
 from iris_security.aead import NONCE_BYTES
 

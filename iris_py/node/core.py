@@ -36,7 +36,7 @@ from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
-from iris_py.peers.peers import Peers
+from iris_py.peers.peer_table import Peers
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 

@@ -13,7 +13,7 @@ from iris_py.patterns.survey import SurveyEvent
 from iris_py.patterns.topic.queue import TopicEvent
 from iris_py.patterns.tunnel.table import TunnelEvent
 from iris_py.peers.group import Group
-from iris_py.peers.peers import StrangerRefused
+from iris_py.peers.peer_table import StrangerRefused
 from iris_py.peers.rotation import RotationEvent
 
 

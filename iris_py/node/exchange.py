@@ -28,7 +28,7 @@ from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 from iris_py.node.groups import Views
 from iris_py.node.spare_links import SpareLinks
 from iris_py.patterns.topic.queue import RoomMade
-from iris_py.peers.peers import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, StrangerRefused
+from iris_py.peers.peer_table import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
-    from iris_py.peers.peers import Peers, PeersEvent
+    from iris_py.peers.peer_table import Peers, PeersEvent
 
 #: Time after a stall for which a broken link does not count as a lost peer, which may have ended the link meanwhile (seconds).
 #: Too small: living members count as lost with their requests; too large: a death shortly after a stall does not count.

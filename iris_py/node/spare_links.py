@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_py.link.link import Link
     from iris_py.patterns.request.service import Service
     from iris_py.peers.peer import Peer
-    from iris_py.peers.peers import Peers
+    from iris_py.peers.peer_table import Peers
 
 #: A link with packets within this time (seconds) stays open, though the overlay does not need it. Too small: a conversation
 #: with pauses dials again and again. Too large: descriptors.

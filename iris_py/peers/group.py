@@ -20,7 +20,7 @@ from iris_overlay.ids import GroupId
 from iris_py.observe.counts import CountTable, GroupCounts, Totals
 from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distance
 from iris_py.peers.hedging import Hedging
-from iris_py.peers.keyed import KeyedMembers
+from iris_py.peers.keyed_members import KeyedMembers
 from iris_py.peers.member import Member, weigh
 from iris_py.wire import packets
 from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated

@@ -2,7 +2,7 @@
 
 Messages to a peer with an open link are collected until the flush and leave together: the hot path. The link's record encrypts
 them if both ends have proved to hold the group's key, otherwise the group's key does. Messages to a peer without a link are
-held (:mod:`iris_py.peers.waiting`), and a link is requested. The outcomes of a held message:
+held (:mod:`iris_py.peers.waiting_messages`), and a link is requested. The outcomes of a held message:
 
 * The link opens: the message leaves, in order.
 * The message becomes pointless: the request ended, its member left or died, or the node closes.
@@ -24,7 +24,7 @@ from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
 from iris_py.peers import clocks
 from iris_py.peers.group import BODY_BYTES, Channel
 from iris_py.peers.message import PeerMessage
-from iris_py.peers.waiting import HELD_BYTES_HIGH, Held, Waiting
+from iris_py.peers.waiting_messages import HELD_BYTES_HIGH, Held, Waiting
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 

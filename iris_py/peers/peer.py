@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
-    from iris_py.peers.waiting import Held
+    from iris_py.peers.waiting_messages import Held
 
 #: A body of one message below this size always takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024

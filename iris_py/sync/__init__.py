@@ -52,7 +52,7 @@ from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
 from iris_py.patterns.topic.queue import OverflowPolicy
 from iris_py.sync.handlers import Handler
 from iris_py.sync.node import Node, connect
-from iris_py.sync.stopping import until_stopped
+from iris_py.sync.stop_signals import until_stopped
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Members, Membership, Survey
 from iris_py.sync.tunnel import Tunnel

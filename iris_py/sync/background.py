@@ -27,8 +27,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
+from iris_py.api.awaitable_context import end_of
 from iris_py.api.hooks import contain
-from iris_py.api.opening import end_of
 from iris_py.api.run import loop_factory
 from iris_py.api.runtime import runtime_of
 from iris_py.api.threads import DaemonThreads
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
 
+    from iris_py.api.awaitable_context import Closable
     from iris_py.api.node import Node
-    from iris_py.api.opening import Closable
 
 #: How often a thread that waits for a lock checks for signals (seconds). The system does not wake the main thread for a signal
 #: that came just before the wait, or went to another thread. Too small: turns for nothing; too large: Ctrl-C seems to have no

@@ -29,10 +29,10 @@ from iris_py.defaults import (
 )
 from iris_py.settings.signature import check_names, show_settings
 from iris_py.sync.background import background
-from iris_py.sync.closing import Closable
+from iris_py.sync.closable import Closable
 from iris_py.sync.documented import documented_as
 from iris_py.sync.handlers import adapt
-from iris_py.sync.stopping import leave_by
+from iris_py.sync.stop_signals import leave_by
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Members, Membership, Survey
 from iris_py.sync.tunnel import Tunnel

@@ -12,7 +12,7 @@ from iris_py.api.survey import Survey as AsyncSurvey
 from iris_py.api.unpicklable import Unpicklable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.payloads import Payload
-from iris_py.sync.closing import Closable
+from iris_py.sync.closable import Closable
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:

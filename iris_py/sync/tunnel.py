@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, BinaryIO
 
 from iris_py.api.arguments import check_chunks
+from iris_py.api.awaitable_context import exit_of
 from iris_py.api.duplex import CLOSE_TIMEOUT_S
-from iris_py.api.opening import exit_of
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed
-from iris_py.sync.closing import Closable
+from iris_py.sync.closable import Closable
 from iris_py.sync.documented import documented_as
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import parse_settings
-from iris_py.gateway.opening import start_gateway as start_real_gateway
+from iris_py.gateway.startup import start_gateway as start_real_gateway
 from iris_py.testing.clock import VirtualLoop
 from iris_py.testing.network import MemoryNetwork, Trace
 from iris_py.testing.nodes import LOOK_INTERVAL_S, UNTIL_LIMIT_S, NodeSimulation

@@ -24,8 +24,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_overlay.ring.config import PastryConfig
+from iris_py.api.lifecycle import parts_of
 from iris_py.api.node import Node, start_node
-from iris_py.api.parts import parts_of
 from iris_py.api.runtime import runtime_of
 from iris_py.config import Config
 from iris_py.defaults import MAX_MESSAGE_BYTES

@@ -21,7 +21,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Self
 
-from iris_py.api.opening import Opening
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.testing.clock import LIMIT_S, VirtualLoop, run

@@ -27,7 +27,7 @@ from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
 from spark_connector.dataframes.window import WAIT_FOR_MEMBERS_S
 from spark_connector.network import Network
 from spark_connector.settings import network_of
-from spark_connector.shipping import Shipment, check_pickles
+from spark_connector.shipment import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

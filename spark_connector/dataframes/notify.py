@@ -21,8 +21,8 @@ from spark_connector.dataframes.sources import (
     place,
     row_source,
 )
-from spark_connector.dataframes.worker import WorkerNode, start
-from spark_connector.shipping import Shipment, check_pickles
+from spark_connector.dataframes.worker_node import WorkerNode, start
+from spark_connector.shipment import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

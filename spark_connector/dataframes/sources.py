@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from spark_connector.shipping import Shipment
+    from spark_connector.shipment import Shipment
 
     #: A column by its name, an expression of columns, or a function of a row as a dict.
     RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"

@@ -25,7 +25,7 @@ from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
 from spark_connector.dataframes.sources import REQUEST_COLUMN
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows
 from spark_connector.dataframes.window import WAIT_FOR_MEMBERS_S
-from spark_connector.shipping import Shipment, check_pickles
+from spark_connector.shipment import Shipment, check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

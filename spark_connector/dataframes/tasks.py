@@ -13,7 +13,7 @@ from spark_connector.dataframes.keys import task_scope
 from spark_connector.dataframes.plan import ERROR_COLUMN
 from spark_connector.dataframes.rows import ask_rows, columns_of_replies, name_rows
 from spark_connector.dataframes.window import Window
-from spark_connector.dataframes.worker import end_task, worker_node
+from spark_connector.dataframes.worker_node import end_task, worker_node
 from spark_connector.errors import DispatchError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from iris_py import ConfigurationError
 from spark_connector.compat import check_version
 from spark_connector.errors import ApplicationEnded
 from spark_connector.executors.spawn import LOCAL_ID
-from spark_connector.shipping import explainer
+from spark_connector.shipment import explainer
 
 if TYPE_CHECKING:
     import subprocess

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py import ConfigurationError
 from spark_connector.errors import OrderRefused
-from spark_connector.shipping import unpicklable
+from spark_connector.shipment import unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

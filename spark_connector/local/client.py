@@ -31,7 +31,7 @@ from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
 from spark_connector.local.connection import Connection, NotSent
 from spark_connector.local.frames import Returned, header_of
-from spark_connector.local.held import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
+from spark_connector.local.handles import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
 from spark_connector.local.private_directory import SOCKET_NAME
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
 from iris_py.connector import EventLogger
-from spark_connector.dataframes import worker
+from spark_connector.dataframes import worker_node as worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
-from spark_connector.shipping import reduced
+from spark_connector.shipment import reduced
 from spark_connector.topics.buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiting, encode_rows
 from spark_connector.topics.losses import Losses
 

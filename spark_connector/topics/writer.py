@@ -28,10 +28,10 @@ from pyspark.sql.types import (
 
 from iris_py import ConfigurationError, IrisError
 from iris_py.connector import EventLogger
-from spark_connector.dataframes import worker
+from spark_connector.dataframes import worker_node as worker
 from spark_connector.dataframes.keys import Scope, task_scope
 from spark_connector.dataframes.sources import is_whole
-from spark_connector.shipping import reduced
+from spark_connector.shipment import reduced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,12 +21,12 @@ import msgspec
 
 import iris_py as iris
 from iris_py.cli.federation import ask_gateways
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import Call, Op, call_head
 from iris_py.federation.core import LINE_CONFIG
-from iris_py.federation.frames import LINE_GROUP, encode_control, encode_message
 from iris_py.federation.handshake import FederationHandshake
-from iris_py.gateway.opening import open_gateway
+from iris_py.federation.messages import LINE_GROUP, encode_control, encode_message
+from iris_py.gateway.startup import open_gateway
 from iris_py.link.lanes import BODY, CONTROL, TUNNEL
 from iris_py.link.link import Link, LinkState
 from iris_py.wire import packets
@@ -37,7 +37,7 @@ from tests.integration.conftest import PATIENCE_S, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from iris_py.federation.frames import Control
+    from iris_py.federation.messages import Control
 
 #: A gateway serves others within so much of its own processor time, whatever a neighbour does: how long that takes depends on
 #: who else wants the processors. And it lets nobody wait until a neighbour's requests, of 10 s, have ended.
@@ -151,11 +151,11 @@ class HostileLine:
         await until(lambda: self.answer_to(channel), f"the question for the channel {channel} is answered")
         return self.answer_to(channel)
 
-    def opening(self, channel: int, kind: int, name: str = "", rule: int = 0, **fields: Any) -> frames.Open:
+    def opening(self, channel: int, kind: int, name: str = "", rule: int = 0, **fields: Any) -> messages.Open:
         """Return the question for a channel."""
         window = fields.pop("window", 1 << 20)
         options, headers = fields.pop("options", b""), fields.pop("headers", b"")
-        return frames.Open(channel, fields.pop("connection", 0), kind, rule, name, 10_000, window, options, headers)
+        return messages.Open(channel, fields.pop("connection", 0), kind, rule, name, 10_000, window, options, headers)
 
     def answer_to(self, channel: int) -> bytes:
         """Return the answer to the question for a channel; empty while there is none."""
@@ -215,7 +215,7 @@ class HostileLine:
                     self.control(b"\x09" + key[1:])
             elif kind == BODY:
                 self.heard.append(bytes(data[start:stop]))
-                for what, number, _argument, _head, payload in frames.decode_messages(data, start, stop):
+                for what, number, _argument, _head, payload in messages.decode_messages(data, start, stop):
                     if what == packets.REPLY:
                         self.replies[number] = Reply(payload[0], payload[1:])
                     elif what == packets.REQUEST:
@@ -371,9 +371,9 @@ class Stand:
         line = await self.dial()
         assert not line.is_over
         offered = tuple(
-            frames.Entry(rule, frames.CLUSTER, name, allow, 0.0, 1024) for rule, (name, allow) in enumerate(entries)
+            messages.Entry(rule, messages.CLUSTER, name, allow, 0.0, 1024) for rule, (name, allow) in enumerate(entries)
         )
-        line.control(frames.Catalogue(1, offered))
+        line.control(messages.Catalogue(1, offered))
         await line.flush()
         await line.catalogue()
         await until(lambda: any(data[0] == 8 for data in line.controls), "the gateway probes the line")

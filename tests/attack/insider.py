@@ -17,7 +17,7 @@ from tests.wire.client import CONTROL, DIRECT, MULTICAST, UNICAST, Group, WireCl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
 SECRET, OWN = bytes(range(32)), bytes(range(32, 64))

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import iris_py as iris
-from iris_py.federation import frames, items
+from iris_py.federation import items, messages
 from iris_py.federation.calls import Status
 from iris_py.federation.connections import HANDSHAKES_MAX
 from iris_py.federation.handshake import DEFAULT_OFFER, MAGIC, VERSION_MAX, VERSION_MIN
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.attack.hostile import HostileLine, Stand
     from tests.integration.conftest import Loops
 
-REQUEST, TUNNELS = frames.ALLOW_REQUEST, frames.ALLOW_TUNNEL
+REQUEST, TUNNELS = messages.ALLOW_REQUEST, messages.ALLOW_TUNNEL
 #: The memory that a gateway may take more after an attack: far below what the documents allow for a neighbour, for no attack
 #: here sends so much at once.
 GROWTH_BYTES_MAX = 96 * 1024 * 1024
@@ -88,12 +88,15 @@ def test_what_is_not_exported_cannot_be_told_from_what_does_not_exist(loop: Loop
             outcomes = {await line.ask(name) for name in names}
             assert outcomes == {Reply(Status.NOT_EXPORTED, msgspec.msgpack.encode({}))}
             answers = set()
-            asked = [(kind, name, rule) for kind in frames.NEEDED for name in names for rule in (*rules.values(), 999)]
-            asked += [(frames.TUNNEL, "many.few", rules["many.>"]), (frames.SURVEY, "works", rules["many.>"])]  # wider rules
-            asked += [(frames.TUNNEL, "works", rules["works"]), (frames.PUBLISH, "", rules["clicks.>"])]  # not for that
-            asked += [(frames.SUBSCRIBE, "", rules["orders.>"]), (frames.SUBSCRIBE, "", rules["many.>"])]
+            asked = [(kind, name, rule) for kind in messages.NEEDED for name in names for rule in (*rules.values(), 999)]
+            asked += [
+                (messages.TUNNEL, "many.few", rules["many.>"]),
+                (messages.SURVEY, "works", rules["many.>"]),
+            ]  # wider rules
+            asked += [(messages.TUNNEL, "works", rules["works"]), (messages.PUBLISH, "", rules["clicks.>"])]  # not for that
+            asked += [(messages.SUBSCRIBE, "", rules["orders.>"]), (messages.SUBSCRIBE, "", rules["many.>"])]
             for channel, (kind, name, rule) in enumerate(asked):
-                if name == "orders.new" and kind == frames.PUBLISH and rule == rules["orders.>"]:
+                if name == "orders.new" and kind == messages.PUBLISH and rule == rules["orders.>"]:
                     continue
                 line.control(line.opening(channel, kind, name, rule))
             await line.flush()
@@ -105,8 +108,8 @@ def test_what_is_not_exported_cannot_be_told_from_what_does_not_exist(loop: Loop
                     answers.add(msgspec.msgpack.decode(data[1:])[1])
             assert answers == {bytes((Status.NOT_EXPORTED,)) + msgspec.msgpack.encode({})}
             for name in names:
-                line.control(frames.Watch(rules["works"], name, True))
-                line.control(frames.Watch(rules["many.>"], "many.few", True))
+                line.control(messages.Watch(rules["works"], name, True))
+                line.control(messages.Watch(rules["many.>"], "many.few", True))
             assert (await line.ask("works"))[0] == Status.DONE
             assert not [data for data in line.controls if data[0] == 6]
             assert stand.hidden.asked == []
@@ -135,12 +138,17 @@ def test_a_gateway_says_nothing_of_its_cloud_to_a_neighbour(loop: Loops, home: P
             await line.ask("empty")
             await line.ask("outside", require="nowhere")
             for channel, (kind, name) in enumerate(
-                ((frames.SURVEY, "outside"), (frames.TUNNEL, "outside"), (frames.SURVEY, "empty"), (frames.TUNNEL, "empty"))
+                (
+                    (messages.SURVEY, "outside"),
+                    (messages.TUNNEL, "outside"),
+                    (messages.SURVEY, "empty"),
+                    (messages.TUNNEL, "empty"),
+                )
             ):
                 await line.open(channel, kind, name, rules[name])
             line.chunk(0, (LAST, b"\x01question"))
             line.chunk(1, (LAST, b"into the tunnel"))
-            await line.open(8, frames.SUBSCRIBE, "", rules["clicks.>"], options=b"\0clicks.>")
+            await line.open(8, messages.SUBSCRIBE, "", rules["clicks.>"], options=b"\0clicks.>")
             line.chunk(8, (LAST, items.encode_add(1, ["clicks.>"])))
             await line.flush()
             await until(lambda: len(line.chunks) >= 3, "streams are served")
@@ -208,7 +216,7 @@ def test_floods_of_requests_end_at_the_limits(loop: Loops, home: Path) -> None:
             stand.works.holds.clear()
             for _ in range(2_000):
                 number = line.request("works", b"hold")
-                line.body(*frames.encode_message(packets.CANCEL, number, 0, b"", ()))
+                line.body(*messages.encode_message(packets.CANCEL, number, 0, b"", ()))
             await line.flush()
 
             async def is_served() -> bool:
@@ -255,7 +263,7 @@ def test_names_that_are_not_exported_cannot_be_tried_for_long(use: str, loop: Lo
                     if use == "request":
                         line.request("hidden", b"x")
                     else:
-                        line.control(line.opening(2 * number, frames.TUNNEL, "hidden"))
+                        line.control(line.opening(2 * number, messages.TUNNEL, "hidden"))
                 await line.flush()
                 await line.wait_for_end()
                 await check(stand, before)
@@ -381,13 +389,13 @@ def test_what_may_be_of_a_newer_version_is_counted_and_skipped(loop: Loops, home
                 line.control(_raw(kind, [1, 2, 3]))
                 line.control(bytes((kind,)))
             for number in range(100):
-                line.body(*frames.encode_message(packets.REPLY, number, 0, b"", (b"\x00forged",)))
-                line.body(*frames.encode_message(packets.CANCEL, 10_000 + number, 0, b"", ()))
-                line.body(*frames.encode_message(99, number, 0, b"", (b"unknown",)))
-                line.control(frames.Opened(number, 1 << 20))
-                line.control(frames.Refused(number, b"\x06"))
-                line.control(frames.Withdrawn(number))
-                line.control(frames.Echo(number))
+                line.body(*messages.encode_message(packets.REPLY, number, 0, b"", (b"\x00forged",)))
+                line.body(*messages.encode_message(packets.CANCEL, 10_000 + number, 0, b"", ()))
+                line.body(*messages.encode_message(99, number, 0, b"", (b"unknown",)))
+                line.control(messages.Opened(number, 1 << 20))
+                line.control(messages.Refused(number, b"\x06"))
+                line.control(messages.Withdrawn(number))
+                line.control(messages.Echo(number))
                 line.chunk(number, (LAST, b"to nobody"))
                 line.link.send_packet(UNICAST, os.urandom(16), os.urandom(12), b"sealed by nobody")
             await line.flush()
@@ -489,8 +497,8 @@ def test_channels_that_nobody_reads_feeds_or_accepts_are_bounded(loop: Loops, ho
                 async with stand.own.tunnel("x@mallory", timeout=1.0):
                     pass
             before = stand.memory_bytes()
-            kinds = [(frames.TUNNEL, "works", rules["works"], b""), (frames.SURVEY, "works", rules["works"], b"")]
-            kinds += [(frames.SUBSCRIBE, "", rules["clicks.>"], b"\0clicks.>")]
+            kinds = [(messages.TUNNEL, "works", rules["works"], b""), (messages.SURVEY, "works", rules["works"], b"")]
+            kinds += [(messages.SUBSCRIBE, "", rules["clicks.>"], b"\0clicks.>")]
             for kind, name, rule, options in kinds:
                 await line.close()
                 line = await stand.join()
@@ -500,7 +508,7 @@ def test_channels_that_nobody_reads_feeds_or_accepts_are_bounded(loop: Loops, ho
                 await line.flush()
                 await wait_for_answers(line, count)
                 opened = sum(data[0] == 3 for data in line.controls)
-                assert opened <= (4 if kind == frames.TUNNEL else OFFERS_MAX)
+                assert opened <= (4 if kind == messages.TUNNEL else OFFERS_MAX)
                 await check(stand, before)
             assert await stand.channels() <= OFFERS_MAX
             await line.close()
@@ -551,7 +559,7 @@ def test_lies_about_credit_and_storms_of_resets_end_channels_alone(loop: Loops, 
                 [[(RESET, os.urandom(2_000))], [(RESET, b"")], [(LAST, b"after it")]],
             ]
             for channel, chunks in enumerate(attacks):
-                opened = await line.open(channel, frames.TUNNEL, "works", rule)
+                opened = await line.open(channel, messages.TUNNEL, "works", rule)
                 assert opened[0] == 3, (channel, opened)
                 for chunk in chunks:
                     line.chunk(channel, *chunk)
@@ -560,17 +568,17 @@ def test_lies_about_credit_and_storms_of_resets_end_channels_alone(loop: Loops, 
                 await line.flush()
                 assert (await line.ask("works")).status == Status.DONE
             for channel in range(1_000, 3_000):
-                line.control(line.opening(channel, frames.TUNNEL, "works", rule))
+                line.control(line.opening(channel, messages.TUNNEL, "works", rule))
                 line.chunk(channel, (RESET, b""))
-                line.control(frames.Withdrawn(channel))
+                line.control(messages.Withdrawn(channel))
                 if not channel % 100:
                     await line.flush()
             await line.flush()
             assert (await line.ask("works")).status == Status.DONE
             await until_async(lambda: _has_no_channels(stand), "no channel is left")
-            assert (await line.open(9_999, frames.TUNNEL, "works", rule))[0] == 3  # and no place is taken
+            assert (await line.open(9_999, messages.TUNNEL, "works", rule))[0] == 3  # and no place is taken
             await check(stand, before)
-            line.control(line.opening(9_999, frames.TUNNEL, "works", rule))  # a number that is in use
+            line.control(line.opening(9_999, messages.TUNNEL, "works", rule))  # a number that is in use
             await line.flush()
             await line.wait_for_end()
             await check(stand, before)
@@ -634,11 +642,11 @@ def test_answers_of_nonsense_become_errors_that_say_so(loop: Loops, home: Path) 
                 asking = asyncio.ensure_future(stand.own.request("x@mallory", b"", timeout=10.0))
                 await until(lambda: line.asked, "the request comes")
                 number, _payload = line.asked.popitem()
-                line.body(*frames.encode_message(packets.REPLY, number, 0, b"", (content,)))
+                line.body(*messages.encode_message(packets.REPLY, number, 0, b"", (content,)))
                 await line.flush()
                 with pytest.raises(error) as raised:
                     await asking
-                line.body(*frames.encode_message(packets.REPLY, number, 0, b"", (b"\0again",)))
+                line.body(*messages.encode_message(packets.REPLY, number, 0, b"", (b"\0again",)))
                 await line.flush()
                 assert len(str(raised.value)) < 10_000
             assert (await stand.drops())["late_reply"] == len(facts)
@@ -648,7 +656,7 @@ def test_answers_of_nonsense_become_errors_that_say_so(loop: Loops, home: Path) 
                 asking = asyncio.ensure_future(stand.own.request("x@mallory", b"", timeout=10.0))
                 await until(lambda line=line: line.asked, "the request comes")  # type: ignore[misc]
                 number, _payload = line.asked.popitem()
-                line.body(*frames.encode_message(packets.REPLY, number, 0, b"", (status,)))
+                line.body(*messages.encode_message(packets.REPLY, number, 0, b"", (status,)))
                 await line.flush()
                 with pytest.raises(iris.MemberLost):
                     await asking
@@ -690,15 +698,15 @@ def test_who_publishes_without_a_rule_is_put_out(loop: Loops, home: Path) -> Non
     ]
 
     async def main() -> None:
-        async with standing(home, exports=exports) as stand, stand.own.subscribe(">") as messages:
+        async with standing(home, exports=exports) as stand, stand.own.subscribe(">") as received:
             line = await stand.join()
             rules = {entry[2]: entry[0] for entry in await line.catalogue()}
             for channel, rule in enumerate(("clicks.>", "works")):
-                assert (await line.open(channel, frames.PUBLISH, "", rules[rule]))[0] == 4
-            assert (await line.open(2, frames.PUBLISH, "", rules["orders.new"], options=b"orders.new"))[0] == 3
+                assert (await line.open(channel, messages.PUBLISH, "", rules[rule]))[0] == 4
+            assert (await line.open(2, messages.PUBLISH, "", rules["orders.new"], options=b"orders.new"))[0] == 3
             line.chunk(2, (LAST, items.encode_items(items.SAY, [items.Item("orders.new", [b"fine"], 1, b"o" * 16, b"strm")])))
             await line.flush()
-            message = await anext(messages)
+            message = await anext(received)
             assert (message.topic, message.payload, message.cloud) == ("orders.new", b"fine", "mallory")
             await stand.check()
             wrong = ["clicks.now", "payroll", "iris.gateway", "orders.new.more", "works", "hidden"]
@@ -712,6 +720,6 @@ def test_who_publishes_without_a_rule_is_put_out(loop: Loops, home: Path) -> Non
             await check(stand)
             assert stand.works.heard == stand.hidden.heard == []
             await stand.own.publish("end", b"")
-            assert (await anext(messages)).topic == "end"
+            assert (await anext(received)).topic == "end"
 
     loop.run(main())

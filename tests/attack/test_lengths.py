@@ -16,7 +16,7 @@ from tests.wire.client import CLOSE, HELLO, PING, REQUEST, UNICAST, WireClient
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
 RECORD_BYTES_MAX = 256 * 1024

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.peers.peers import LEAF_LINKS_SHARE
+from iris_py.peers.peer_table import LEAF_LINKS_SHARE
 from tests.attack.insider import ENTRIES_MAX, SECRET, WHOLE_LIMIT_S, WHOLE_PATIENCE_S, WHOLE_S, sizes_of
 from tests.attack.recorder import address_of
 from tests.wire.client import CONTROL, LEAF_PROBE, REQUEST, WireClient, pack
@@ -18,7 +18,7 @@ from tests.wire.client import CONTROL, LEAF_PROBE, REQUEST, WireClient, pack
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
 pytestmark = pytest.mark.timeout(WHOLE_LIMIT_S)

@@ -20,7 +20,7 @@ from tests.wire.client import CONTROL, DIRECT, MULTICAST, REQUEST, UNICAST, Grou
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops, Proxy
 
 ROUTED, RELAY, PAYLOAD = 18, 3, 0

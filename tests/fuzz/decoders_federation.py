@@ -7,7 +7,16 @@ from contextlib import suppress
 
 from iris_py.federation import items
 from iris_py.federation.calls import Answer, Asked, Call, Ended, Place, call_head, decode_said, encode_outcome, encode_said
-from iris_py.federation.frames import (
+from iris_py.federation.handshake import (
+    HELLO_BYTES_MAX,
+    FederationHandshake,
+    HelloError,
+    LineHello,
+    decode_hello,
+    encode_hello,
+    pairs_of,
+)
+from iris_py.federation.messages import (
     CLUSTER,
     Catalogue,
     Control,
@@ -20,15 +29,6 @@ from iris_py.federation.frames import (
     decode_request,
     encode_control,
     encode_message,
-)
-from iris_py.federation.handshake import (
-    HELLO_BYTES_MAX,
-    FederationHandshake,
-    HelloError,
-    LineHello,
-    decode_hello,
-    encode_hello,
-    pairs_of,
 )
 from iris_py.federation.rules import Offer
 from iris_py.link.handshake import ProtocolError

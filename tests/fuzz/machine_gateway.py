@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.calls import Call, call_head, encode_outcome
 from iris_py.federation.events import ChannelOffer, ChannelOpened
-from iris_py.federation.frames import LINE_GROUP, encode_message
+from iris_py.federation.messages import LINE_GROUP, encode_message
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire import packets
 from tests.fuzz.source import Source
@@ -25,27 +25,27 @@ def control(source: Source) -> bytes:
     """Return a control message: most often one that can be, with any fields."""
     channel, name = source.number(0, 4), source.choose(NAMES)
     entries = tuple(
-        frames.Entry(source.number(0, 9), source.number(0, 2), source.choose(NAMES), source.byte(), float(source.byte()), 9)
+        messages.Entry(source.number(0, 9), source.number(0, 2), source.choose(NAMES), source.byte(), float(source.byte()), 9)
         for _ in range(source.byte() % 4)
     )
-    messages: tuple[frames.Control, ...] = (
-        frames.Catalogue(1, entries),
-        frames.Open(channel, source.number(0, 5), source.number(0, 4), source.number(0, 3), name, 1000, 1 << 20, b"", b""),
-        frames.Opened(channel, source.number(0, 1 << 31)),
-        frames.Refused(channel, source.choose((b"", b"\1\x80", b"\x63"))),
-        frames.Withdrawn(channel),
-        frames.Watch(source.number(0, 3), name, source.flag()),
-        frames.Count(name, source.number(0, 1 << 31)),
-        frames.Going(),
-        frames.Quiet(),
-        frames.Probe(source.number(0, 9)),
-        frames.Echo(source.number(0, 9)),
+    controls: tuple[messages.Control, ...] = (
+        messages.Catalogue(1, entries),
+        messages.Open(channel, source.number(0, 5), source.number(0, 4), source.number(0, 3), name, 1000, 1 << 20, b"", b""),
+        messages.Opened(channel, source.number(0, 1 << 31)),
+        messages.Refused(channel, source.choose((b"", b"\1\x80", b"\x63"))),
+        messages.Withdrawn(channel),
+        messages.Watch(source.number(0, 3), name, source.flag()),
+        messages.Count(name, source.number(0, 1 << 31)),
+        messages.Going(),
+        messages.Quiet(),
+        messages.Probe(source.number(0, 9)),
+        messages.Echo(source.number(0, 9)),
     )
-    message = source.choose(messages)
+    message = source.choose(controls)
     if source.byte() > 240:
         return source.raw(source.byte() % 60)
     try:
-        return frames.encode_control(message)
+        return messages.encode_control(message)
     except msgspec.MsgspecError:
         return b"\x63"
 
@@ -110,7 +110,7 @@ def act(
     elif what == 1:
         eu.ask("us", source.choose(NAMES), token=("asked", step), identity=source.choose((b"", b"i" * 16)))
     elif what == 2 and bundles:
-        opening = core.openings.open(bundles[0], 1, frames.TUNNEL, "files.a", b"", b"", ("open", step), now + 2.0, now)
+        opening = core.openings.open(bundles[0], 1, messages.TUNNEL, "files.a", b"", b"", ("open", step), now + 2.0, now)
         openings.append(opening)
     elif what == 3 and openings:
         opening = source.choose(openings[:200])

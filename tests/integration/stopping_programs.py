@@ -16,7 +16,7 @@ from pathlib import Path
 import iris_py as iris
 import iris_py.sync
 from iris_py.api import run
-from iris_py.sync import stopping as sync_stopping
+from iris_py.sync import stop_signals as sync_stopping
 
 for module in (run, sync_stopping):
     vars(module)["REPEATED_S"] = float(sys.argv[4])

@@ -66,7 +66,7 @@ def no_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for whatever is under way at the end, also where a machine that is full delivers nothing for a while."""
-    monkeypatch.setattr("iris_py.cli.bench.measuring._SETTLED_S", WAIT_S)
+    monkeypatch.setattr("iris_py.cli.bench.measurement._SETTLED_S", WAIT_S)
 
 
 @pytest.mark.usefixtures("no_settings", "patient")

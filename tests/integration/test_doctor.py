@@ -21,10 +21,10 @@ import pytest
 
 import iris_py
 import iris_py.sync
-from iris_py.cli.doctor.actual import Actual
 from iris_py.cli.doctor.check import Status, Subject
 from iris_py.cli.doctor.examination import Examined, choose, examine
 from iris_py.cli.doctor.host import Host
+from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.settings import Settings
 from iris_security import AdministrationKey, Secret
 from tests.integration.conftest import PATIENCE_S, until
@@ -194,7 +194,7 @@ def test_a_port_that_another_program_has(taken: tuple[str, int], monkeypatch: py
 def may_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the event loop of this process stand still as long as a busy machine makes it: that is no fault of the network."""
     for name in ("STALL_WARNING_S", "STALL_FAULT_S"):
-        monkeypatch.setattr(f"iris_py.cli.doctor.answered.{name}", PATIENCE_S)
+        monkeypatch.setattr(f"iris_py.cli.doctor.answers.{name}", PATIENCE_S)
 
 
 def test_a_port_that_a_node_of_the_network_has_is_no_fault(may_stand_still: None) -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.cli.doctor.actual import Actual
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.host import Host
+from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.settings import Settings
 from tests.integration.clouds import until_lines
 from tests.integration.conftest import PATIENCE_S

@@ -14,7 +14,7 @@ import pytest
 import iris_py
 import iris_py.gateway
 import iris_py.metrics
-from iris_py.api.bulk import Asker
+from iris_py.api.bulk_requester import Asker
 from iris_py.api.info import Member
 from iris_py.gateway import open_gateway, reload_gateway
 from iris_py.metrics import serve_status
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
 SECRET = bytes(range(32))
@@ -270,8 +270,8 @@ def public_classes() -> Iterator[type]:
             found = getattr(module, name)
             if inspect.isclass(found) and not issubclass(found, Exception) and name not in FREE:
                 yield found
+    from iris_py.api.awaitable_context import Opening
     from iris_py.api.coded import CodedSubscription
-    from iris_py.api.opening import Opening
     from iris_py.api.survey import SurveyReplies
 
     yield from (CodedSubscription, Opening, SurveyReplies, Asker)

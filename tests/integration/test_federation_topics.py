@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import iris_py as iris
 import iris_py.sync
 from iris_py.federation.settings import parse_settings
-from iris_py.gateway.opening import start_gateway
+from iris_py.gateway.startup import start_gateway
 from iris_security import CloudKey, Secret
 from tests.integration.conftest import PATIENCE_S
 

@@ -20,7 +20,7 @@ from iris_security import Secret
 from tests.integration.conftest import OwnTime
 
 if TYPE_CHECKING:
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Crew, Loops, MemberProcess
 
 #: Promised in docs/guarantees.md: a half-open link is found and replaced in that time.

@@ -55,7 +55,7 @@ class Recorder(iris.Handler):
 @pytest.fixture
 def no_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a node that waits for others at its start wait for ever, not for a second: who is ready has not waited."""
-    monkeypatch.setattr("iris_py.api.parts.OverlayConfig", partial(OverlayConfig, settle_timeout_s=3600.0))
+    monkeypatch.setattr("iris_py.api.lifecycle.OverlayConfig", partial(OverlayConfig, settle_timeout_s=3600.0))
 
 
 @pytest.mark.usefixtures("no_wait_for_others")

@@ -20,7 +20,7 @@ from iris_py.errors import NotExported
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway import audit
-from iris_py.gateway.opening import start_gateway
+from iris_py.gateway.startup import start_gateway
 from iris_security import CloudKey, Secret
 
 if TYPE_CHECKING:

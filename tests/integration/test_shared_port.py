@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
+from iris_py.cli.command_node import visit
 from iris_py.cli.settings import Settings
-from iris_py.cli.visiting import visit
 from iris_py.config import load_config
-from iris_py.net import holder, listening
+from iris_py.net import listen_address, port_holder
 from iris_security import Secret
 from tests.integration.test_cli import Shell, finish, read_line, stop
 from tests.ports import free_port
@@ -48,8 +48,8 @@ def port(home: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture
 def is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let programs give up at once what would last: nothing here makes the answer better."""
-    monkeypatch.setattr(listening, "PORT_WAIT_S", 0.0)
-    monkeypatch.setattr(holder, "ANSWER_S", 0.1)
+    monkeypatch.setattr(listen_address, "PORT_WAIT_S", 0.0)
+    monkeypatch.setattr(port_holder, "ANSWER_S", 0.1)
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ def test_the_second_program_takes_another_port_and_says_so(loops: Loops, port: i
     async def main() -> None:
         async with iris.connect() as first, first.join("echo", echo):
             assert (first.port, first.address) == (port, f"{HERE}:{port}")
-            with caplog.at_level(logging.INFO, "iris_py.net.listening"):
+            with caplog.at_level(logging.INFO, "iris_py.net.listen_address"):
                 async with iris.connect() as second:
                     assert second.port not in (0, port)
                     assert second.address == f"{HERE}:{second.port}"
                     assert await second.request("echo", b"hello") == b"hello"
             text = f"the node {first.id[:8]} of this network has the port {port}, so this one listens on {second.port}"
-            assert [record.getMessage() for record in caplog.records if record.name == "iris_py.net.listening"] == [text]
+            assert [record.getMessage() for record in caplog.records if record.name == "iris_py.net.listen_address"] == [text]
             async with iris.connect(config=load_config()) as third:
                 assert third.port != port, "settings that were loaded first are the same settings"
 

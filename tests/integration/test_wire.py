@@ -21,7 +21,7 @@ from tests.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops, Proxy
 
 SECRET = Secret(os.urandom(32))  # beacons reach the whole machine: two runs of these tests must not meet

@@ -18,7 +18,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, WINDOW_BYTES_MIN, Way
 from iris_py.patterns.tunnel.end import TunnelEnd
-from iris_py.patterns.tunnel.relayed import HEADER, RESEND_S_MAX, RingWay
+from iris_py.patterns.tunnel.ring_transport import HEADER, RESEND_S_MAX, RingWay
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret, TransportKeys

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import iris_py as iris
-from iris_py.api.bulk import Asker
+from iris_py.api.bulk_requester import Asker
 from iris_py.testing import NodeSimulation, VirtualNetwork, run
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import iris_py as iris
-from iris_py.api.bulk import Asker, providers
+from iris_py.api.bulk_requester import Asker, providers
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.federation.calls import Call, Op, decode_call, encode_outcome
 from iris_py.federation.names import gateway_cluster

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.node.spare_links import CROWDED_IDLE_S
-from iris_py.peers.peers import LEAF_LINKS_SHARE
+from iris_py.peers.peer_table import LEAF_LINKS_SHARE
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 

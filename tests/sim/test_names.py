@@ -9,7 +9,7 @@ import re
 import pytest
 
 import iris_py as iris
-from iris_py.peers.peers import VISIT_S
+from iris_py.peers.peer_table import VISIT_S
 from iris_py.testing import NodeSimulation, run
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import iris_py as iris
 from iris_overlay.events import EchoReturned
-from iris_overlay.groups.finding import Finding
 from iris_overlay.groups.messages import FindRoot, RootFound
+from iris_overlay.groups.root_queries import Finding
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.build import build

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.api.bulk import Asker
+from iris_py.api.bulk_requester import Asker
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.testing import NodeSimulation, run
 

@@ -12,7 +12,7 @@ import iris_py as iris
 from tests.wire.client import CREDIT, DONE, END, LAST, MORE, PUBLICATION, REPLY, REQUEST, WireClient
 
 if TYPE_CHECKING:
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
 SECRET = bytes(range(32))

@@ -29,7 +29,7 @@ from iris_overlay.messages import (
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import RingMessage, RoutedKind
 from iris_py.federation import calls, items, names
-from iris_py.federation import frames as line
+from iris_py.federation import messages as line
 from iris_py.federation.bundle import PROBE_BUSY_S, PROBE_IDLE_S, SMALL_BYTES
 from iris_py.federation.calls import Call, encode_call
 from iris_py.federation.channels import FAR_SIDE, NUMBER

@@ -13,7 +13,7 @@ from benchmarks.peers.system import About, Ask, Inbox, Kind, OpenMore, Place, Se
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
 
 _CLUSTER: Final = "measured"
 _TOPIC: Final = "measured.messages"

@@ -32,7 +32,7 @@ from iris_py.federation.calls import decode_outcome
 from iris_py.federation.names import NAME_HEADER, OP_HEADER, TIME_HEADER, WAITS_HEADER, gateway_cluster
 from iris_py.observe.counts import count_in
 from iris_py.patterns.request.pending import new_opening
-from iris_py.patterns.request.rooms import pause_s
+from iris_py.patterns.request.request_queues import pause_s
 from iris_py.patterns.tunnel.duplex import PIECE_BYTES_MAX, PIECE_CHARGE, End
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.wire.headers import NO_HEADERS, encode_headers

@@ -33,8 +33,8 @@ from iris_py.federation.names import gateway_cluster, split
 from iris_py.node.refusals import refusals
 from iris_py.observe.counts import count_in
 from iris_py.patterns.request.pending import Pending, RequestSpec, Ticket, new_request
+from iris_py.patterns.request.request_queues import pause_s
 from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
-from iris_py.patterns.request.rooms import pause_s
 from iris_py.wire.headers import EXCLUSIVE_HEADER, MEMBERS_LOST_HEADER, MEMBERS_WAIT_HEADER, encode_headers
 from iris_py.wire.packets import check_size
 
@@ -69,7 +69,7 @@ class Crossing:
         members_by: The end of that wait, by the clock of the loop.
         waits: Whether to wait for a place if every gateway is full.
         headers: The headers of the application.
-        token: A future, or the ticket of an :class:`~iris_py.api.bulk.Asker`, for the outcome.
+        token: A future, or the ticket of an :class:`~iris_py.api.bulk_requester.Asker`, for the outcome.
         counts: The counters of the cluster.
         request_id: The id of the current or last request to a gateway.
         pending: The requester's state of that request.

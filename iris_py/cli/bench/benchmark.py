@@ -17,16 +17,16 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 from iris_py import NodeName
 from iris_py.api.run import SIGNALS, stopping_of
 from iris_py.cli.bench.crew import Crew
-from iris_py.cli.bench.lines import IntervalLine, Receiver, Side, percentiles_of
-from iris_py.cli.bench.measuring import DRAIN_S, measure
+from iris_py.cli.bench.measurement import DRAIN_S, measure
 from iris_py.cli.bench.messages import Orders
 from iris_py.cli.bench.plan import describe_loop, describe_machine
 from iris_py.cli.bench.report import describe_interval, print_summary
-from iris_py.cli.lines import complain, tell
+from iris_py.cli.bench.summaries import IntervalLine, Receiver, Side, percentiles_of
+from iris_py.cli.command_node import visit
 from iris_py.cli.lists import overlaps
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
-from iris_py.cli.visiting import visit
+from iris_py.cli.standard_error import complain, tell
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     import iris_py
     from iris_py import Node, NodeReport
-    from iris_py.cli.bench.lines import BenchSummary
-    from iris_py.cli.bench.measuring import Course, Interval
+    from iris_py.cli.bench.measurement import Course, Interval
     from iris_py.cli.bench.plan import Machine, Plan
     from iris_py.cli.bench.report import Fact
+    from iris_py.cli.bench.summaries import BenchSummary
     from iris_py.observe.statistics import SubscriptionStatistics
 
 __all__ = ["Benchmark", "Onlooker", "find_warnings", "showing_progress"]

@@ -12,17 +12,17 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.cli.bench.benchmark import Benchmark
-from iris_py.cli.bench.lines import (
+from iris_py.cli.bench.measurement import settle
+from iris_py.cli.bench.plan import Payload, choose_concurrency, format_size, make_plan, parse_size
+from iris_py.cli.bench.report import Fact, describe_percentiles, describe_rate
+from iris_py.cli.bench.roles import STAMP
+from iris_py.cli.bench.summaries import (
     JoinBenchSummary,
     RequestsBenchSummary,
     TopicsBenchSummary,
     TunnelsBenchSummary,
     percentiles_of,
 )
-from iris_py.cli.bench.measuring import settle
-from iris_py.cli.bench.plan import Payload, choose_concurrency, format_size, make_plan, parse_size
-from iris_py.cli.bench.report import Fact, describe_percentiles, describe_rate
-from iris_py.cli.bench.roles import STAMP
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import iris_py
     from iris_py.cli.bench.crew import Crew
-    from iris_py.cli.bench.measuring import Course
+    from iris_py.cli.bench.measurement import Course
     from iris_py.cli.bench.plan import Plan
     from iris_py.cli.settings import Settings
 

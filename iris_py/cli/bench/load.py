@@ -18,8 +18,8 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
+from iris_py.cli.bench.latency_histogram import Recording
 from iris_py.cli.bench.messages import Report
-from iris_py.cli.bench.percentiles import Recording
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:

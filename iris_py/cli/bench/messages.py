@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from iris_py.cli.bench.percentiles import Durations
+from iris_py.cli.bench.latency_histogram import Durations
 
 __all__ = ["Begin", "Cue", "Failed", "Look", "Orders", "Ready", "Report", "Said", "to_line"]
 

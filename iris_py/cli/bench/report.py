@@ -13,7 +13,7 @@ from iris_py.cli.output import Column
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.cli.bench.lines import BenchSummary, IntervalLine, Percentiles, Receiver
+    from iris_py.cli.bench.summaries import BenchSummary, IntervalLine, Percentiles, Receiver
     from iris_py.cli.output import Output
 
 __all__ = ["Fact", "describe_errors", "describe_interval", "describe_percentiles", "describe_rate", "print_summary"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from iris_py import OverflowPolicy
-    from iris_py.api.opening import Opening
+    from iris_py.api.awaitable_context import Opening
     from iris_py.cli.bench.load import Operation, Tally
     from iris_py.cli.bench.messages import Orders
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from iris_py.cli.doctor.gathering import Part
+    from iris_py.cli.doctor.bundle_parts import Part
 
 __all__ = ["check_place", "describe", "write"]
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.build import build
-from iris_py.cli.doctor.actual import Actual
 from iris_py.cli.doctor.bundle import check_place, describe, write
+from iris_py.cli.doctor.bundle_parts import command_line, encode, gather
 from iris_py.cli.doctor.check import Status, Subject
 from iris_py.cli.doctor.examination import choose, examine
-from iris_py.cli.doctor.gathering import command_line, encode, gather
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
+from iris_py.cli.doctor.real_surroundings import Actual
+from iris_py.cli.doctor.recorder import Seen
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
-from iris_py.cli.doctor.seen import Seen
-from iris_py.cli.lines import tell
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
+from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
 from iris_security.text_form import hide_secrets, refuse_secret
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.doctor.check import Check
     from iris_py.cli.doctor.examination import Examined
-    from iris_py.cli.doctor.plain import Rewrite
+    from iris_py.cli.doctor.plain_objects import Rewrite
     from iris_py.cli.doctor.surroundings import Surroundings
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings

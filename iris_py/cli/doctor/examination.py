@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iris_py.cli.doctor.check import skipped, warning
-from iris_py.cli.doctor.checks import CHECKS
+from iris_py.cli.doctor.check_list import CHECKS
 from iris_py.logs import EventLogger
-from iris_py.wire.mistyped import nearest_name
+from iris_py.wire.suggestions import nearest_name
 from iris_security.text_form import refuse_secret
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.doctor.surroundings import Disk, Limits, Processor, State
-from iris_py.files.remembered import RememberedPeers
-from iris_py.files.room import free_bytes_of
+from iris_py.files.free_space import free_bytes_of
+from iris_py.files.remembered_peers import RememberedPeers
 from iris_py.net.process import DESCRIPTORS_MAX
-from iris_py.net.soundings import is_refused
+from iris_py.net.socket_probes import is_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,9 +11,9 @@ from iris_overlay.events import DialChecked, EchoReturned, RootLocated
 from iris_overlay.ids import clockwise
 from iris_overlay.peers.reachability import ECHO_BYTES_MAX, ECHO_BYTES_MIN
 from iris_py.api.keys import Keys
+from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.node import Node
-from iris_py.api.parts import Parts, parts_of, seeded_rng
-from iris_py.cli.doctor.answered import find_gaps
+from iris_py.cli.doctor.answers import find_gaps
 from iris_py.cli.doctor.host import PeersRead
 from iris_py.cli.doctor.surroundings import Dialled, Echoes, Peer, Ring, RingNode, Seed, SeedOutcome
 from iris_py.net.driver import is_absence

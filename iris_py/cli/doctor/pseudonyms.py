@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.config import SettingLine
-from iris_py.cli.doctor.checks import CHECKS
-from iris_py.cli.doctor.plain import fields_of
+from iris_py.cli.doctor.check_list import CHECKS
+from iris_py.cli.doctor.plain_objects import fields_of
+from iris_py.cli.doctor.recorder import SeenLine
 from iris_py.cli.doctor.redaction import read_file_values, strings_of
-from iris_py.cli.doctor.seen import SeenLine
 from iris_py.settings.table import ARGUMENTS, SETTINGS, VARIABLES
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import Handler, Sealed
-from iris_py.cli.lines import show_traceback
+from iris_py.cli.standard_error import show_traceback
 from iris_py.errors import ConfigurationError
 from iris_py.service import Service
 from iris_py.settings.values import refuse_secret_value
 from iris_py.sync import Handler as SyncHandler
-from iris_py.wire.mistyped import nearest_name
+from iris_py.wire.suggestions import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

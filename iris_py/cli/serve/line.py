@@ -14,7 +14,7 @@ import msgspec
 from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromSupervisor, FromWorker, Go, Told
 from iris_py.metrics.families import Families
 from iris_py.metrics.prometheus import program_families
-from iris_py.net.lines import take_line
+from iris_py.net.socket_pair import take_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.children import start_python
-from iris_py.cli.lines import is_json
 from iris_py.cli.outcome import complain
 from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromWorker, Go, Report, Told
-from iris_py.net.lines import open_line
+from iris_py.cli.standard_error import is_json
+from iris_py.net.socket_pair import open_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.cli.serve.messages import FromSupervisor
-    from iris_py.net.lines import Streams
+    from iris_py.net.socket_pair import Streams
 
 __all__ = ["WorkerProcess"]
 

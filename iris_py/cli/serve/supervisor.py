@@ -11,9 +11,9 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.join import ending_by_signal, run_on_hangup
-from iris_py.cli.lines import tell
 from iris_py.cli.serve.slot import Slot
 from iris_py.cli.serve.status import WorkersStatus
+from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager

@@ -13,12 +13,12 @@ from msgspec import UNSET
 
 import iris_py
 from iris_py.cli.join import ReadyLine, address_of, announce, ending_by_signal, reload_on_hangup, serving_status
-from iris_py.cli.lines import complain, show_traceback
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.sealing import read_seal
+from iris_py.cli.seal_options import read_seal
 from iris_py.cli.serve.handlers import imported_files, load_target, parse_target
 from iris_py.cli.serve.line import SupervisorLine
 from iris_py.cli.serve.messages import Report
+from iris_py.cli.standard_error import complain, show_traceback
 from iris_py.errors import ConfigurationError
 from iris_py.metrics.prometheus import ProgramCollector
 from iris_py.service import Service

@@ -13,9 +13,9 @@ from textual.widgets import Footer, Input, Static, Tab, Tabs
 
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.top.clouds import has_gateways
-from iris_py.cli.top.gathering import INTERVAL_MIN_S, Gathering
+from iris_py.cli.top.header import say_head, say_place
 from iris_py.cli.top.help import HelpScreen
-from iris_py.cli.top.saying import say_head, say_place
+from iris_py.cli.top.readings import INTERVAL_MIN_S, Gathering
 from iris_py.cli.top.sheets import TABS, Order, Place, arrange, next_place, parts_of, rows_of, sheet_of
 from iris_py.cli.top.table import LiveTable
 from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.command_node import visit
 from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
 from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, measure, summary_of
@@ -25,7 +26,6 @@ from iris_py.cli.top.uses import (
     say_tunnels,
     tunnels_lines,
 )
-from iris_py.cli.visiting import visit
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 

@@ -26,14 +26,14 @@ from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import CloudLine, failed_text
 from iris_py.cli.top.figures import Figure, figures_of
-from iris_py.cli.top.gathering import EventSeen, Seen
+from iris_py.cli.top.readings import EventSeen, Seen
 from iris_py.cli.top.uses import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from iris_py import NodeReport
-    from iris_py.cli.top.gathering import Gathering
+    from iris_py.cli.top.readings import Gathering
     from iris_py.observe.statistics import LinkStatistics, SubscriptionStatistics
 
 __all__ = [

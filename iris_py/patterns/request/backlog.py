@@ -1,8 +1,8 @@
 """The caller's backlog: requests that wait for a member, for a place or for a time.
 
 A request waits *for a member* while the membership view is unknown or empty, or all links are congested; *for a time* after
-failures and rejections; *for a place* if it found every member full (:mod:`iris_py.patterns.request.rooms`). A request that
-waits for a member until a deadline also waits for that time.
+failures and rejections; *for a place* if it found every member full (:mod:`iris_py.patterns.request.request_queues`). A request
+that waits for a member until a deadline also waits for that time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Protocol
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import Overloaded
 from iris_py.patterns.request import candidates
-from iris_py.patterns.request.rooms import ROOM_GROWTH, Line, Rooms, pause_s
+from iris_py.patterns.request.request_queues import ROOM_GROWTH, Line, Rooms, pause_s
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.errors import IrisError
     from iris_py.patterns.request.pending import Pending
-    from iris_py.patterns.request.rooms import Room, RoomKey
+    from iris_py.patterns.request.request_queues import Room, RoomKey
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
     from iris_py.peers.peer import Peer

@@ -14,14 +14,14 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_py.peers.balancer import by_rank, choose_near
-from iris_py.peers.keyed import first_of, slot_of
+from iris_py.peers.keyed_members import first_of, slot_of
 from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.patterns.request.pending import Pending
+    from iris_py.patterns.request.request_queues import Room
     from iris_py.patterns.request.retry import Retry
-    from iris_py.patterns.request.rooms import Room
     from iris_py.peers.group import Group
     from iris_py.peers.member import Member
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from iris_py.errors import RemoteError
+from iris_py.patterns.request.request_queues import Room
 from iris_py.patterns.request.retry import Retry
-from iris_py.patterns.request.rooms import Room
 from iris_py.patterns.tunnel.end import Offer
 from iris_py.peers.group import Group
 from iris_py.peers.member import Member, Placement
@@ -68,7 +68,7 @@ class Together(msgspec.Struct, eq=False):
 
 
 class Ticket(msgspec.Struct, eq=False):
-    """The token of a question asked as part of a batch (:mod:`iris_py.api.bulk`).
+    """The token of a question asked as part of a batch (:mod:`iris_py.api.bulk_requester`).
 
     Attributes:
         asker: The receiver of the outcome.

@@ -22,10 +22,10 @@ from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, Hedges, 
 from iris_py.patterns.request.backlog import Backlog, room_key_of
 from iris_py.patterns.request.deduplication import identities_of_keys
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together
+from iris_py.patterns.request.request_queues import Line, pause_s
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
-from iris_py.patterns.request.rooms import Line, pause_s
 from iris_py.peers.balancer import choose_near
-from iris_py.peers.keyed import slot_of
+from iris_py.peers.keyed_members import slot_of
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS

@@ -5,8 +5,8 @@ member, and to another after a rejection or loss. The member answers with TUNNEL
 first chunk proves the use of the tunnel, so a failed opening was surely not executed.
 
 A tunnel uses the link of the opening and breaks with the link. Between two nodes without a link it uses the ring
-(:mod:`iris_py.patterns.tunnel.relayed`). The tunnels of a link take turns, a chunk each, while the link has room. Unsent data
-waits at its end, uses the tunnel's own credit, and delays no other tunnel.
+(:mod:`iris_py.patterns.tunnel.ring_transport`). The tunnels of a link take turns, a chunk each, while the link has room. Unsent
+data waits at its end, uses the tunnel's own credit, and delays no other tunnel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from iris_py.link.link import NO_LINK
 from iris_py.observe.counts import count_in
 from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, Offer, TunnelEnd, make_handshake, prologue_of
-from iris_py.patterns.tunnel.relayed import HEADER, LINGER_S, LINGERING_MAX, RingWay
+from iris_py.patterns.tunnel.ring_transport import HEADER, LINGER_S, LINGERING_MAX, RingWay
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS

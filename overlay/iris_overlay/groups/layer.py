@@ -15,7 +15,6 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
-from iris_overlay.groups.finding import Finding
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.memberships import Memberships
@@ -52,6 +51,7 @@ from iris_overlay.groups.messages import (
     Watch,
     decode_group_message,
 )
+from iris_overlay.groups.root_queries import Finding
 from iris_overlay.groups.root_store import Roots
 from iris_overlay.groups.second_opinions import Looks
 from iris_overlay.groups.watches import Watches

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import Beacon, NodeInfo
-    from iris_overlay.peers.dialling import Dialler
+    from iris_overlay.peers.dialler import Dialler
 
 Source: TypeAlias = tuple[str, int]
 

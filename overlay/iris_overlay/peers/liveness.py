@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.layer import GroupLayer
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.contacts import Contacts
-    from iris_overlay.peers.dialling import Dialler
+    from iris_overlay.peers.dialler import Dialler
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from iris_overlay.ring.events import Activated, PeerLeft, PeerViolated, Received
-from iris_overlay.ring.joining import Joining, Merging
+from iris_overlay.ring.join import Joining, Merging
 from iris_overlay.ring.memory import NEVER
 from iris_overlay.ring.messages import (
     Direct,

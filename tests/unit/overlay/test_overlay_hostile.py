@@ -18,7 +18,7 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
-from iris_overlay.peers.dialling import DIALS_MAX
+from iris_overlay.peers.dialler import DIALS_MAX
 from iris_overlay.ring.messages import Direct, LeafProbe, encode_ring_message
 from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.overlays import (

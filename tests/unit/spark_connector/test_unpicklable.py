@@ -10,8 +10,8 @@ import pytest
 
 from iris_py import ConfigurationError
 from spark_connector import ExecutorCluster, LocalAgent
-from spark_connector.local.held import LocalMembers, LocalSubscription, LocalSurvey
-from spark_connector.shipping import check_pickles
+from spark_connector.local.handles import LocalMembers, LocalSubscription, LocalSurvey
+from spark_connector.shipment import check_pickles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import pytest
 from iris_py.cli.failures import RECENT_S, Met, RecentFailures, failure_lines, met_by, say_met, say_rates, unserved_clusters
 from iris_py.cli.lists import cluster_lines
 from iris_py.cli.network import Pair, format_seconds
-from iris_py.cli.top.gathering import Gathering
-from iris_py.cli.top.saying import say_head
+from iris_py.cli.top.header import say_head
+from iris_py.cli.top.readings import Gathering
 from iris_py.cli.top.sheets import Place, rows_of, sheet_of
 from iris_py.cli.top.totals import totals_of
 from iris_py.observe.statistics import SecurityStatistics

@@ -9,8 +9,8 @@ import pytest
 
 from iris_py.cli.network import Pair
 from iris_py.cli.slowness import find_slow, handler_s, say_slow, slow_lines
-from iris_py.cli.top.gathering import Gathering
-from iris_py.cli.top.saying import say_head
+from iris_py.cli.top.header import say_head
+from iris_py.cli.top.readings import Gathering
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics
 from tests.unit.iris_py.cli.top.faked import found, report

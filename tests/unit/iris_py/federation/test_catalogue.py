@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.frames import (
+from iris_py.federation.messages import (
     ALLOW_BLOCK,
     ALLOW_REQUEST,
     ALLOW_SUBSCRIBE,

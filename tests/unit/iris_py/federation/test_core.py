@@ -11,7 +11,7 @@ import pytest
 from iris_py.errors import CloudUnavailable, IrisError, NoMembers, NotExported, Overloaded
 from iris_py.federation import bundle as bundles
 from iris_py.federation import core as cores
-from iris_py.federation import frames
+from iris_py.federation import messages
 from iris_py.federation.bundle import BROKEN_S, PROBE_BUSY_S, PROBE_IDLE_S, SUSPECT_S
 from iris_py.federation.calls import Call, Status, call_head, decode_outcome, encode_outcome
 from iris_py.federation.events import (
@@ -23,7 +23,7 @@ from iris_py.federation.events import (
     UseRefused,
     WatchChanged,
 )
-from iris_py.federation.frames import LINE_GROUP, encode_control, encode_message
+from iris_py.federation.messages import LINE_GROUP, encode_control, encode_message
 from iris_py.wire import packets
 from tests.unit.iris_py.federation.pair import KEYS, Gateway, Hall, one_each, settings_of, two_clouds
 
@@ -818,15 +818,15 @@ def test_malformed_replies_end_the_bundle(reply: bytes) -> None:
         b"",
         b"\x01",
         b"\x01\xc1",
-        bytes((frames.REQUIRED,)),
+        bytes((messages.REQUIRED,)),
         b"\xff\x90",
-        encode_control(frames.Catalogue(1, (frames.Entry(1, 0, "a", 1, 0.0, 1), frames.Entry(1, 0, "b", 1, 0.0, 1)))),
-        encode_control(frames.Catalogue(1, (frames.Entry(1, 0, "a..b", 1, 0.0, 1),))),
-        encode_control(frames.Catalogue(1, (frames.Entry(1, 0, "a", 1, math.nan, 1),))),
-        encode_control(frames.Catalogue(1, (frames.Entry(1, 0, "a", 1, math.inf, 1),))),
-        encode_control(frames.Catalogue(1, (frames.Entry(1, 0, "a", 1, -1.0, 1),))),
-        encode_control(frames.Opened(1 << 63, 1)),
-        encode_control(frames.Open(1, 1, 99, 0, "db", 1000, 1000, b"", b"")),
+        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, 0.0, 1), messages.Entry(1, 0, "b", 1, 0.0, 1)))),
+        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a..b", 1, 0.0, 1),))),
+        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, math.nan, 1),))),
+        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, math.inf, 1),))),
+        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, -1.0, 1),))),
+        encode_control(messages.Opened(1 << 63, 1)),
+        encode_control(messages.Open(1, 1, 99, 0, "db", 1000, 1000, b"", b"")),
     ],
 )
 def test_malformed_control_messages_end_the_bundle_and_nothing_else(data: bytes) -> None:
@@ -876,7 +876,7 @@ def test_what_newer_versions_say_is_counted_and_skipped() -> None:
 
 def test_a_catalogue_of_kinds_and_uses_that_are_not_known_is_taken() -> None:
     hall, us, eu = one_each()
-    say_control(us, "eu", encode_control(frames.Catalogue(9, (frames.Entry(5, 9, "?", 0xFFFF, 0.0, 0),))))
+    say_control(us, "eu", encode_control(messages.Catalogue(9, (messages.Entry(5, 9, "?", 0xFFFF, 0.0, 0),))))
     hall.advance(0.1)
     assert eu.bundle("us").catalogue.entries[0].kind == 9  # type: ignore[union-attr]
     assert eu.is_usable("us")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from iris_py.federation.frames import CLUSTER, Entry
 from iris_py.federation.limits import PLACE_WAIT_S
+from iris_py.federation.messages import CLUSTER, Entry
 from iris_py.federation.neighbour import CATALOGUE_BURST, CATALOGUE_RULES_PER_S, REFUSALS_BURST, REFUSALS_PER_S, Neighbour
 from iris_py.federation.rules import ExportRule
 from iris_py.federation.settings import CloudSettings

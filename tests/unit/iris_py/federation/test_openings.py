@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from iris_py.errors import NoMembers
-from iris_py.federation import frames, openings
+from iris_py.federation import messages, openings
 from iris_py.federation.calls import Status, encode_outcome
 from iris_py.federation.channels import FAR_SIDE
 from iris_py.federation.connections import CONNECTION_RETRY_S
 from iris_py.federation.dials import PAUSES_MAX
 from iris_py.federation.events import ChannelChanged, ChannelOffer, ChannelOpened, ChannelRefused, ChannelWithdrawn, UseRefused
-from iris_py.federation.frames import encode_control
+from iris_py.federation.messages import encode_control
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire.headers import encode_headers
 from tests.unit.iris_py.federation.pair import Gateway, Hall, one_each, settings_of
@@ -26,7 +26,9 @@ def joined(**how: Any) -> tuple[Hall, Gateway, Gateway]:
     return one_each(exports=TUNNELS, **how)
 
 
-def ask(gateway: Gateway, name: str = "files", *, timeout: float = 5.0, kind: int = frames.TUNNEL, token: object = "t") -> Any:
+def ask(
+    gateway: Gateway, name: str = "files", *, timeout: float = 5.0, kind: int = messages.TUNNEL, token: object = "t"
+) -> Any:
     """Ask for a channel, over the only bundle; returns what can be withdrawn."""
     bundle = gateway.bundle("us" if gateway.cloud == "eu" else "eu")
     catalogue = bundle.catalogue
@@ -86,7 +88,7 @@ def test_a_channel_is_asked_for_accepted_used_and_ended() -> None:
     hall, us, eu = joined()
     ask(us)
     offer = offered(hall, eu)
-    assert (offer.name, offer.open.options, offer.open.kind) == ("files", b"options", frames.TUNNEL)
+    assert (offer.name, offer.open.options, offer.open.kind) == ("files", b"options", messages.TUNNEL)
     assert offer.rule.outside == "files"
     far = accept(eu, offer)
     assert dict(far.headers) == {"a": "b"}
@@ -264,15 +266,15 @@ def test_both_sides_ask_at_once_with_the_same_numbers() -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(["opened", "refused", "withdrawn"])))
 def test_answers_to_nothing_are_counted(order: tuple[str, ...]) -> None:
     hall, us, eu = joined()
-    messages: dict[str, frames.Control] = {
-        "opened": frames.Opened(77, 1000),
-        "refused": frames.Refused(77, b"\1"),
-        "withdrawn": frames.Withdrawn(77),
+    answers: dict[str, messages.Control] = {
+        "opened": messages.Opened(77, 1000),
+        "refused": messages.Refused(77, b"\1"),
+        "withdrawn": messages.Withdrawn(77),
     }
     link = us.bundle("eu").links[0]
     assert link is not None
     for name in order:
-        link.send_control(encode_control(messages[name]))
+        link.send_control(encode_control(answers[name]))
     us.write(link)
     hall.advance(0.1)
     assert eu.core.drops == {"unknown_channel": 2}

@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
-from iris_py.files.remembered import RememberedPeers
+from iris_py.files.remembered_peers import RememberedPeers
 from iris_py.files.secrets import create_file, replace_file, rewrite_secret_file, write_secret_file
 from iris_py.gateway.audit import AuditFile
 from iris_security import AdministrationKey, Keyring, Secret

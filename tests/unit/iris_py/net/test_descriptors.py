@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.ring import state
 from iris_py.net.process import DESCRIPTORS_MAX, gateway_handshakes_max, handshakes_max, links_max, raise_limit
-from iris_py.peers.peers import HANDSHAKES_MAX, LEAF_LINKS_SHARE, LINKS_MAX
+from iris_py.peers.peer_table import HANDSHAKES_MAX, LEAF_LINKS_SHARE, LINKS_MAX
 
 INFINITY = resource.RLIM_INFINITY
 

@@ -23,7 +23,7 @@ from iris_py.patterns.request.registration import Registration, RegistrationDrai
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.peers import group as groups_module
 from iris_py.peers.member import WEIGHT, membership_attributes, weight_of
-from iris_py.peers.peers import HANDSHAKES_MAX, Peers
+from iris_py.peers.peer_table import HANDSHAKES_MAX, Peers
 from iris_py.wire import packets
 from iris_py.wire.packets import MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_security import Keyring, Secret, multicast_associated

@@ -19,7 +19,7 @@ from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S
-from iris_py.peers.peers import PeerOpened
+from iris_py.peers.peer_table import PeerOpened
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.packets import ROUTED_BYTES_MAX
 from tests.unit.iris_py.nodes import Net

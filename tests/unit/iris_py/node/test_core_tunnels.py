@@ -12,7 +12,7 @@ from iris_py.errors import IrisError, RequestTimeout
 from iris_py.link.lanes import TUNNEL
 from iris_py.node.spare_links import LINK_IDLE_S
 from iris_py.patterns.request.registration import Registration
-from iris_py.patterns.tunnel.relayed import HEADER, LINGER_S, PROBE, SILENCE_S
+from iris_py.patterns.tunnel.ring_transport import HEADER, LINGER_S, PROBE, SILENCE_S
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from tests.unit.iris_py.nodes import Net
 

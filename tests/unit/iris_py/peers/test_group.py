@@ -20,7 +20,7 @@ from iris_py.peers.group import (
     SENDERS_MAX,
     Group,
 )
-from iris_py.peers.keyed import slot_of
+from iris_py.peers.keyed_members import slot_of
 from iris_py.peers.member import OWN_ONLY, WEIGHT_MAX, WEIGHT_MIN, Placement, membership_attributes
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets

@@ -1,4 +1,4 @@
-"""Tests of iris_py/peers/outbound.py and iris_py/peers/waiting.py: each message has exactly one end."""
+"""Tests of iris_py/peers/outbound.py and iris_py/peers/waiting_messages.py: each message has exactly one end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.link.lanes import BODY, MULTICAST, UNICAST
-from iris_py.peers import waiting as held_module
+from iris_py.peers import waiting_messages as held_module
 from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.member import Member
 from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
-from iris_py.peers.waiting import HELD_BYTES_HIGH
+from iris_py.peers.waiting_messages import HELD_BYTES_HIGH
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.packets import BROADCAST, CANCEL, MESSAGE, REPLY, REQUEST, ROUTED_BYTES_MAX, SURVEY

@@ -15,7 +15,7 @@ from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.contacts import Contacts
-from iris_overlay.peers.dialling import Dialler
+from iris_overlay.peers.dialler import Dialler
 from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, is_loopback
 from iris_overlay.peers.vantage import Vantage, put_first

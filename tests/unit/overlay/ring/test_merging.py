@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from iris_overlay.ring.joining import MERGE_CONTACTS_MAX
+from iris_overlay.ring.join import MERGE_CONTACTS_MAX
 from iris_overlay.ring.messages import (
     HINT_DEPTH_MAX,
     LeafProbe,

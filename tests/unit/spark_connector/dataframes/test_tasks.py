@@ -16,7 +16,7 @@ import iris_py.sync as iris
 from iris_py import IrisError, Retry, TooManyMembersLost
 from iris_security import Secret
 from spark_connector import ArrowHandler, DispatchError, Network
-from spark_connector.dataframes import tasks, worker
+from spark_connector.dataframes import tasks, worker_node
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.batches import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
 from spark_connector.dataframes.keys import Scope
@@ -43,7 +43,7 @@ def node(iris_isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[iris.
     with iris.connect(secret=SECRET, discovery=False) as node:
         yield node
         monkeypatch.delenv("SPARK_REUSE_WORKER")
-        worker.end_task()
+        worker_node.end_task()
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ class Mortal:
 @pytest.fixture
 def mortal(monkeypatch: pytest.MonkeyPatch) -> Mortal:
     mortal = Mortal({"7"})
-    monkeypatch.setattr(worker.WorkerNode, "asker", lambda _node, *how, **more: mortal.asker(*how, **more))
+    monkeypatch.setattr(worker_node.WorkerNode, "asker", lambda _node, *how, **more: mortal.asker(*how, **more))
     return mortal
 
 

@@ -30,7 +30,7 @@ from tests.unit.spark_connector.dataframes.fakes import FakeWorkerNode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from spark_connector.dataframes.worker import WorkerNode
+    from spark_connector.dataframes.worker_node import WorkerNode
 
 
 @pytest.fixture

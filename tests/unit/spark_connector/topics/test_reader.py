@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from iris_py import ConfigurationError, IrisError, Message
-from spark_connector.dataframes import worker
+from spark_connector.dataframes import worker_node
 from spark_connector.errors import DataLost
 from spark_connector.topics import reader as reader_module
 from spark_connector.topics.options import read_options
@@ -368,7 +368,7 @@ def test_a_task_that_wants_no_more_ends_its_tunnel(
         until(lambda: served, "who serves the rows has ended")
     finally:
         monkeypatch.delenv("SPARK_REUSE_WORKER")
-        worker.end_task()
+        worker_node.end_task()
 
 
 def test_a_planner_that_is_gone_is_told(planner: Callable[..., TopicReader], publish: Callable[..., None]) -> None:

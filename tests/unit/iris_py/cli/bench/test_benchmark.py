@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.cli.bench.benchmark import find_warnings
-from iris_py.cli.bench.lines import IntervalLine, Percentiles, Receiver, RequestsBenchSummary, Side, percentiles_of
-from iris_py.cli.bench.measuring import Course, Interval
+from iris_py.cli.bench.latency_histogram import Recording
+from iris_py.cli.bench.measurement import Course, Interval
 from iris_py.cli.bench.messages import Report
-from iris_py.cli.bench.percentiles import Recording
 from iris_py.cli.bench.plan import Machine, make_plan
 from iris_py.cli.bench.report import Fact, describe_interval, print_summary
+from iris_py.cli.bench.summaries import IntervalLine, Percentiles, Receiver, RequestsBenchSummary, Side, percentiles_of
 from iris_py.cli.output import Output
 from iris_py.cli.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from iris_py.cli.bench.percentiles import Durations
+    from iris_py.cli.bench.latency_histogram import Durations
 
 MS = 1_000_000
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from iris_py.cli.bench.latency_histogram import bucket_of
 from iris_py.cli.bench.load import GRACE_NS, Load, Tally
-from iris_py.cli.bench.percentiles import bucket_of
 from iris_py.errors import RequestTimeout
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from iris_py.cli.app import make_app
-from iris_py.cli.bench.percentiles import ERROR
+from iris_py.cli.bench.latency_histogram import ERROR
 
 PAGE = (Path(__file__).parents[5] / "docs" / "bench.md").read_text()
 COMMANDS = [line.partition("#")[0].strip() for line in PAGE.splitlines() if line.startswith("iris bench ")]

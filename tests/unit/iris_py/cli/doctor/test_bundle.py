@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_py.cli.doctor import bundle
-from iris_py.cli.doctor.gathering import Part
+from iris_py.cli.doctor.bundle_parts import Part
 from iris_py.errors import ConfigurationError
 
 PARTS = [Part("a.jsonl", "the first part", b"{}\n"), Part("b.jsonl", "the second part", b"", "nobody answered")]

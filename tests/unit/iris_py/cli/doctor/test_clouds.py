@@ -10,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from iris_py import NodeName, NodeReport, NodeReports
-from iris_py.cli.doctor.actual import without_gateways
 from iris_py.cli.doctor.check import Finding, Status, Subject
 from iris_py.cli.doctor.clouds import clouds
-from iris_py.cli.doctor.serving import cluster
+from iris_py.cli.doctor.cluster import cluster
+from iris_py.cli.doctor.real_surroundings import without_gateways
 from iris_py.cli.doctor.surroundings import (
     AuditStatus,
     CloudStatus,

@@ -12,7 +12,7 @@ import pytest
 from iris_py.cli.doctor import host as module
 from iris_py.cli.doctor.host import Host, PeersRead, look_at_state
 from iris_py.cli.doctor.surroundings import Disk
-from iris_py.files.remembered import RememberedPeers
+from iris_py.files.remembered_peers import RememberedPeers
 
 if TYPE_CHECKING:
     from pathlib import Path

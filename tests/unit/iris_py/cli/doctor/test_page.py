@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_py.cli import slowness
-from iris_py.cli.doctor import actual, answered, disks, machine, parts, prober, serving
-from iris_py.cli.doctor.checks import CHECKS
+from iris_py.cli.doctor import answers, cluster, disks, machine, partition, prober, real_surroundings
+from iris_py.cli.doctor.check_list import CHECKS
 from iris_py.cli.outcome import ExitCode
 
 if TYPE_CHECKING:
@@ -50,21 +50,21 @@ def test_the_numbers_are_those_of_the_code() -> None:
         "limits": (f"{machine.DESCRIPTORS_MIN} descriptors", f"{machine.DESCRIPTORS_WANTED:,}"),
         "udp": (f"up to {prober.ECHOED_MAX} nodes",),
         "dial-back": (f"up to {prober.DIALLERS_MAX} do it",),
-        "clock": (f"{answered.CLOCK_OFFSET_MAX_S:g} s",),
+        "clock": (f"{answers.CLOCK_OFFSET_MAX_S:g} s",),
         "disk": (f"{disks.FREE_FAULT_BYTES >> 10} KiB", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
-        "stalls": (f"for {answered.STALL_FAULT_S:g} s", f"for {answered.STALL_WARNING_S:g} s"),
+        "stalls": (f"for {answers.STALL_FAULT_S:g} s", f"for {answers.STALL_WARNING_S:g} s"),
         "parts": (
-            f"Up to {actual.DEATHS_ASKED_MAX} nodes",
-            f"at least {parts.TOGETHER_MIN} nodes",
-            f"within {parts.TOGETHER_S:g} s",
+            f"Up to {real_surroundings.DEATHS_ASKED_MAX} nodes",
+            f"at least {partition.TOGETHER_MIN} nodes",
+            f"within {partition.TOGETHER_S:g} s",
         ),
-        "clouds": (f"up to {actual.LINES_PROBED_S:g} s", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
+        "clouds": (f"up to {real_surroundings.LINES_PROBED_S:g} s", f"{disks.FREE_WARNING_BYTES >> 20} MiB"),
         "ring": (f"after {prober.RING_AGAIN_S:g} s", f"Up to {prober.RING_MAX} nodes"),
         "cluster": (f"{slowness.SLOW_S * 1000:g} ms",),
     }.items():
         for number in numbers:
             assert number in " ".join(SECTIONS[name].split()), (name, number)
-    assert (parts.SHARE_MIN, actual.DEATHS_S) == (0.2, 3600.0)  # a fifth, the last hour
+    assert (partition.SHARE_MIN, real_surroundings.DEATHS_S) == (0.2, 3600.0)  # a fifth, the last hour
     assert (machine.USED_FAULT, machine.USED_WARNING) == (0.9, 0.7)  # nine tenths, seven tenths
     assert (machine.WITHHELD_FAULT, machine.WITHHELD_WARNING) == (0.25, 0.05)  # a quarter, a twentieth
-    assert (serving.FAILED_FAULT, serving.FAILED_WARNING, slowness.SLOW_TIMES) == (0.5, 0.05, 5.0)
+    assert (cluster.FAILED_FAULT, cluster.FAILED_WARNING, slowness.SLOW_TIMES) == (0.5, 0.05, 5.0)

@@ -9,7 +9,7 @@ import pytest
 
 from iris_py.cli.config import SettingLine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
-from iris_py.cli.doctor.seen import SeenLine
+from iris_py.cli.doctor.recorder import SeenLine
 from iris_py.cli.doctor.surroundings import Limits
 from iris_py.cli.settings import Settings
 from iris_py.observe.statistics import ClusterStatistics, Statistics, SubscriptionStatistics

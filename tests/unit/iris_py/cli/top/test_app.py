@@ -13,7 +13,7 @@ from textual.events import Key
 from iris_py import NodeClosed, NodeReports
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.top.app import TopApp
-from iris_py.cli.top.gathering import INTERVAL_MIN_S
+from iris_py.cli.top.readings import INTERVAL_MIN_S
 from iris_py.cli.top.sheets import ROWS_MAX, TABS, Order, Place
 from iris_py.cli.top.terminal import log_to
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report

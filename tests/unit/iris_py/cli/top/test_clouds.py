@@ -8,8 +8,8 @@ import pytest
 
 from iris_py.cli.network import Pair
 from iris_py.cli.top.clouds import CloudLine, cloud_faults, cloud_lines, has_gateways
-from iris_py.cli.top.gathering import Gathering
-from iris_py.cli.top.saying import say_head
+from iris_py.cli.top.header import say_head
+from iris_py.cli.top.readings import Gathering
 from iris_py.cli.top.sheets import Place, next_place, rows_of, sheet_of
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 

@@ -9,8 +9,8 @@ import pytest
 
 from iris_py import EventRecord, NodeReport
 from iris_py.cli.top.figures import figures_of
-from iris_py.cli.top.gathering import Gathering
-from iris_py.cli.top.saying import say_head
+from iris_py.cli.top.header import say_head
+from iris_py.cli.top.readings import Gathering
 from iris_py.cli.top.sheets import (
     ROWS_MAX,
     Kind,

@@ -12,8 +12,8 @@ from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, Reque
 from iris_py.patterns.request import candidates
 from iris_py.patterns.request.candidates import FULL_S
 from iris_py.patterns.request.pending import RequestSpec, new_request
+from iris_py.patterns.request.request_queues import RETRY_DELAY_S_MAX, Line
 from iris_py.patterns.request.retry import Retry, retry_of
-from iris_py.patterns.request.rooms import RETRY_DELAY_S_MAX, Line
 from iris_py.peers.member import OWN_ONLY, Placement
 from iris_py.wire import packets
 from iris_py.wire.packets import Rejection

@@ -15,9 +15,9 @@ from iris_py.errors import IrisError, MemberLost, NodeClosed, NoMembers, Overloa
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import RequestSpec, new_opening, new_request
+from iris_py.patterns.request.request_queues import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
-from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.tunnel.end import Offer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import Member, Placement
@@ -514,7 +514,9 @@ def test_a_new_member_takes_what_waits_and_the_last_that_leaves_ends_it() -> Non
 
 @pytest.mark.parametrize("bound", ["ROOM_REQUESTS_MAX", "ROOM_BYTES_MAX"])
 def test_what_waits_for_a_place_is_bounded(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"iris_py.patterns.request.rooms.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload"))
+    monkeypatch.setattr(
+        f"iris_py.patterns.request.request_queues.{bound}", 2 if bound == "ROOM_REQUESTS_MAX" else 2 * len(b"payload")
+    )
     caller = Caller(1)
     (member,) = caller.all_members()
     ids = [caller.request(token=number, waits=True) for number in range(3)]

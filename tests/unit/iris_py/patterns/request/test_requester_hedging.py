@@ -10,9 +10,9 @@ import pytest
 from iris_py.errors import NoMembers, RequestTimeout
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import RequestSpec, new_request
+from iris_py.patterns.request.request_queues import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
-from iris_py.patterns.request.rooms import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.peers.hedging import HEDGES_AT_FIRST, LATE_S, SIGN_S, UNMEASURED_S_MAX, UNMEASURED_SHARE
 from iris_py.peers.member import Placement
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection

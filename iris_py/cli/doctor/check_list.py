@@ -1,0 +1,42 @@
+"""All checks of `iris doctor`, in the order of execution: a check follows its prerequisites."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, disks, machine, partition
+from iris_py.cli.doctor.check import Check
+
+#: The prerequisites for starting a node to examine the network.
+_START: Final = ("config", "secret")
+#: The prerequisites for querying other nodes.
+_PEERS: Final = (*_START, "discovery", "seeds", "seed-secret", "other-network")
+
+CHECKS: Final = (
+    Check("config", "the settings", configuration.settings),
+    Check("secret-file", "the permissions of secret files", configuration.secret_file, ("config",)),
+    Check("secret", "the secrets", configuration.secret, ("config", "secret-file"), limit_s=35.0),
+    Check("state", "the state directory", configuration.state, _START),
+    Check("port", "the port to listen on", configuration.port, _START, limit_s=15.0),
+    Check("listen", "the address to listen on", configuration.listen, ("config",)),
+    Check("discovery", "the discovery of other nodes", configuration.discovery, ("config",)),
+    Check("limits", "descriptors and threads", machine.limits),
+    Check("processor", "withheld processor time", machine.processor),
+    Check("disk", "free disk space", disks.disk, ("config",)),
+    Check("seeds", "dialling the seeds", connectivity.seeds, _START, limit_s=15.0),
+    Check("seed-secret", "the secret that seeds hold", connectivity.seed_secret, _START, limit_s=15.0),
+    Check("other-network", "other networks on this segment", connectivity.other_network, (*_START, "seed-secret"), 15.0),
+    Check("udp", "datagrams to other nodes and back", connectivity.datagrams, ("listen", *_PEERS)),
+    Check("mtu", "large datagrams to other nodes and back", connectivity.large_datagrams, ("listen", *_PEERS, "udp")),
+    Check("dial-back", "dials from other nodes", connectivity.dial_back, ("port", "listen", *_PEERS)),
+    Check("clock", "the clocks of other nodes", answers.clock, _PEERS),
+    Check("versions", "the versions of other nodes", answers.versions, _PEERS),
+    Check("generations", "the secret generations of other nodes", answers.generations, _PEERS),
+    Check("stalls", "stalled event loops", answers.stalls, _PEERS),
+    Check("ring", "the ring", answers.ring, _PEERS, limit_s=15.0),
+    Check("parts", "nodes that died together", partition.parts, _PEERS),
+    Check("clouds", "the cloud links", clouds.clouds, _PEERS, limit_s=15.0),
+    Check("cluster", "the members of the cluster", cluster.cluster, _PEERS, limit_s=15.0),
+)
+
+NAMES: Final = tuple(check.name for check in CHECKS)
