@@ -31,7 +31,7 @@ from iris_py.connector import providers
 from spark_connector.errors import DispatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from iris_py.connector import Asker
     from spark_connector.dataframes.counts import Tally
@@ -121,7 +121,7 @@ class Window(Generic[Rows]):
         self._waiting: deque[Question] = deque()
         self._askers: dict[tuple[bool, int], Asker[Question]] = {}  # by ``is_exclusive`` and ``members_lost_max``
         self._repeated: dict[Question, asyncio.Future[bytes | IrisError]] = {}  # the outcomes of further attempts
-        self._tasks: set[asyncio.Task[None]] = set()  # that send requests again
+        self._tasks: set[asyncio.Task[None]] = set()  # send requests again, and watch the cluster
         self._running = 0
         self._is_over = False
         self._watching: asyncio.Task[None] | None = None
@@ -175,14 +175,30 @@ class Window(Generic[Rows]):
     # -- in the loop
 
     def _take(self, group: RowGroup[Rows]) -> None:
-        if not self._is_over:
-            for question in group.questions:
-                if question.payload is not None:
-                    question.group = group
-                    self._waiting.append(question)
-            if self._watching is None and self._waiting:
-                self._watching = asyncio.get_running_loop().create_task(self._watch(self._waiting[0].key))
+        if self._is_over:
+            return
+        for question in group.questions:
+            if question.payload is not None:
+                question.group = group
+                self._waiting.append(question)
+        if self._watching is None and self._waiting:
+            self._watching = self._start(self._watch(self._waiting[0].key))
+        try:
             self._fill()
+        except Exception as exc:  # the task's thread would wait for ever
+            self._break(exc)
+
+    def _start(self, coroutine: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._handle_ended)
+        return task
+
+    def _handle_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._break(error)
 
     def _fill(self) -> None:
         """Send as many waiting requests as the window has room for."""
@@ -218,6 +234,12 @@ class Window(Generic[Rows]):
     def _receive(self, outcomes: list[tuple[Question, bytes | IrisError]]) -> None:
         if self._is_over:
             return
+        try:
+            self._settle(outcomes)
+        except Exception as exc:  # the task's thread would wait for ever
+            self._break(exc)
+
+    def _settle(self, outcomes: list[tuple[Question, bytes | IrisError]]) -> None:
         is_done = False
         tally, now = self._tally, self._worker_node.loop.time()
         for question, outcome in outcomes:
@@ -230,9 +252,7 @@ class Window(Generic[Rows]):
                     tally.reply(question, outcome, now)
                 is_done |= self._end(question)
             else:
-                task = asyncio.get_running_loop().create_task(self._work(question, outcome))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._work(question, outcome))
         self._fill()
         if is_done:
             self._wake.set()
@@ -354,13 +374,19 @@ class Window(Generic[Rows]):
             self._failure = failure
         self._wake.set()
 
+    def _break(self, error: Exception) -> None:
+        """Fail the window because of an error that no request explains."""
+        failure = DispatchError(self._cluster, "", f"the connector failed: {type(error).__qualname__}: {error}")
+        failure.__cause__ = error
+        self._fail(failure)
+
     def _stop(self) -> None:
         """Cancel all requests, because the task has ended the window."""
         self._is_over = True
         self._waiting.clear()
         for asker in self._askers.values():
             asker.cancel()
-        for task in (*self._tasks, *filter(None, [self._watching, self._dialling])):
+        for task in (*self._tasks, *filter(None, [self._dialling])):
             task.cancel()
 
 

@@ -354,3 +354,18 @@ def test_a_node_that_dies_does_not_leave_the_task_waiting(worker_node: FakeWorke
     worker_node.loop.run_until_complete(asyncio.sleep(0))
     worker_node.loop.close()
     worker_node.finish = lambda: None  # type: ignore[method-assign] # it has ended
+
+
+@pytest.mark.parametrize("place", ["_note_failure", "_end", "_fill", "_check_served"])
+def test_an_error_of_the_connector_ends_the_task_with_its_cause(
+    worker_node: FakeWorkerNode, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(key: str, _attempt: int) -> None:
+        if key == "0-0":
+            raise RequestTimeout("echo", 7.0, None)
+
+    worker_node.node.answer = answer
+    monkeypatch.setattr(Window, place, Mock(side_effect=ZeroDivisionError("a fault")))
+    with pytest.raises(DispatchError, match="the connector failed: ZeroDivisionError: a fault") as raised:
+        list(window(worker_node).run(iter(groups(3, 2))))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
