@@ -108,7 +108,7 @@ if not typing.TYPE_CHECKING:  # otherwise type checkers would accept every wrong
 
 
 def _name_extra(name: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
-    """Return an error that names the extra to install for a missing package."""
+    """Return an error that names the extra of Iris to install, for the failed import of a missing package."""
     missing = (error.name or "").partition(".")[0]
     try:
         from iris_py.connector import install_command

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_schema", "check_version", "parse_type", "version_of"]
 
-#: The oldest supported Spark, except for the data source, which needs a newer Spark (docs/spark.md).
+#: The oldest supported Spark. The data source for topics needs a newer Spark (docs/spark.md).
 SPARK_MIN = (3, 5)
 
 
 def version_of(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a Spark version, as ``(4, 2)``."""
+    """Return the first two numbers of a Spark version: ``(4, 2)`` for ``4.2.1``."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def check_version(version: str) -> None:
-    """Raise unless a Spark version is new enough.
+    """Raise an error if a Spark version is older than ``SPARK_MIN``.
 
     Raises:
         ConfigurationError: The version is too old.
@@ -39,7 +39,7 @@ def check_version(version: str) -> None:
 
 
 def parse_type(text: str) -> DataType:
-    """Return the type described by a text such as ``"score double, model string"``.
+    """Parse a type written as text, such as ``"score double, model string"``.
 
     Raises:
         PySparkException: The text describes no type.
@@ -52,7 +52,9 @@ def parse_type(text: str) -> DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of columns as Spark wants it from Python: time stamps in UTC, whatever the session's time zone.
+    """Return the Arrow schema for columns of Spark, as Spark requires it from Python.
+
+    Time stamps are in UTC, whatever the session's time zone.
 
     Raises:
         PySparkException: Spark has no Arrow type for a column.

@@ -36,7 +36,7 @@ __all__ = [
 MODULE = "spark_connector.daemon"
 #: The argument that tells an agent to start without instructions.
 AHEAD = "ahead"
-#: Exit status of a process that did not become the agent: the executor has one, or another process is starting one.
+#: Exit status of a process that did not become the agent, because the executor has an agent or another process is starting it.
 NOT_NEEDED = 3
 
 #: Digits of the hash that names an agent's directory.
@@ -118,11 +118,12 @@ def start_agent() -> None:
 
 
 def start_early() -> int | None:
-    """Start an agent from a task before the task's own imports, to run both imports concurrently.
+    """Start an agent before a task imports its own modules, so that both import at the same time.
 
     Returns:
-        The pid of the process; the task waits for its end before starting an agent itself. None if no process was started: the
-        executor has or had an agent, another process is starting one, or starting failed, and the task will find the reason.
+        The pid of the started process; the task waits for the end of this process before starting an agent itself. None if no
+        process was started: the executor has or had an agent, another process is starting one, or starting failed. The task
+        then starts the agent in the usual way, and reports any error.
     """
     main_module = getattr(sys.modules.get("__main__"), "__spec__", None)
     local = os.environ.get("SPARK_LOCAL_DIRS")
@@ -145,7 +146,7 @@ def _spawn() -> int:
 
 
 def _is_of_use() -> bool:
-    """Tell whether the executor may lack an agent. This check saves half a second of imports."""
+    """Tell whether the executor may lack an agent. Starting none where an agent exists saves half a second of imports."""
     with open(f"/proc/{os.getppid()}/cmdline", "rb") as file:
         command = file.read().split(b"\0")
     if os.path.basename(command[0]) == b"java" and b"--executor-id" not in command:

@@ -140,7 +140,7 @@ class DataLost(IrisError):
 
 
 class AgentUnavailable(IrisError):
-    """This executor has no usable agent; the call was not executed.
+    """A task's executor has no usable agent (a process with an Iris node), so the call was not executed.
 
     Attributes:
         path: The socket of the agent.
@@ -157,7 +157,7 @@ class AgentUnavailable(IrisError):
 
 
 class AgentLost(IrisError):
-    """The agent of this executor ended, or hung, during a call; the call may have been executed.
+    """The executor's agent (a process with an Iris node) ended, or hung, during a call; the call may have been executed.
 
     Attributes:
         path: The socket of the agent.
@@ -186,7 +186,7 @@ class ExecutorsMissing(IrisError, TimeoutError):
     Attributes:
         cluster: The name of the cluster.
         present: The ids of the executors that are members.
-        missing: The reasons why other executors are not, by their ids.
+        missing: The reasons why other executors are no members, by the ids of these executors.
         wanted: The number of members waited for; None for all executors.
     """
 
@@ -239,7 +239,7 @@ class UpdateFailed(IrisError):
 
 
 class OrderRefused(IrisError):
-    """An agent refused an order that is outdated, or not from the driver of the application.
+    """An agent refused an order, because the order is outdated or not from the driver of the application.
 
     Attributes:
         reason: The defect of the order.
@@ -251,7 +251,7 @@ class OrderRefused(IrisError):
 
 
 class AgentFailed(IrisError):
-    """An executor has no agent, or its agent does not serve the cluster.
+    """An executor has no agent (a process with an Iris node), or its agent does not serve the cluster.
 
     Attributes:
         reason: The cause, with advice.

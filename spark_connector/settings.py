@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 __all__ = ["configure", "network_of"]
 
 _PREFIX: Final = "spark.iris."
-#: The shapes of settings that Spark's settings may hold.
+#: The kinds of values that settings of Iris may have in Spark's configuration.
 _SHAPES: Final = ("text", "choice", "path", "addresses", "flag", "number")
-#: The fields of :class:`Network` and their settings, by the name of the setting in Spark without the prefix.
+#: The fields of :class:`Network` and their settings, by the name in Spark's configuration without the prefix.
 _FIELDS: Final = {
     "network" if name == "name" else name.replace("_", "."): (name, setting) for name, setting in field_settings().items()
 }
-#: The settings of a network without their prefix.
+#: The names of accepted settings, without the prefix.
 _ACCEPTED: Final = {name for name, (_field, setting) in _FIELDS.items() if setting.shape in _SHAPES}
-#: Settings that are refused. Spark redacts such names in its user interface, but shows them on command lines. A command could
-#: be set by any user with access to SQL, and would run on every executor.
+#: The names of refused settings. Spark redacts such names in its user interface, but shows them on command lines. A command
+#: could be set by any user with access to SQL, and would run on every executor.
 _REFUSED: Final = _FIELDS.keys() - _ACCEPTED
 
 
@@ -102,10 +102,10 @@ def _given(spark: SparkSession) -> dict[str, str]:
 
 
 def _parse(name: str, text: str) -> object:
-    """Return the value of a setting.
+    """Parse the text of a setting.
 
     Raises:
-        ConfigurationError: The text is not a value of this setting.
+        ConfigurationError: The text is not a valid value of this setting.
     """
     if not text.strip():
         raise ConfigurationError(f"{_PREFIX}{name} is empty. Give it a value, or leave it out.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Shipment", "check_pickles", "explainer", "reduced", "unpicklable"]
 
-#: Advice: how a Spark application brings packages to its executors.
+#: Advice for errors: how a Spark application brings packages to its executors.
 BRING: Final = (
     "Or ship an environment that has it with Spark: spark.archives=environment.tar.gz#environment and "
     "PYSPARK_PYTHON=./environment/bin/python (docs/spark.md, 'Packages on executors')."
@@ -29,7 +29,10 @@ BRING: Final = (
 
 
 class Shipment:
-    """A function of this package with its first arguments. Only the object unpickled on an executor can be called.
+    """A function of this package, with its first arguments, that Spark can pickle to executors.
+
+    Unpickling on an executor returns a callable, or fails with an error that names a missing package. On the driver the object
+    itself cannot be called.
 
     Args:
         function: The function.
@@ -41,7 +44,7 @@ class Shipment:
         self._arguments = arguments
 
     def __call__(self, *_arguments: object) -> Any:  # noqa: ANN401 - the result of any function
-        """Fail.
+        """Raise an error, because only the unpickled function on an executor can be called.
 
         Raises:
             AssertionError: Always.
@@ -53,7 +56,7 @@ class Shipment:
 
 
 def reduced(module: str, make: Callable[..., object], *arguments: object) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Return the result for an object's ``__reduce__``, so that unpickling reports missing packages.
+    """Return the value for an object's ``__reduce__`` that makes unpickling report missing packages.
 
     Args:
         module: The module of the object.
@@ -68,9 +71,10 @@ def reduced(module: str, make: Callable[..., object], *arguments: object) -> tup
 
 
 def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
-    """Return a function, pickled by value, that tells on an executor which package is missing and how to install it.
+    """Return a function that tells, on an executor, which package is missing and how to install it.
 
-    Given a failed import, the function always returns a text. Given None, it returns an empty text if no package is missing.
+    The function is pickled by value, so it works without this package. Given a failed import, it always returns a text. Given
+    None, it returns an empty text if no package is missing.
 
     Args:
         extra: The extra of Iris that executors need; empty for none.
@@ -104,7 +108,10 @@ def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
 
 
 def _opener(explain: Callable[[ImportError | None], str]) -> Callable[[str, bytes], object]:
-    """Return the function, pickled by value, that unpickles a shipment."""
+    """Return the function that unpickles a shipment (a function sent to executors) and explains a failed import.
+
+    Spark pickles the returned function by value, so it runs even on an executor that lacks this package.
+    """
     version = iris_py.__version__
 
     def open_shipment(module: str, content: bytes) -> object:
@@ -144,7 +151,7 @@ def _requirements(extra: str) -> dict[str, str]:
 
 
 def check_pickles(**functions: object) -> None:
-    """Refuse functions of the user that cannot be pickled, by the name of their argument.
+    """Raise an error for a user's function that cannot be pickled, naming the argument that holds it.
 
     Raises:
         ConfigurationError: A function holds an object that cannot be pickled.

@@ -28,12 +28,12 @@ class Frame(Protocol):
         ...
 
 
-#: The result of a function of an :class:`ArrowHandler`.
+#: The result of a function given to :class:`ArrowHandler`: the reply's rows.
 Reply: TypeAlias = "pa.RecordBatch | Frame"
 
 
 def encode_batch(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream: its schema, then the batch.
+    """Encode a batch as an Arrow IPC stream: its schema, then its rows.
 
     Raises:
         TypeError: ``batch`` is not a ``pyarrow.RecordBatch``.
@@ -47,7 +47,7 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
 
 
 def decode_batch(payload: bytes) -> pa.RecordBatch:
-    """Return the rows of an Arrow IPC stream as one batch, without copying if the stream has a single batch.
+    """Decode an Arrow IPC stream into one batch, without copying if the stream has a single batch.
 
     Raises:
         TypeError: The payload is not bytes.
@@ -99,19 +99,19 @@ class ArrowHandler:
         self._convert = _converter(frame)
 
     def on_batch(self, batch: Any) -> Reply | Awaitable[Reply]:  # noqa: ANN401 - a batch or a frame
-        """Answer a request, a batch or a frame as ``frame=`` selects: return as many rows."""
+        """Answer one request: take a batch or a frame, as ``frame=`` selects, and return as many rows in the same order."""
         assert self._function is not None, "it was checked when this was made"
         return self._function(batch)
 
     def __call__(self, request: Request) -> bytes | Awaitable[bytes]:
-        """Answer a request of bytes; for :meth:`iris_py.Node.join`."""
+        """Decode a request, call the function, and encode its result. Called by the node as a handler of requests."""
         batch = decode_batch(request.payload)
         reply = self.on_batch(self._convert(batch))
         return _answer_later(reply, batch) if inspect.isawaitable(reply) else _answer(reply, batch)
 
 
 def _converter(frame: str) -> Callable[[pa.RecordBatch], Any]:
-    """Return the function that converts a batch to a frame without loss."""
+    """Return the function that converts a batch without loss to the frame type named by ``frame``."""
     if frame == "arrow":
         return _as_it_is
     if frame not in ("pandas", "polars"):
@@ -148,7 +148,7 @@ def _answer(reply: object, batch: pa.RecordBatch) -> bytes:
 
 
 def _batch_of(reply: Any) -> pa.RecordBatch:  # noqa: ANN401 - whatever the user's function returned
-    """Return the function's result as one batch."""
+    """Convert the result of the user's function to one batch."""
     if isinstance(reply, pa.RecordBatch):
         return reply
     if isinstance(reply, pa.Table):

@@ -42,18 +42,19 @@ __all__ = ["BAD_ROWS_MAX", "REQUESTS_MAX", "Bisector", "ask_batches", "columns_o
 #: requests each. A handler that fails for every row costs this number for one batch, and nothing for later batches (see
 #: :class:`Bisector`).
 REQUESTS_MAX: Final = 256
-#: How many rows of one batch may each kill a member. The rows after them are not requested. Too small: good rows after several
-#: bad ones have no reply; too large: a handler that kills its process at every row kills this many members for one batch.
+#: Maximum number of rows in one batch that may each kill a member. The rows after the last of them are not requested. Too
+#: small: good rows after several bad ones have no reply; too large: a handler that kills its process at every row kills this
+#: many members for one batch.
 BAD_ROWS_MAX: Final = 8
-#: The same bound while no row of the batch has a reply.
+#: As ``BAD_ROWS_MAX``, while no row of the batch has a reply.
 BAD_ROWS_AT_FIRST_MAX: Final = 2
 
 
 class Bisector:
-    """Divides the batches of a task that have no reply.
+    """Finds the bad rows of failed batches, for one task: sends parts of a batch again until each bad row is alone.
 
-    After a batch without any reply in its parts, the handler probably fails for every input, so no further batch is divided
-    until one has a reply again.
+    If all parts of a batch fail too, the handler probably fails for every input. Then no further batch is divided until a batch
+    has a reply again.
 
     Args:
         make_window: Makes the window that sends the parts.
@@ -66,7 +67,7 @@ class Bisector:
         self._is_hopeless = False
 
     def pieces(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group, or its parts in the order of their rows; each has an outcome."""
+        """Yield a group that has an outcome; if its request failed, yield its parts instead, in the order of their rows."""
         question = group.questions[0]
         if self._is_hopeless or not (question.is_refused or question.is_given_up):
             self._is_hopeless &= not isinstance(question.outcome, bytes)
@@ -80,7 +81,10 @@ class Bisector:
         self._is_hopeless = not has_reply
 
     def _halve(self, group: RowGroup[pa.RecordBatch]) -> list[RowGroup[pa.RecordBatch]]:
-        """Return a group, or its parts after halving until no part failed or each bad row is alone."""
+        """Halve a failed batch until no part fails, or each bad row is alone; return all parts in order.
+
+        A group whose handler did not fail is returned unchanged.
+        """
         pieces, asked = [group], 0
         while True:
             bad = [piece for piece in pieces if piece.questions[0].is_refused]
@@ -94,7 +98,11 @@ class Bisector:
             pieces = [part for piece in pieces for part in halves.get(id(piece), (piece,))]
 
     def _ask_alone(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group, or, after the loss of its member, the rows as exclusive requests."""
+        """Yield a group; if its request lost members, request its rows one by one and yield each row.
+
+        Each row is an exclusive request: the member executes no other at the same time, so a second loss identifies the bad
+        row.
+        """
         question = group.questions[0]
         if not question.is_given_up or question.rows < 2:  # the window has requested a single row alone already
             yield group
@@ -115,7 +123,7 @@ class Bisector:
 
 
 def _can_split(group: RowGroup[pa.RecordBatch]) -> bool:
-    """Tell whether a request has several rows that can be requested separately."""
+    """Tell whether the rows of a request can be sent in separate requests."""
     question = group.questions[0]
     if question.payload is None or group.rows.num_rows < 2:
         return False
@@ -142,7 +150,7 @@ def _rows(group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]
 
 
 def _whole(group: RowGroup[pa.RecordBatch]) -> RowGroup[pa.RecordBatch]:
-    """Return an indivisible group as an exclusive request."""
+    """Return an exclusive request for a group whose rows cannot be sent separately."""
     question = group.questions[0]
     alone = Question(question.key, question.payload, rows=question.rows, is_part=True, is_exclusive=True, lost=question.lost)
     alone.members_lost_max = ROW_MEMBERS_LOST_MAX
@@ -158,14 +166,14 @@ def _part(group: RowGroup[pa.RecordBatch], asked: pa.RecordBatch, start: int, en
 def ask_batches(
     plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope, bytes_max: int
 ) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield pieces of batches with their questions."""
+    """Yield each batch with its request, called question; a batch too large for one message is yielded in parts."""
     for batch in batches:
         for first in range(0, batch.num_rows, plan.batch_rows):
             yield from slices(plan, batch.slice(first, plan.batch_rows), scope, bytes_max)
 
 
 def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield a batch with its question, in halves if it is too large for a message."""
+    """Yield a batch with its question (request), halved until each part fits into a message."""
     can_split = batch.num_rows > 1
     if not can_split or batch.nbytes <= bytes_max or callable(plan.request):
         question = _question(plan, batch, scope, bytes_max if can_split else None)
@@ -178,9 +186,9 @@ def slices(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int) -> I
 
 
 def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array[Any]]:
-    """Return the columns of the reply; nulls without a reply.
+    """Return the reply's columns for the rows of one request; columns of nulls if the request has no reply.
 
-    An invalid reply becomes an error, and a value of a wrong type becomes an error of its row.
+    If the reply is invalid, an error becomes the outcome of the question. A value of a wrong type is an error of its row only.
     """
     if isinstance(question.outcome, bytes):
         try:
@@ -197,7 +205,7 @@ def columns_of_reply(plan: Plan, question: Question, rows: int) -> list[pa.Array
 
 
 def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | None) -> Question | None:
-    """Return the question of a batch; None if the batch is too large."""
+    """Make the question (request) for a batch; return None if the batch is too large for a message."""
     try:
         asked = plan.request(batch) if callable(plan.request) else batch
         if isinstance(plan.request, tuple):

@@ -23,14 +23,14 @@ Column: TypeAlias = Any
 ac: Any = pa
 pc: Any = pyarrow.compute
 
-#: The exceptions raised for a value that the type cannot hold.
+#: The exceptions raised for a value that the wanted type cannot hold.
 MISFITS = (pa.ArrowException, ValueError)
 #: A time zone of Spark under a name unknown to pyarrow: an offset with a prefix, perhaps without minutes.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?")
 
 
 def fit_rows(column: Column, kind: pa.DataType, zone: str) -> tuple[Column, Mapping[int, str]]:
-    """Return a column cast to another type, with nulls for values that do not fit, and the reasons by row."""
+    """Cast a column to another type; replace values that do not fit by nulls, and return the reasons by row number."""
     try:
         return fit(column, kind, zone), {}
     except TypeError as exc:  # no value of these types fits
@@ -102,8 +102,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _as_floating(column: Column, kind: pa.DataType) -> Column:
-    """Round to the nearest number of the type, as Python and Spark do, but never to Infinity, and never a nonzero number to
-    zero.
+    """Convert numbers to a floating-point type, rounded to the nearest number as in Python and Spark.
+
+    A value that would become Infinity, or a nonzero value that would become zero, does not fit.
     """
     result = column.cast(kind)
     if pa.types.is_floating(column.type):

@@ -29,7 +29,10 @@ INVALID_REPLY: Final = "InvalidReply"
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchCounts:
-    """Counts of requests and of their outcomes. Counts can be added, and earlier counts subtracted."""
+    """The number of requests of a dispatch and their outcomes, for :class:`DispatchMetrics`.
+
+    Counts can be added and subtracted.
+    """
 
     asked: int = 0
     """Number of requests sent: one per row, or per batch with ``mode="batches"``."""
@@ -116,7 +119,10 @@ def _combine(ours: Mapping[Any, int], theirs: Mapping[Any, int], sign: int) -> d
 
 
 class Tally:
-    """Counts the requests of one task. All methods run in the event loop, except :meth:`note_errors` and :meth:`add_to`."""
+    """Counts the requests of one task of a dispatch, for :class:`DispatchMetrics`.
+
+    All methods run in the event loop, except :meth:`note_errors` and :meth:`add_to`.
+    """
 
     def __init__(self) -> None:
         self.asked = self.rows = self.replied = self.retried = self.sent_bytes = self.received_bytes = 0
@@ -127,7 +133,7 @@ class Tally:
         self._errors = 0  # of questions that were sent, for any reason
 
     def ask(self, questions: Iterable[Question], now: float) -> None:
-        """Count questions that are sent for the first time."""
+        """Count questions (requests) that are sent for the first time."""
         for question in questions:
             assert question.payload is not None
             question.asked_at = now
@@ -136,23 +142,23 @@ class Tally:
             self.sent_bytes += len(question.payload)
 
     def note_member(self, question: Question, member: str) -> None:
-        """Count the rows of a question for the answering member."""
+        """Count the rows of a question under the id of the member that answered it."""
         self.rows_by_member[member] += question.rows
 
     def reply(self, question: Question, reply: bytes, now: float) -> None:
-        """Count a reply."""
+        """Count a reply, its size, and the time since its request was first sent."""
         self.replied += 1
         self.received_bytes += len(reply)
         time_us = max(1e6 * (now - question.asked_at), 1.0)
         self.times[math.floor(math.log2(time_us) * CLASSES_PER_DOUBLING)] += 1
 
     def fail(self, error: Exception) -> None:
-        """Count a question that will have no reply."""
+        """Count a question that will get no reply, by the type of its error."""
         self.failed[type(error).__name__] += 1
         self._failures += 1
 
     def note_errors(self, questions: Iterable[Question]) -> None:
-        """Count the questions without a result, when their rows are finished."""
+        """Count the finished questions that have an error instead of a result."""
         for question in questions:
             if isinstance(question.outcome, Exception):
                 if question.payload is None:
@@ -161,7 +167,7 @@ class Tally:
                     self._errors += 1
 
     def counts(self) -> DispatchCounts:
-        """Return the counts."""
+        """Return the counts of the task so far."""
         failed = dict(self.failed)
         if self._errors > self._failures:
             failed[INVALID_REPLY] = self._errors - self._failures
@@ -178,5 +184,5 @@ class Tally:
         )
 
     def add_to(self, accumulator: Accumulator[DispatchCounts]) -> None:
-        """Give the counts to Spark, which accepts them when the task succeeds."""
+        """Add the counts to an accumulator of Spark, which uses them only if the task succeeds."""
         accumulator.add(self.counts())

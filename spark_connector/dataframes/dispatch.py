@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 __all__ = ["accumulator_of", "check_network", "check_numbers", "dispatch", "reply_schema"]
 
 #: Requests of a task in flight at once. Rows: enough to hide some milliseconds of latency. Batches: enough to keep members busy
-#: while other batches travel; each takes about a megabyte at both ends.
+#: while other batches are in transit; each takes about a megabyte at both ends.
 WINDOW_ROWS = 64
 WINDOW_BATCHES = 4
-#: Larger windows are a mistake: a member takes 1,152 requests before it is full, and each of ours needs some KiB here.
+#: Larger windows are refused as mistakes: a member accepts 1,152 requests until it is full, and each request in flight takes
+#: some KiB here.
 WINDOW_MAX = 65_536
 #: Rows in a request of mode ``batches``. At a thousand rows the cost per request is small already, so larger batches gain
 #: nothing.

@@ -38,14 +38,14 @@ class Scope:
         return key
 
     def skip(self) -> str:
-        """Return a name for the next row, which sends no request, so that later rows keep their numbers."""
+        """Take the place of a row that sends no request, so that later rows keep their numbers; return a name for the row."""
         key = f"{self.name}/{self._count}"
         self._count += 1
         return key
 
 
 def scope_of(get: Callable[[str], str | None], stage: int, partition: int, name: str, token: str) -> str:
-    """Return the scope of a task.
+    """Return the scope of a task: the common beginning of its requests' keys.
 
     Args:
         get: Returns a local property of Spark, or None.

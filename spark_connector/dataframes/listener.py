@@ -27,14 +27,14 @@ logger = EventLogger("spark_connector")
 
 
 class CountsParam(AccumulatorParam[DispatchCounts]):
-    """Adds counts for Spark's accumulators."""
+    """Tells Spark how to add the counts of tasks, for the accumulator of :class:`DispatchMetrics`."""
 
     def zero(self, value: DispatchCounts) -> DispatchCounts:
-        """Return the initial value of a task."""
+        """Return the counts with which a task starts: all zero."""
         return DispatchCounts()
 
     def addInPlace(self, value1: DispatchCounts, value2: DispatchCounts) -> DispatchCounts:
-        """Return the sum."""
+        """Return the sum of both counts."""
         return value1 + value2
 
 
@@ -42,7 +42,7 @@ COUNTS: Final = CountsParam()
 
 
 class ProgressListener(StreamingQueryListener):
-    """Reports the counts of each micro-batch.
+    """Reports the counts of a dispatch after each micro-batch of a streaming query.
 
     Args:
         count: Returns the counts so far.
@@ -65,7 +65,7 @@ class ProgressListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Report the counts since the last time. Log an error of the report, because Spark would hide it."""
+        """Report the counts since the previous micro-batch. Log an exception of ``report``, because Spark would hide it."""
         if self._query is not None and event.progress.name != self._query:
             return
         counts = self._count()

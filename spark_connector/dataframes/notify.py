@@ -55,7 +55,7 @@ class Notified:
 
 @dataclass(frozen=True)
 class Message:
-    """The message of one call, and the target."""
+    """The arguments of one ``notify()`` call, pickled to the tasks."""
 
     topic: str | None
     cluster: str | None
@@ -132,7 +132,7 @@ def notify(
 
 
 def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send a message for each row, or for several at once; yield the number of messages and of receivers."""
+    """Send the messages of a task, one per row or per batch; yield the numbers of messages and of receivers."""
     worker_node: WorkerNode | None = None
     messages = receivers = 0
     try:

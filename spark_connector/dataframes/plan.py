@@ -20,13 +20,13 @@ __all__ = ["ERROR_COLUMN", "Key", "Plan", "RowFunction"]
 ERROR_COLUMN = "error"
 
 RowFunction: TypeAlias = "Callable[[Mapping[str, object]], object]"
-#: A column, or a function of a row.
+#: The idempotency keys of requests: the name of a column, or a function of a row.
 Key: TypeAlias = "str | RowFunction"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the tasks of one dispatch."""
+    """The arguments of one dispatch, checked on the driver, for its tasks."""
 
     cluster: str
     """The cluster to call."""

@@ -17,22 +17,22 @@ Rows = TypeVar("Rows")
 
 
 class Question(msgspec.Struct, eq=False):
-    """One request.
+    """One request of a task to the cluster, and its outcome.
 
     Attributes:
         key: The idempotency key.
         payload: The payload; None to send no request because the outcome is known.
-        outcome: The reply, or the reason for having none; None while unknown, and for an unsent question.
+        outcome: The reply, or the error of a request without a reply; None while unknown, and for a row without a payload.
         rows: Number of rows in the request.
         is_part: Whether this question repeats a part of a failed batch.
         asked_at: The time of the first attempt, by the event loop's clock; set only where counts are kept.
         group: The group of the question, while the outcome is unknown. A longer reference would be a cycle that keeps both, and
             the rows, alive until the garbage collector runs.
         misfits: In a batch with a reply, the errors of rows with values of wrong types, by row number; None if all values fit.
-        is_refused: Whether the handler failed.
+        is_refused: Whether the member's handler raised an exception.
         is_exclusive: Whether the member executes no other exclusive question at the same time, so that the member's death
             identifies this question.
-        members_lost_max: Maximum number of members lost under its key.
+        members_lost_max: Number of members that may be lost under its key until the request is given up.
         is_given_up: Whether the maximum number of lost members was reached.
         lost: The ids of the members lost with this question, or with the enclosing batch.
     """

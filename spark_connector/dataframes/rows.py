@@ -57,7 +57,7 @@ FITTING_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Iterator[RowGroup[pa.RecordBatch]]:
-    """Yield each batch with a question per row."""
+    """Yield each batch with one question (request) per row."""
     for batch in batches:
         rows = batch.drop_columns(list(plan.internal)) if plan.internal else batch
         records = rows.to_pylist() if callable(plan.request) or callable(plan.key) else []
@@ -70,7 +70,7 @@ def ask_rows(plan: Plan, batches: Iterator[pa.RecordBatch], scope: Scope) -> Ite
 
 
 def columns_of_replies(plan: Plan, questions: Sequence[Question]) -> list[pa.Array[Any]]:
-    """Return the columns of the replies, one value per question. A reply of a wrong type becomes an error of its question."""
+    """Decode the replies into columns, one value per question. A value of a wrong type becomes an error of its question."""
     if plan.reply is None and _is_plain(questions):
         outcomes = [question.outcome for question in questions]
         try:
@@ -92,7 +92,7 @@ def columns_of_replies(plan: Plan, questions: Sequence[Question]) -> list[pa.Arr
 
 
 def _is_plain(questions: Sequence[Question]) -> bool:
-    """Tell whether no question has failed."""
+    """Tell whether no question has an error as its outcome."""
     return not any(isinstance(question.outcome, DispatchError) for question in questions)
 
 
@@ -119,14 +119,15 @@ def _is_naive(value: object) -> bool:
 
 
 def _moment(value: object, kind: pa.TimestampType, zone: str) -> pa.Array[Any]:
-    """Return a time; the session's time zone applies to a time without a zone."""
+    """Convert a value to a time; a time without a zone is taken in the session's time zone."""
     moment: pa.Array[Any] = fit(pa.array([value], pa.timestamp("us") if _is_naive(value) else kind), kind, zone)
     return moment
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    """Tell whether pyarrow refuses values that the type cannot hold. For other types it truncates fractions and turns numbers
-    into times silently.
+    """Tell whether pyarrow refuses values that a type cannot hold.
+
+    For other types pyarrow truncates fractions and turns numbers into times, without an error.
     """
     return not (
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind)
@@ -158,7 +159,7 @@ def _check(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - the result 
 
 
 def _check_inside(value: Any, kind: pa.DataType) -> None:  # noqa: ANN401 - the result of the user's function
-    """Check a value inside a struct, a list or a map, which has no column of its own to check."""
+    """Check a value nested in a struct, a list or a map, where the cast of the column does not check it."""
     _check(value, kind)
     if pa.types.is_float32(kind):
         fit(pa.array([value], pa.float64()), kind, "UTC")
@@ -177,7 +178,7 @@ def _check_time(value: object, kind: pa.DataType) -> None:
 
 
 def _misfit(plan: Plan, row: Sequence[object]) -> str:
-    """Return the name of a row's first misfit value, and the reason; empty if all values fit."""
+    """Describe the first value of a row that does not fit its column's type; return an empty text if all values fit."""
     for value, field in zip(row, plan.reply_schema, strict=True):
         try:
             _array([value], field.type, plan.time_zone)
@@ -188,14 +189,14 @@ def _misfit(plan: Plan, row: Sequence[object]) -> str:
 
 
 class _Failed:
-    """Stands for the value of a function that failed."""
+    """Takes the place of a result where a function of the user raised an exception."""
 
     def __init__(self, error: Exception, origin: str) -> None:
         self.reason = f"the function {origin}= failed with {type(error).__qualname__}: {error}"
 
 
 def _values(source: object, batch: pa.RecordBatch, records: list[dict[str, object]], origin: str) -> Iterator[object]:
-    """Return the values of a column, or of a function of rows."""
+    """Return the values of a source, one per row: the content of a column, or the results of a function of rows."""
     if isinstance(source, str):
         return iter(batch.column(source).to_pylist())
     assert callable(source)
@@ -210,13 +211,19 @@ def _call(function: Callable[[Mapping[str, object]], object], record: dict[str, 
 
 
 def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
-    """Return the questions of a column of text or bytes, with default keys: the usual case, without a call per row."""
+    """Make one question per row from a column of text or bytes, with default keys.
+
+    This is the usual case, and needs no function call per row.
+    """
     payloads = column.cast(pa.binary()).to_pylist()
     return [Question(scope.skip(), None) if payload is None else Question(scope.key(payload), payload) for payload in payloads]
 
 
 def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope: Scope) -> Question:
-    """Return the question of a row. An unsendable or empty question has an outcome already."""
+    """Make the question for one row. A row without a payload, or with an invalid payload or key, is not sent.
+
+    For an invalid row the question already holds the error.
+    """
     chosen = None if keys is None else next(keys)
     if isinstance(payload, str):
         payload = payload.encode()
@@ -250,7 +257,7 @@ def _failed(plan: Plan, key: str, reason: str) -> Question:
 
 
 def _reply_values(plan: Plan, question: Question) -> Sequence[object]:
-    """Return the reply columns' values for one row; all null without a reply."""
+    """Return the values of one row for the reply's columns; nulls if the row has no valid reply."""
     width = len(plan.reply_schema)
     if not isinstance(question.outcome, bytes):
         return (None,) * width

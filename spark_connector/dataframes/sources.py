@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from spark_connector.shipment import Shipment
 
-    #: A column by its name, an expression of columns, or a function of a row as a dict.
+    #: The payload of each row's request: a column by its name, an expression of columns, or a function of a row as a dict.
     RowSource: TypeAlias = "str | Column | Callable[[Mapping[str, Any]], object]"
-    #: Columns by their names, or a function of a batch.
+    #: The payload of a batch: columns by their names, or a function of a batch.
     BatchSource: TypeAlias = "Sequence[str] | Callable[[pa.RecordBatch], pa.RecordBatch]"
 
 __all__ = [
@@ -35,16 +35,16 @@ __all__ = [
     "row_source",
 ]
 
-#: Columns that exist only on the way to the tasks.
+#: Columns added for the tasks and removed from the result.
 REQUEST_COLUMN = "__iris_request"
 KEY_COLUMN = "__iris_key"
 
 
 def check_frame(df: DataFrame) -> None:
-    """Raise unless the argument is a DataFrame of a new enough Spark.
+    """Raise an error unless the argument is a DataFrame of a supported Spark.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The argument is no DataFrame, or its Spark is too old.
     """
     from pyspark.sql import DataFrame
 
@@ -54,18 +54,18 @@ def check_frame(df: DataFrame) -> None:
 
 
 def is_whole(value: object, least: int, most: int) -> bool:
-    """Tell whether the argument is a whole number in a range."""
+    """Tell whether a value is a whole number from ``least`` to ``most``."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tuple[DataFrame, object]:
-    """Replace an expression by a column and the column's name; return any other source unchanged.
+    """Add a column for an expression of columns; return the DataFrame and the column's name. Other sources stay unchanged.
 
     Args:
         df: The DataFrame.
-        source: The possible expression.
+        source: An expression, or the name of a column, or a function.
         name: The name of the new column.
-        internal: The list to which the name is added.
+        internal: The names of columns to remove from the result; the new name is added.
     """
     from pyspark.sql import Column
 
@@ -76,10 +76,10 @@ def place(df: DataFrame, source: object, name: str, internal: list[str]) -> tupl
 
 
 def map_in_arrow(df: DataFrame, run: Shipment, schema: StructType | str, name: str) -> DataFrame:
-    """Return ``df.mapInArrow(run, schema)``, for columns of any names.
+    """Call ``df.mapInArrow(run, schema)`` in a way that works with every column name.
 
-    PySpark looks each column up by its name, where a dot selects a field of a struct and a backtick quotes. Columns with such
-    names travel to the tasks under other names, and get their own names back there.
+    PySpark looks each column up by its name, where a dot selects a field of a struct and a backtick quotes. A DataFrame with
+    such names travels to the tasks under other names, and ``run`` sees the original names.
 
     Args:
         df: The DataFrame.
@@ -104,7 +104,7 @@ def row_source(df: DataFrame, request: object, origin: str) -> object:
     """Return the name of a column of payloads, or a function that makes payloads from rows.
 
     Raises:
-        ConfigurationError: ``request`` is neither.
+        ConfigurationError: ``request`` is neither a column of text or bytes nor a function.
     """
     if isinstance(request, str):
         from pyspark.sql.types import BinaryType, StringType
@@ -117,7 +117,7 @@ def key_source(df: DataFrame, key: object) -> Any:  # noqa: ANN401 - a name or a
     """Return the name of a column of keys, or a function that makes keys from rows.
 
     Raises:
-        ConfigurationError: ``key`` is neither.
+        ConfigurationError: ``key`` is neither a usable column nor a function.
     """
     if isinstance(key, str):
         from pyspark.sql.types import BinaryType, IntegralType, StringType
@@ -153,10 +153,10 @@ def _column(df: DataFrame, name: str, origin: str, types: tuple[type, ...], word
 
 
 def function(source: object, origin: str) -> Any:  # noqa: ANN401 - pickled unchanged
-    """Return the argument if it is callable.
+    """Return ``source``, the value of an argument, after checking that it is callable.
 
     Raises:
-        ConfigurationError: It is not callable.
+        ConfigurationError: The value is not callable.
     """
     if not callable(source):
         wanted = "a function of bytes, such as json.loads" if origin == "reply" else "a column or a function of a row"

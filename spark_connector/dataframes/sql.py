@@ -154,11 +154,7 @@ def _register(
 
 
 def _register_as(spark: SparkSession, name: str, shown: str, made: Any) -> Callable[..., Any]:  # noqa: ANN401 - of PySpark
-    """Register a function under a name, with a longer name in plans that includes the cluster.
-
-    PySpark's own ``register`` uses the function's name in plans as in queries, so this registers a second function under the
-    name in the Java session. A session of Spark Connect has no Java session, and shows only the name.
-    """
+    """Register a function under a name for SQL, and under a longer name with the cluster for Spark's plans."""
     java_session = getattr(spark, "_jsparkSession", None)
     function: Callable[..., Any] = spark.udf.register(name, made)
     if java_session is None:
@@ -193,7 +189,7 @@ def _returned(added: StructType, on_error: str) -> DataType:
 
 
 def evaluate(plan: Plan, columns: tuple[str, ...] | None, items: Iterator[Any]) -> Iterator[pa.Array[Any]]:
-    """Yield the replies to arguments: the same total number and order, in other pieces.
+    """Yield the replies to the arguments of SQL function calls, in the same order, perhaps in smaller or larger arrays.
 
     Args:
         plan: The plan of the dispatch.

@@ -38,7 +38,7 @@ def dispatch_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def dispatch_batches(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send a request for several rows at once; yield each piece with the columns of the reply."""
+    """Send a request for several rows at once; yield the rows of each request with the columns of the reply."""
     tally = None if plan.metrics is None else Tally()
     window = _window(plan, tally)
     scope = task_scope(plan.name, plan.token)
@@ -74,7 +74,7 @@ def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
 
 
 def _name_question(plan: Plan, group: RowGroup[pa.RecordBatch], question: Question) -> str:
-    """Return the name of a question's row, or of all rows of a batch."""
+    """Return a name for the rows of a question, for errors: one row, or all rows of a batch."""
     if len(group.questions) == 1:
         return name_rows(plan.id, group.rows, 0, group.rows.num_rows)
     number = next(number for number, other in enumerate(group.questions) if other is question)
@@ -82,7 +82,7 @@ def _name_question(plan: Plan, group: RowGroup[pa.RecordBatch], question: Questi
 
 
 def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.RecordBatch) -> None:
-    """Add missing names of rows to errors: one error per row, or a common error."""
+    """Add the names of their rows to errors that lack them: one error per row, or one error for all rows."""
     count = 1 if len(errors) == rows.num_rows else rows.num_rows
     for row, error in enumerate(errors):
         if error is not None and not error.rows:
@@ -90,7 +90,7 @@ def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.Record
 
 
 def _extend(plan: Plan, group: RowGroup[pa.RecordBatch], columns: list[pa.Array[Any]], tally: Tally | None) -> pa.RecordBatch:
-    """Return the rows with the columns of their replies; raise the first error if no error is allowed."""
+    """Add the columns of the replies to the rows. With ``on_error="raise"``, raise the first error instead."""
     if tally is not None:
         tally.note_errors(group.questions)
     errors = [question.outcome if isinstance(question.outcome, DispatchError) else None for question in group.questions]

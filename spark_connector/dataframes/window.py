@@ -43,32 +43,31 @@ __all__ = ["Window"]
 #: Number of windows to read ahead of the oldest unfinished request, besides one whole group. Too small: one slow request leaves
 #: the window empty; too large: memory.
 AHEAD = 2
-#: The first pause before a request is sent again, and the longest (seconds). The node has retried during the whole timeout with
-#: pauses of its own, so these apply only to errors that come at once.
+#: The first and the longest pause before a request is sent again (seconds). The node itself retries during the whole timeout,
+#: so these pauses matter only after errors that come at once.
 PAUSE_S = 0.1
 PAUSE_S_MAX = 2.0
-#: Interval at which a waiting task checks that the node is alive (seconds). The node ends only with a crash.
+#: Interval at which a waiting task checks that its node is alive (seconds). Only a crash ends the node.
 LIFE_SIGN_S = 1.0
-#: How long the cluster may be without members until that is an error (seconds). Long enough for members that start together
-#: with the job; too long: a wrong name or network costs this time in each attempt of each task.
+#: How long the cluster may have no members until the task fails (seconds). Long enough for members that start together with the
+#: job; too long: a wrong name or network costs this time in each attempt of each task.
 WAIT_FOR_MEMBERS_S = 5.0
 #: Interval at which the task checks for members (seconds).
 LOOK_INTERVAL_S = 0.2
-#: How long a seed may take to answer when an error is to name the silent ones (seconds), and the maximum number of seeds
-#: checked.
+#: How long a seed may take to answer (seconds) when an error lists the silent seeds, and the maximum number of seeds checked.
 SEED_TIMEOUT_S = 1.0
 SEEDS_MAX = 8
-#: Errors of a single row. All other errors would happen to every row.
+#: Errors that concern a single row. All other errors would happen to every row, so they end the task.
 OF_ROWS = (RemoteError, RequestTimeout, Overloaded, MemberLost, MessageTooLarge)
-#: Maximum number of members lost by one row: one beside other requests, and one alone. Fewer: every row of a lost member would
-#: have an error; more: the row kills further members.
+#: Maximum number of members lost by one row: one while other requests ran, and one while the row ran alone. Fewer: every row of
+#: a lost member would have an error; more: the row kills further members.
 ROW_MEMBERS_LOST_MAX = 2
 #: Advice when a handler has failed one row, and the job with it.
 HINT = ". The log of that member says more."
 HINT_MODES = " With on_error='null' or 'column' the job continues without such rows."
 #: Further advice where rows have no names.
 HINT_NAMES = " With id='a column' this error names the row."
-#: Errors that another attempt may cure.
+#: Errors after which another attempt may succeed.
 AGAIN = (RequestTimeout, NoMembers, NotConnected, Overloaded, MemberLost)
 
 Rows = TypeVar("Rows")
@@ -130,7 +129,7 @@ class Window(Generic[Rows]):
         self._is_deserted = False  # the cluster has been without members for as long as allowed
 
     def run(self, groups: Iterator[RowGroup[Rows]]) -> Iterator[RowGroup[Rows]]:
-        """Yield the groups in order, when all questions have outcomes.
+        """Yield the groups of rows in order, each when all its questions (requests) have outcomes.
 
         Raises:
             DispatchError: A request failed, and ``is_strict`` or the kind of failure ends the window.
@@ -217,7 +216,7 @@ class Window(Generic[Rows]):
             self._ask(questions)
 
     def _ask(self, questions: Sequence[Question]) -> None:
-        """Send some questions, those of the same kind together."""
+        """Send questions; questions with the same options go to one ``Asker``."""
         for (is_exclusive, members_lost_max), alike in groupby(questions, key=_way):
             asker = self._askers.get((is_exclusive, members_lost_max))
             if asker is None:
@@ -258,7 +257,7 @@ class Window(Generic[Rows]):
             self._wake.set()
 
     def _end(self, question: Question) -> bool:
-        """Remove a question from the window; return whether its group is done."""
+        """Remove an answered question from the window; return whether all questions of its group have outcomes."""
         self._running -= 1
         group, question.group = question.group, None
         assert group is not None
@@ -278,8 +277,9 @@ class Window(Generic[Rows]):
         self._fill()
 
     async def _ask_again(self, question: Question, outcome: bytes | IrisError) -> bytes | IrisError:
-        """Send a request until it has a reply or no attempt is left. The first attempt, nearly always the last, is made
-        elsewhere.
+        """Send a failed request again, until it has a reply or no attempt is left; return the last outcome.
+
+        The first attempt was made by :meth:`_ask`, and nearly always succeeds.
         """
         left, pause_s = self._retries, PAUSE_S
         while not isinstance(outcome, bytes):
@@ -325,7 +325,7 @@ class Window(Generic[Rows]):
             self._fail(question.outcome)
 
     async def _check_served(self, key: str, exc: IrisError) -> None:
-        """Fail the window if the cluster has no members, because that is not a failure of single rows."""
+        """Fail the window if an error means that the cluster has no members, because every row would fail."""
         is_nobody = isinstance(exc, NoMembers | NotConnected) or (isinstance(exc, RequestTimeout) and exc.member is None)
         if is_nobody and not len(await providers(self._worker_node.node, self._cluster)):
             await self._desert(key)
@@ -352,7 +352,7 @@ class Window(Generic[Rows]):
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def _desert(self, key: str) -> None:
-        """Fail the window because the cluster has no members."""
+        """Fail the window with an error that says why the cluster has no members."""
         node = self._worker_node.node
         known = len(node.nodes()) - 1
         if self._dialling is None:
@@ -381,7 +381,7 @@ class Window(Generic[Rows]):
         self._fail(failure)
 
     def _stop(self) -> None:
-        """Cancel all requests, because the task has ended the window."""
+        """Cancel all requests, because the task uses no further results."""
         self._is_over = True
         self._waiting.clear()
         for asker in self._askers.values():

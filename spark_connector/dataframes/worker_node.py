@@ -83,7 +83,7 @@ class WorkerNode:
         *,
         is_exclusive: bool,
     ) -> Asker[Question]:
-        """Return an :class:`iris_py.connector.Asker` for many requests to one cluster. Use it only in the event loop."""
+        """Return an :class:`iris_py.connector.Asker`, for many requests to one cluster. Use it only in the event loop."""
         return Asker(self.node, cluster, timeout, on_outcomes, on_member, retry, is_exclusive=is_exclusive)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ def worker_node(network: Network, cluster: str) -> WorkerNode:
 
 
 def start(network: Network, target: str) -> WorkerNode:
-    """Start a node that belongs to the caller.
+    """Start a node for this caller alone, who must close it.
 
     Args:
         network: The settings of the node.

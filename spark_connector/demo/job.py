@@ -23,13 +23,13 @@ LOOK_INTERVAL_S: Final = 0.02
 
 
 class Reader:
-    """Makes requests from rows of file paths: the contents of the files.
+    """The function of the demo's requests: takes rows of file paths, and returns the contents of the files.
 
-    The first task that reaches a chosen file writes the executor's id to a file and waits to be killed. So the executor surely
-    dies at work.
+    The first task that reaches a chosen file writes its executor's id to another file, and waits to be killed. So the demo
+    kills an executor that is surely at work.
 
     Args:
-        directory: The directory for that file.
+        directory: The directory for the file with the executor's id.
         hold_at: The number of the chosen file; None for none.
     """
 
@@ -103,7 +103,7 @@ def usage(process_id: int) -> Usage:
 
 
 def statistics(_request: Request) -> bytes:
-    """Return the executor's resource usage. The agent answers even while tasks occupy every slot."""
+    """Return the executor's resource usage: a handler in its agent, which answers even while tasks occupy every slot."""
     process_id = int(os.environ["SPARK_EXECUTOR_PID"])
     used = usage(process_id)
     document = {

@@ -48,7 +48,7 @@ _ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt): \S.*$", 
 
 
 class Demo:
-    """The demo, from the session to its end.
+    """The Spark side of the demo, from the start of its session to the end.
 
     Args:
         job: The description of the job.
@@ -66,7 +66,7 @@ class Demo:
         self._joined: str | None = None
 
     def go(self) -> None:
-        """Let the job begin."""
+        """Start the job, which waits for this call."""
         self._go.set()
 
     def run(self) -> None:
@@ -89,7 +89,7 @@ class Demo:
         self.tell("done")
 
     def tell(self, event: str, **facts: object) -> None:
-        """Write an event."""
+        """Write an event for ``iris demo``, as one line of JSON."""
         line = json.dumps({"event": event, **facts}) + "\n"
         with self._telling:  # two threads write, and lines must stay whole
             try:
@@ -112,7 +112,10 @@ class Demo:
         self._counted.set()
 
     def _totals(self, session: SparkSession, network: Network) -> DataFrame:
-        """Return one row with the result. A single row makes a single message, which arrives as a whole."""
+        """Return a DataFrame with one row: the totals of the job.
+
+        A single row makes a single message, so the result arrives as a whole.
+        """
         from pyspark.sql import functions as F
 
         from spark_connector import dispatch
@@ -231,7 +234,7 @@ def _start_session(directory: str) -> SparkSession:
 
 
 def explain(error: BaseException) -> str:
-    """Return the cause without the stack traces of Java and Python: the innermost error is in the last line."""
+    """Return the cause of a failed job as one line, taken from the end of the stack traces of Java and Python."""
     lines = _ERROR_LINE.findall(str(error).partition("JVM stacktrace:")[0])
     if isinstance(error, IrisError) or not lines:
         text = str(error).strip().partition("\n")[0]

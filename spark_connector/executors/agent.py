@@ -74,9 +74,9 @@ LOCK_INTERVAL_S = 0.005
 WATCH_INTERVAL_S = 0.25
 #: Timeout for leaving the network. Without a goodbye, peers notice the end of the links.
 LEAVE_TIMEOUT_S = 1.5
-#: The same timeout after the executor's end, which may mean a killed driver: then no node would answer a goodbye, and the work
-#: of handlers has no receiver. With a live driver, leaving takes some 20 ms. Too small: on a busy machine peers notice the
-#: departure only by themselves; too large: agents outlive a killed driver by this time.
+#: As ``LEAVE_TIMEOUT_S``, after the executor's end, which may mean a killed driver: then no node would answer a goodbye, and
+#: the work of handlers has no receiver. With a live driver, leaving takes some 20 ms. Too small: on a busy machine peers notice
+#: the departure only by themselves; too large: agents outlive a killed driver by this time.
 ORPHANED_TIMEOUT_S = 0.4
 #: How long an agent without a cluster waits for an order. The task that started it sends one at once.
 IDLE_TIMEOUT_S = 30.0
@@ -87,7 +87,7 @@ ADOPTION_TIMEOUT_S = 60.0
 #: logout, and clean temporary directories. Too large: tasks find no agent for this time; too small: each check is a system
 #: call.
 LOOK_INTERVAL_S = 5.0
-#: Maximum number of tasks waiting to be accepted; more than an executor has.
+#: Maximum number of tasks that wait until the agent accepts their connections; more than an executor has.
 BACKLOG = 512
 #: Timeout for a task's proof of identity. Tasks send it at once, so a slower process is not a task.
 OPENING_TIMEOUT_S = 10.0
@@ -96,7 +96,7 @@ ORDER_BYTES_MAX = 144 << 20
 
 
 class Agent:
-    """The process of an agent, from start to end; all in one event loop.
+    """The agent of an executor (see the module), from the start to the end of its process. All methods run in one event loop.
 
     Args:
         launch: The instructions from the start of the process.
@@ -123,11 +123,11 @@ class Agent:
         self._idle: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
-        """End the agent; for the event loop."""
+        """Make :meth:`run` leave the network and return. Call it in the event loop."""
         self._ended.set()
 
     async def run(self) -> None:
-        """Serve until the end."""
+        """Take orders from tasks and serve clusters until :meth:`end` is called; then leave the network."""
         directory = self._directory
         async with self._stack as stack:
             watching = asyncio.create_task(watch(self._launch.executor, self._lose_executor))
@@ -166,7 +166,7 @@ class Agent:
         self.end()
 
     async def serve(self, order: Order) -> dict[str, Any]:
-        """Execute an order; return the description of this agent.
+        """Execute a task's order to serve a cluster; return the description of this agent.
 
         Raises:
             IrisError: The order cannot be executed.
@@ -188,7 +188,7 @@ class Agent:
             return hosted.describe()
 
     async def _begin(self, hosted: Hosted) -> None:
-        """Serve a cluster.
+        """Begin to serve a cluster that this agent does not serve yet.
 
         Raises:
             AgentFailed: The driver closed the cluster meanwhile.
@@ -207,7 +207,10 @@ class Agent:
             raise
 
     async def _find_node(self, network: Network) -> Node:
-        """Return the node in a network; start it on first use. Tasks of the executor use the first node."""
+        """Return the agent's node in a network; start a node at the first use.
+
+        The first node is also the one that tasks of the executor use.
+        """
         node = self._nodes.get(network)
         if node is None:
             node = await network.connect()
@@ -254,7 +257,9 @@ class Agent:
         self._directory.write(INFO_NAME, json.dumps(info).encode())
 
     def _adopt(self, key: bytes, path: list[str]) -> None:
-        """Belong to an application. Two tasks may both have seen this agent waiting; they then give the same key.
+        """Accept the key of an application, so that this agent obeys its driver's orders.
+
+        Two tasks may both have seen this agent waiting; they give the same key.
 
         Raises:
             OrderRefused: The agent belongs to another application.
@@ -271,7 +276,7 @@ class Agent:
             raise OrderRefused("it is not from the driver of this application")
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take an order of a task, and answer; answer no other process."""
+        """Answer one order of a task. Other processes get no answer."""
         try:
             check_peer(writer.get_extra_info("socket"))
             writer.write(json.dumps(await self._answer(reader, writer)).encode() + b"\n")
@@ -387,7 +392,11 @@ def main() -> None:
 
 
 def _prepare_ahead() -> tuple[Launch, PrivateDirectory, int] | None:
-    """Find the instructions that an agent otherwise receives from a task; return them with the directory and the spawn lock.
+    """Return the instructions for an agent that was started early; otherwise a task passes them.
+
+    Returns:
+        The instructions, the agent's directory, and the spawn lock, which must be closed when tasks can connect. None if no
+        agent is needed: another agent exists, or this is the driver, whose Python processes run no tasks of a cluster.
 
     Returns:
         The lock must be closed when tasks can connect. None if no agent is needed: another agent exists, or this is the driver,

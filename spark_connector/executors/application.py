@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "ensure_task"]
 
-#: The pool of agent jobs, where ``spark.scheduler.mode`` is FAIR: they run beside the user's jobs, not after them.
+#: The scheduler pool of the jobs that start agents. Where ``spark.scheduler.mode`` is FAIR, these jobs run beside the user's
+#: jobs, not after them.
 POOL = "iris"
 #: How long the user's waiting tasks have precedence for the slots of a new executor, with dynamic allocation (seconds): Spark
 #: offers free slots each second (``spark.scheduler.revive.interval``), and a task of ours would only wait as well.
@@ -39,7 +40,7 @@ CONNECT_TIMEOUT_S = 1.0
 
 
 class Application:
-    """A Spark application. The methods are thread-safe.
+    """A running Spark application, for the driver: its executors, and jobs on chosen executors. The methods are thread-safe.
 
     Args:
         spark: The session.
@@ -64,9 +65,10 @@ class Application:
         self._groups: set[str] = set()  # of running jobs
 
     def has_stopped(self) -> bool:
-        """Tell whether ``spark.stop()`` was called here, or a JVM started by this program has ended, without a call to the JVM.
+        """Tell whether ``spark.stop()`` was called in this process, or the JVM that this program started has ended.
 
-        A JVM may also end the application by itself. All other methods notice that, and raise.
+        This makes no call to the JVM, so it misses an application ended by the JVM itself. All other methods notice that end
+        and raise an error.
         """
         java = self._java()
         return self._context._jsc is None or (java is not None and java.poll() is not None)
@@ -87,7 +89,9 @@ class Application:
         return ids
 
     def leaving(self, executors: Iterable[str]) -> set[str]:
-        """Return which executors have left or are leaving: Spark lists removed executors for some more seconds.
+        """Return the executors among ``executors`` that have left or are leaving.
+
+        Spark lists a removed executor some seconds longer.
 
         Raises:
             ApplicationEnded: The application has ended.
@@ -126,7 +130,7 @@ class Application:
         return found
 
     def is_growing(self, group: str) -> bool:
-        """Tell whether Spark starts executors only for waiting tasks of one of our jobs, this group's among them.
+        """Tell whether Spark starts new executors only because jobs of this package, among them ``group``, wait for slots.
 
         Raises:
             ApplicationEnded: The application has ended.
@@ -174,8 +178,10 @@ class Application:
             self._context.cancelJobGroup(group)
 
     def _run_at(self, places: list[tuple[str, str]], profile: int, task: Callable[[Iterable[Any]], Iterable[Any]]) -> list[Any]:
-        """Run a job with a partition for each executor. ``executor_<host>_<id>`` is Spark's own notation for the place of
-        cached data.
+        """Run a job with one partition for each executor.
+
+        Spark runs a partition near its cached data, and ``executor_<host>_<id>`` is Spark's notation for the place of such
+        data.
         """
         jvm = self._context._jvm
         assert jvm is not None
@@ -207,7 +213,7 @@ class Application:
         return float(context.conf().getTimeAsSeconds("spark.dynamicAllocation.executorIdleTimeout", "60s"))
 
     def _summary(self, executor: str) -> Any | None:  # noqa: ANN401 - an object of Java
-        """Return Spark's description of an executor; None if the executor is too new, or gone."""
+        """Return Spark's own description of an executor; None if Spark does not list the executor yet, or no longer."""
         store = self._jvm_context().statusStore()
         try:
             return store.executorSummary(executor)
@@ -215,10 +221,9 @@ class Application:
             return None
 
     def _waiting_groups(self) -> set[str | None]:
-        """Return the groups of the jobs with tasks that wait for slots.
+        """Return the group of each job that has tasks waiting for slots.
 
-        This asks the scheduler, because Spark's status may be old: the start of a single task is reported only with the next
-        event.
+        This asks the scheduler, because Spark's status store learns of the start of a single task only with the next event.
         """
         queue = self._jvm_context().taskScheduler().rootPool().getSortedTaskSetQueue()
         sets = [queue.apply(index) for index in range(queue.size())]
@@ -242,11 +247,14 @@ class Application:
         return jvm_context
 
     def _java(self) -> subprocess.Popen[bytes] | None:
-        """Return the JVM's process if started by this program; with ``spark-submit`` the JVM starts this program."""
+        """Return the process of the JVM if this program started it, else None.
+
+        With ``spark-submit`` the JVM starts this program.
+        """
         return getattr(self._context._gateway, "proc", None)
 
     def _is_java_gone(self) -> bool:
-        """Tell whether the JVM has ended, after a failed call."""
+        """Tell whether a failed call failed because the JVM has ended."""
         java = self._java()
         if java is not None:
             return java.poll() is not None
@@ -280,7 +288,7 @@ def _context_of(spark: object) -> SparkContext:
 
 
 def ensure_task(content: bytes) -> Callable[[Iterable[object]], Iterable[Mapping[str, Any]]]:
-    """Return the task that starts an executor's agent if necessary.
+    """Return the function of a Spark task that ensures that the task's executor has an agent.
 
     Args:
         content: For :func:`spark_connector.executors.spawn.run_ensure`.

@@ -34,7 +34,7 @@ _SESSION: Final = b"session"
 
 @dataclass(frozen=True)
 class Hello:
-    """The first line of an agent, unencrypted."""
+    """The first line that an agent sends to a task, unencrypted."""
 
     agent: str
     """The id of the agent, new for every agent."""
@@ -64,7 +64,7 @@ class Hello:
 
 
 class Talk:
-    """One connection of a task to an agent, the same for both sides.
+    """The proofs of one connection of a task to an agent. Both sides make the same object.
 
     Args:
         key: The shared key.
@@ -79,15 +79,15 @@ class Talk:
 
     @property
     def session(self) -> str:
-        """The target of orders for this connection only; not secret."""
+        """The id of this connection, for which orders sent over it are valid; not secret."""
         return "local " + self._authenticate(_SESSION).hex()
 
     def opening(self) -> bytes:
-        """Return the first bytes from the task."""
+        """Return the first bytes that the task sends."""
         return self._nonce + self._authenticate(_TASK)
 
     def answer(self, opening: bytes) -> bytes:
-        """Return the agent's proof after checking the task's.
+        """Check the task's proof, and return the agent's own.
 
         Raises:
             OrderRefused: The task does not know the key.

@@ -69,7 +69,7 @@ __all__ = ["Executor", "ExecutorCluster"]
 
 logger = EventLogger("spark_connector")
 
-#: How long the driver tries to greet an agent that serves: both must have found each other in the network.
+#: How long the driver tries to reach a new agent (seconds): each must have found the other in the network.
 GREET_TIMEOUT_S = 5.0
 #: How long agents may take to load a new handler with its imports.
 UPDATE_TIMEOUT_S = 30.0
@@ -77,13 +77,13 @@ UPDATE_TIMEOUT_S = 30.0
 BYE_TIMEOUT_S = 2.0
 #: Interval of checks in ``wait()``.
 LOOK_INTERVAL_S = 0.05
-#: A name must leave room in 255 bytes for the additions of executor names and control clusters.
+#: Longest name of a cluster: the names of executors and control clusters add to it, and have 255 bytes.
 NAME_BYTES_MAX = 160
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executor:
-    """An executor with an agent."""
+    """An executor that is a member of an :class:`ExecutorCluster`."""
 
     id: str
     """The id of the executor in Spark; ``driver`` in local mode."""
@@ -99,7 +99,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class _Agent:
-    """An agent as the target of orders."""
+    """An agent to which the driver sends orders."""
 
     executor: str
     """The id of the executor."""
@@ -111,7 +111,7 @@ class _Agent:
 
 @dataclass
 class _Entry:
-    """A greeted executor, and the membership view with its agent."""
+    """An executor whose agent the driver has reached, and the membership view that tells whether the agent is alive."""
 
     executor: Executor
     agent: _Agent
@@ -398,7 +398,7 @@ class ExecutorCluster(Unpicklable):
         return order.generation
 
     def _spread(self, order: Order, timeout: float) -> tuple[dict[str, str], dict[str, int]]:
-        """Send a handler to all members, and to new executors from then on, unless every member has refused it.
+        """Send a new handler to all members. Unless every member refuses it, also give it to executors that join from then on.
 
         Returns:
             The failures by executor, and the present generation of each member.
@@ -492,7 +492,10 @@ class ExecutorCluster(Unpicklable):
         return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # a missing agent needs no BYE
 
     def _greet(self, row: Mapping[str, Any]) -> str | None:
-        """Find the agent reported by a task in the network, and record its executor as a member."""
+        """Reach the agent that a task has reported, and record its executor as a member.
+
+        Returns None on success, otherwise the reason why the executor is not a member yet.
+        """
         executor, node = row["executor"], row["node"]
         agent = _Agent(executor, node, agent_key(self._token, row["agent"]))
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
@@ -536,7 +539,10 @@ class ExecutorCluster(Unpicklable):
         return "its handler was replaced again and again"
 
     def _note_loading(self, order: Order, *, is_loaded: bool) -> None:
-        """Record whether executors could load a handler. The caller holds the lock."""
+        """Record whether an executor could load a handler. The caller holds the lock.
+
+        New executors get the newest handler that no executor has failed to load.
+        """
         if not is_loaded:
             self._unsound.add(order.generation)
             if self._sound.generation == order.generation and order.before is not None:
@@ -545,7 +551,7 @@ class ExecutorCluster(Unpicklable):
             self._sound = order
 
     def _update_laggards(self) -> None:
-        """At each check, remove departed executors, and update executors with an older handler."""
+        """Remove departed executors, and send the current handler to executors with an older one; called at each check."""
         live, now = set(self._application.executors()), time.monotonic()
         with self._lock:
             order = self._order
@@ -565,7 +571,10 @@ class ExecutorCluster(Unpicklable):
                 self._updating.release()
 
     def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
-        """Send a handler to members; return the failures by executor. Add members with a failed load to ``refusals``."""
+        """Send a handler to members; return the failures by executor.
+
+        Members that cannot load the handler are also added to ``refusals``.
+        """
         asked = [
             (entry, self._command(UPDATE, entry.agent, order, order.blob, timeout)) for entry in entries if _is_in_view(entry)
         ]
@@ -589,7 +598,7 @@ class ExecutorCluster(Unpicklable):
         return failures
 
     def _dismiss(self) -> None:
-        """Send BYE to all agents."""
+        """Tell all agents to leave the cluster."""
         with self._lock:
             order, greeted = self._order, dict(self._greeted)
         asked = [self._command(BYE, agent, order, b"", BYE_TIMEOUT_S) for agent in greeted.values()]
@@ -598,7 +607,7 @@ class ExecutorCluster(Unpicklable):
 
 _Reply = concurrent.futures.Future[bytes]
 
-#: The open clusters of this process, by application and name; and the tokens of applications.
+#: The open clusters of this process, by application id and name; and the token of each application.
 _open: dict[tuple[str, str], ExecutorCluster] = {}
 _tokens: dict[str, bytes] = {}
 _register_lock = threading.Lock()
@@ -610,9 +619,9 @@ def _check_node(node: object) -> None:
 
 
 def _token_of(application: str) -> bytes:
-    """Return the token of an application, shared by all of its clusters, because an agent serves all of them.
+    """Return the token of an application. All its clusters share the token, because one agent serves all of them.
 
-    A process has one application at a time, so applications without a cluster have ended.
+    A process has one application at a time, so the tokens of applications without an open cluster are forgotten.
     """
     with _register_lock:
         used = {application, *(other for other, _name in _open)}

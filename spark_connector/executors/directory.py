@@ -37,7 +37,7 @@ INFO_NAME: Final = "info.json"
 CONTROL_NAME: Final = "control"
 BIRTH_KEY_NAME: Final = "birth.key"
 
-#: The files and sockets of a live agent; its successor makes new ones.
+#: The files and sockets of a live agent. An agent that replaces it makes new ones.
 _SAID: Final = (INFO_NAME, f"{INFO_NAME}.draft", CONTROL_NAME, SOCKET_NAME, BIRTH_KEY_NAME, f"{BIRTH_KEY_NAME}.draft")
 _DIRECTORY_NAME: Final = re.compile(f"[0-9a-f]{{{KEY_DIGITS}}}")
 
@@ -58,7 +58,7 @@ def agent_directory() -> Path:
 
 
 def lock_file(directory: PrivateDirectory, name: str) -> int | None:
-    """Lock a file; return the descriptor, or None if another process holds the lock or the file has just been removed.
+    """Lock a file; return its descriptor. None if another process holds the lock or has just removed the file.
 
     Raises:
         PathNotPrivate: Other users have access to the file.
@@ -78,7 +78,7 @@ def lock_file(directory: PrivateDirectory, name: str) -> int | None:
 
 
 def is_alive(directory: PrivateDirectory) -> bool:
-    """Tell whether an agent lives in a directory.
+    """Tell whether a live agent owns a directory: whether its lock is held.
 
     Raises:
         PathNotPrivate: Other users have access to the lock.

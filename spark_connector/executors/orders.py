@@ -72,7 +72,7 @@ _KEY_LABEL = b"iris executor agent 1"
 
 @dataclass(frozen=True)
 class Order:
-    """An order to serve a cluster."""
+    """An order of the driver to an agent: serve a cluster with this handler."""
 
     name: str
     """The name of the cluster."""
@@ -91,17 +91,17 @@ class Order:
 
 
 def own_name(name: str, executor: str) -> str:
-    """Return the name of the cluster with only one executor."""
+    """Return the name of the cluster that has one executor as its only member."""
     return f"{name}.{executor}"
 
 
 def control_name(name: str, executor: str, instance: str) -> str:
-    """Return the name of the cluster where an agent takes orders."""
+    """Return the name of the cluster in which an agent takes the driver's orders."""
     return f"{name}.{executor}.control.{instance}"
 
 
 def pickle_handler(handler: object) -> bytes:
-    """Return the pickled handler.
+    """Pickle a handler for executors.
 
     Raises:
         ConfigurationError: The handler is not a handler, or cannot be pickled.
@@ -120,7 +120,7 @@ def pickle_handler(handler: object) -> bytes:
 
 
 def agent_key(token: bytes, agent: str) -> bytes:
-    """Return the key of an agent for orders. It reveals neither the token nor the keys of other agents.
+    """Derive the key that authenticates orders to one agent. The key reveals neither the token nor the keys of other agents.
 
     Args:
         token: The token of the application.
@@ -130,7 +130,7 @@ def agent_key(token: bytes, agent: str) -> bytes:
 
 
 def seal_order(key: bytes, order: bytes, target: str, generation: int, content: bytes = b"") -> bytes:
-    """Return an authenticated order.
+    """Return an order with its authentication tag.
 
     Args:
         key: The key of the agent.
@@ -143,7 +143,7 @@ def seal_order(key: bytes, order: bytes, target: str, generation: int, content: 
 
 
 def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, bytes]:
-    """Return an order's kind, generation and content.
+    """Check an order's authentication tag; return the order's kind, generation and content.
 
     Raises:
         OrderRefused: The order is not from the driver, or not for this agent. Its content has not been parsed.
@@ -158,7 +158,7 @@ def open_order(key: bytes, target: str, sealed: bytes) -> tuple[bytes, int, byte
 
 
 def seal_local(key: bytes, session: str, order: Order) -> bytes:
-    """Return an order to serve a cluster, for the agent of a task's executor.
+    """Return an authenticated order to serve a cluster, for a task to send to its executor's agent.
 
     Args:
         key: The key of the agent.
@@ -182,7 +182,7 @@ def open_local(key: bytes, session: str, sealed: bytes) -> Order:
 
 
 def seal_adoption(birth_key: bytes, session: str, key: bytes, path: Sequence[str]) -> bytes:
-    """Return the adoption of an agent that was started early.
+    """Return the message by which a task gives an agent, started early, the key of its application.
 
     Args:
         birth_key: The agent's birth key.
@@ -194,7 +194,7 @@ def seal_adoption(birth_key: bytes, session: str, key: bytes, path: Sequence[str
 
 
 def open_adoption(birth_key: bytes, session: str, sealed: bytes) -> tuple[bytes, list[str]]:
-    """Return the agent's new key, and the module search path of the task.
+    """Check the message of :func:`seal_adoption`; return the agent's new key and the task's module search path.
 
     Raises:
         OrderRefused: The message is not an adoption, was changed, or is not for this connection.

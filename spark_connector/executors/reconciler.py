@@ -32,10 +32,10 @@ logger = EventLogger("spark_connector")
 
 Arguments = ParamSpec("Arguments")
 
-#: Delay after an attempt. A task on an idle executor takes less time.
+#: Delay after an attempt to start an agent. A task on an idle executor takes less time.
 RETRY_S = 3.0
-#: Delay after a task that ran on another executor. Spark waits 3 s for the requested executor, but not for a newly registered
-#: one without an offered task yet; then Spark runs the task in any free slot.
+#: Delay after an attempt whose task ran on another executor. Spark waits 3 s for a free slot on the requested executor, but
+#: runs the task in any free slot if that executor is so new that Spark has not offered it a task yet.
 ELSEWHERE_RETRY_S = 0.5
 #: Minimum time between two checks while an attempt is due. A check takes a millisecond.
 SOON_S = 0.05
@@ -53,27 +53,27 @@ END_INTERVAL_S = 0.5
 JOB_PATIENCE_S = 0.5
 #: Maximum delay after failed attempts: each is a Spark job, and an eleventh attempt is unlikely to succeed after ten failures.
 RETRY_S_MAX = 60.0
-#: Jobs at once. More are needed only if executors keep coming while the user's jobs hold every slot.
+#: Maximum number of jobs at once. More are needed only if executors keep coming while the user's jobs hold every slot.
 JOBS_MAX = 4
 
 
 class Spark(Protocol):
-    """The methods of an application that a reconciler needs."""
+    """The methods of :class:`.application.Application` that a reconciler needs."""
 
     def has_stopped(self) -> bool:
-        """Tell whether the application was stopped here, without a call to the JVM."""
+        """Tell whether the application was stopped in this process, without a call to the JVM."""
 
     def executors(self) -> list[str]:
         """Return the ids of the present executors."""
 
     def leaving(self, executors: Iterable[str]) -> set[str]:
-        """Return which executors have left or are leaving."""
+        """Return the executors among ``executors`` that have left or are leaving."""
 
     def obstacles(self, executors: Iterable[str]) -> dict[str, str]:
         """Return the executors that should not receive a task now, with the reasons."""
 
     def is_growing(self, group: str) -> bool:
-        """Tell whether a group's waiting tasks make Spark start executors, without waiting tasks of the user."""
+        """Tell whether Spark starts new executors only because jobs of this package, among them ``group``, wait for slots."""
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
         """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped."""
@@ -84,7 +84,7 @@ class Spark(Protocol):
 
 @dataclass
 class Attempt:
-    """The attempts to start the agent of an executor that is not a member."""
+    """The state of the attempts to start an agent on one executor."""
 
     is_under_way: bool = False
     """Whether the executor is in a job, or its agent is being greeted."""
@@ -97,7 +97,7 @@ class Attempt:
 
 
 class Reconciler:
-    """Ensures that every executor has an agent.
+    """Ensures that every executor has an agent, for an :class:`.cluster.ExecutorCluster`.
 
     Args:
         spark: The application.
@@ -106,7 +106,7 @@ class Reconciler:
         task: Makes the task for executors.
         members: Returns the ids of the executors with an agent.
         found: Called with each agent's description; returns the reason why the executor is not a member yet, or None.
-        looked: Called at each check, for other periodic work.
+        looked: Called at the end of each check, for other periodic work.
         ended: Called when the application has ended.
         retry_s_max: Maximum delay between failed attempts, in seconds. Choose more than Spark's idle timeout of executors:
             otherwise failing attempts would keep an executor alive forever.
@@ -165,14 +165,14 @@ class Reconciler:
                 self._spark.cancel(group)
 
     def hurry(self) -> None:
-        """Retry failed executors at once, because a new handler may succeed."""
+        """Retry executors with earlier failures at once, because a new handler may succeed there."""
         with self._lock:
             for attempt in self._attempts.values():
                 attempt.next_s, attempt.delay_s = 0.0, RETRY_S
         self._changed.set()
 
     def submit(self, function: Callable[Arguments, object], *arguments: Arguments.args, **values: Arguments.kwargs) -> None:
-        """Call a function in a thread of the jobs, because slow work must not delay the checks."""
+        """Call a function in a thread of the jobs, for work too slow for the thread that checks."""
         self._jobs.submit(function, *arguments, **values)
 
     def reasons(self, executors: Iterable[str]) -> dict[str, str]:
@@ -208,7 +208,7 @@ class Reconciler:
         self._looked()
 
     def _start_job(self, due: list[str]) -> None:
-        """Start a job for the executors that may receive a task."""
+        """Start a job for the executors that are due, except those that should not receive a task now."""
         obstacles = self._spark.obstacles(due)
         with self._lock:
             for executor, reason in obstacles.items():
@@ -221,7 +221,7 @@ class Reconciler:
             self._jobs.submit(self._ensure, able)
 
     def _cancel_vain_jobs(self) -> None:
-        """Cancel jobs that wait for a leaving or busy executor; their other executors are retried at once."""
+        """Cancel each job that waits for a leaving or busy executor; retry the job's other executors at once."""
         with self._lock:
             jobs = dict(self._jobs_under_way)
         now = self._clock()
@@ -234,7 +234,7 @@ class Reconciler:
                 self._spark.cancel(group)  # at each check, because the job may not have begun at the previous cancellation
 
     def delay(self) -> float:
-        """Return the seconds until the next check: few if an attempt is due, or a lost executor may be replaced."""
+        """Return the seconds until the next check: less than usual if an attempt is due, or a lost executor may be replaced."""
         with self._lock:
             waiting = [attempt.next_s for attempt in self._attempts.values() if not attempt.is_under_way]
             interval = min(self._interval, JOB_INTERVAL_S) if self._jobs_under_way else self._interval
@@ -269,7 +269,7 @@ class Reconciler:
             logger.debug("application_ended", "the end of the application: %s", exc)
 
     def _wait(self) -> bool:
-        """Wait until the next check is due or the application was stopped; return whether the reconciler was stopped."""
+        """Wait until the next check is due or the application has stopped; return True if :meth:`stop` was called."""
         looked_s = time.monotonic()
         while not self._stop.is_set() and (left_s := looked_s + self.delay() - time.monotonic()) > 0:
             if self._spark.has_stopped():
@@ -279,7 +279,7 @@ class Reconciler:
         return self._stop.is_set()
 
     def _ensure(self, executors: list[str]) -> None:
-        """Run a job for some executors."""
+        """Run a job that starts agents on some executors, and record the outcome for each executor."""
         reasons: dict[str, str] = {}
         delays: dict[str, float] = {}
         group = f"{self._group}-{next(self._job_numbers)}"
@@ -313,7 +313,7 @@ class Reconciler:
             self._note(executors, reasons, delays)
 
     def _handle_row(self, row: Mapping[str, Any], reasons: dict[str, str], delays: dict[str, float]) -> None:
-        """Record why an executor is still not a member, and how soon to retry it if its task ran elsewhere or succeeded."""
+        """Record the result of one task: why its executor is not a member yet, and when to retry the wanted executor."""
         wanted, executor = row["wanted"], row["executor"] or row["wanted"]
         reason = row["error"] if "error" in row else self._found(row)
         if reason is not None:
@@ -349,5 +349,5 @@ class Reconciler:
 
 
 def _short(exc: BaseException) -> str:
-    """Return the first line of an error, because Spark appends Java stack traces."""
+    """Return the first line of an error's text. The other lines are stack traces of Java."""
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0]

@@ -31,8 +31,8 @@ __all__ = ["Hosted"]
 
 logger = EventLogger("spark_connector")
 
-#: How long the driver may take to greet an agent that serves a new cluster. It does so at the end of the Spark job that started
-#: the agent. Otherwise the driver was closed meanwhile, or is in another network, and would never send BYE.
+#: How long the driver may take to greet an agent that serves a new cluster. The driver does so at the end of the Spark job that
+#: started the agent. Otherwise the driver was closed meanwhile, or is in another network, and would never send BYE.
 GREET_TIMEOUT_S = 60.0
 #: How long running handlers may continue when the agent leaves.
 LEAVE_TIMEOUT_S = 0.5
@@ -41,14 +41,16 @@ CLOUDPICKLE = "pyspark.cloudpickle.cloudpickle"
 
 
 class Switch(Handler):
-    """Passes all calls to the current handler. Replacing the handler takes effect between two calls and loses no request.
+    """The handler that an agent registers for a cluster: passes all calls to the current handler of the user.
+
+    The user's handler is replaced between two calls, and no request is lost.
 
     Args:
         hooks: The hooks of the handler.
 
     Attributes:
         hooks: The hooks of the current handler.
-        is_heard: Whether it takes broadcasts: of two simultaneous registrations only one may.
+        is_heard: Whether this registration takes broadcasts: of two simultaneous registrations only one may.
     """
 
     def __init__(self, hooks: HandlerHooks) -> None:
@@ -77,7 +79,7 @@ class Switch(Handler):
 
 
 class TunnelSwitch(Switch):
-    """The same for a handler that serves tunnels."""
+    """A :class:`Switch` for a handler that serves tunnels."""
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
         assert self.hooks.on_tunnel is not None
@@ -133,7 +135,7 @@ class Hosted:
             self._greeting = asyncio.get_running_loop().call_later(GREET_TIMEOUT_S, self._miss_greeting)
 
     async def refresh(self, order: Order) -> None:
-        """Run the handler of a newer order; if loading fails, continue with the running one, which the driver will notice."""
+        """Run the handler of a newer order. If loading fails, keep the running handler; the driver sees its old generation."""
         try:
             await self.update(order.generation, order.blob)
         except AgentFailed as exc:
@@ -161,7 +163,7 @@ class Hosted:
         }
 
     async def update(self, generation: int, blob: bytes) -> None:
-        """Run another handler from now on, unless it is running already.
+        """Replace the running handler by a newer generation; do nothing if this generation is running.
 
         Raises:
             OrderRefused: A newer handler is running.
@@ -207,7 +209,7 @@ class Hosted:
             await self.update(*self.order.before)
 
     async def _run(self, handler: AnyHandler) -> None:
-        """Pass calls to another handler."""
+        """Pass calls to another handler from now on; register again if only one of both handlers serves tunnels."""
         options = dict(self.order.options)
         hooks = hooks_of(adapt(handler, self._background), None if options.pop("inline", None) else self._threads)
         kind = Switch if hooks.on_tunnel is None else TunnelSwitch

@@ -67,17 +67,17 @@ __all__ = [
 
 #: How long a task tries to get an agent. Starting one takes a second; on a machine where a dozen executors start, ten.
 ENSURE_TIMEOUT_S = 60.0
-#: Interval of checks meanwhile.
+#: Interval at which a task checks whether the agent has started.
 LOOK_INTERVAL_S = 0.02
 #: How long an agent may take to serve a cluster: it starts a node, and imports the modules of the handler.
 SERVE_TIMEOUT_S = 60.0
-#: The largest answer of an agent: a few names and numbers, or the text of an error.
+#: The largest answer of an agent to a task: a few names and numbers, or the text of an error.
 ANSWER_BYTES_MAX = 1 << 20
 LOG_NAME = "iris-agent.log"
 #: Bytes of an agent's id: enough to be unique.
 AGENT_ID_BYTES = 16
 
-#: The executor of local mode, which is the driver's own process.
+#: The id of the only executor in local mode, which is the driver's own process.
 LOCAL_ID = "driver"
 
 
@@ -95,7 +95,7 @@ class ExecutorProcess:
 
 @dataclass(frozen=True)
 class Launch:
-    """The instructions for an agent, read from a pipe, or found by an agent that was started early."""
+    """The instructions for an agent: read from a pipe, or found by the agent itself if it was started early."""
 
     directory: Path
     """The directory of the agent."""
@@ -144,7 +144,7 @@ def started_at(pid: int) -> int:
 
 
 def is_zombie(pid: int) -> bool:
-    """Tell whether a process has ended, without being waited for.
+    """Tell whether a process has ended while its parent has not yet collected its exit status.
 
     Raises:
         OSError: The process is gone.
@@ -201,7 +201,10 @@ def ensure_agent(token: bytes, order: Order, early: int | None = None) -> dict[s
 
 
 def _ask(path: Path, token: bytes, order: Order) -> tuple[bool, dict[str, Any] | None]:
-    """Send an order to the agent, if one exists; return whether it exists, and its answer. None if it has just ended."""
+    """Send an order to the executor's agent; return whether an agent exists, and its answer.
+
+    The answer is None without an agent, and if the agent has just ended.
+    """
     try:
         with PrivateDirectory.open_both(path) as directory:
             if directory.has(INFO_NAME) and is_alive(directory):
@@ -221,7 +224,10 @@ def _status_of(child: int) -> int | None:
 
 
 def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
-    """Start an agent and wait until it accepts connections, unless one exists or another process is starting one."""
+    """Start an agent and wait until it accepts connections; return whether this process started it.
+
+    Nothing is started if an agent exists or another process is starting one.
+    """
     reserved = reserve(path)
     if reserved is None:
         return False
@@ -273,7 +279,10 @@ def redirect_to_log(executor: ExecutorProcess) -> None:
 
 
 def _log_directory(executor: ExecutorProcess) -> Path:
-    """Return the directory of the log: that of the executor's logs; in local mode, where that is the user's, Spark's own."""
+    """Return the directory for the log of agents: the directory of the executor's own logs.
+
+    In local mode this is Spark's log directory if the user owns it.
+    """
     return Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) if executor.id == LOCAL_ID else Path.cwd()
 
 
@@ -331,7 +340,7 @@ def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, A
 
 
 def _read_line(lines: IO[bytes]) -> bytes:
-    """Return a line of an agent.
+    """Read one line that an agent sends.
 
     Raises:
         EOFError: The agent has ended.

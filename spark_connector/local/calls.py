@@ -23,16 +23,17 @@ _NOTHING: Final = Returned()
 
 
 class Call:
-    """One call and the waiting thread.
+    """One call of a task to its executor's agent, and the thread that waits for the answer.
 
     Attributes:
         number: The number of the call on its connection.
-        is_done: Whether it has ended, with a frame or an error.
+        is_done: Whether the call has ended, with an answer or an error.
         header: The header of the answer's frame.
         payload: The payload of the answer's frame.
         error: The error of a call without an answer.
-        size: The size of its payload.
-        is_passed_over: Whether the call was done when removed from the followers, so that no promotion follows.
+        size: The size of the call's own payload.
+        is_passed_over: Whether the call was already done when its turn came to read for all (see
+            :mod:`.connection`), and so was not woken
     """
 
     __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")
@@ -49,13 +50,13 @@ class Call:
         self._woken.acquire()
 
     def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        """End the call with a frame or an error, and wake its thread."""
+        """End the call with the frame of its answer, or with an error, and wake its thread."""
         self.header, self.payload, self.error = header, payload, error
         self.is_done = True
         self.wake()
 
     def wake(self) -> None:
-        """Wake the waiting thread, because the call is done or the lead is free."""
+        """Wake the waiting thread, because the call is done or the thread is to read for all calls (see :mod:`.connection`)."""
         try:
             self._woken.release()
         except RuntimeError:

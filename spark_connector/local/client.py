@@ -594,7 +594,7 @@ class LocalAgent(Connected):
             self._lock.release()
 
     def _with_connection(self, use: Callable[[Connection], Result], timeout: object, content: bytes | memoryview) -> Result:
-        """Use a connection, or a second one if the first had ended before sending."""
+        """Call ``use`` with the connection to the agent; if it ended before the call was sent, use a new connection."""
         for _ in range(2):
             connection = self._connect(timeout)
             limit = connection.welcome.max_message_bytes
@@ -627,7 +627,10 @@ class LocalAgent(Connected):
         return self._look().welcome
 
     def _look(self) -> Connection:
-        """Return the connection, or a new one if the agent has ended meanwhile. Calls notice the end by themselves."""
+        """Return the connection; connect again if the agent has ended since the last use.
+
+        Calls need no such check, because sending them shows the end.
+        """
         connection = self._connection
         if connection is not None:
             connection.look()
@@ -660,7 +663,7 @@ def connected(path: Path, timeout: float) -> LocalAgent:
 
 
 def _handle_fork() -> None:
-    """Reset the state in the child of a fork: connections belong to the parent, and its threads do not exist here."""
+    """Reset the state in the child of a fork, where the parent's connections must not be used and its threads do not exist."""
     global _lock
     _lock = threading.Lock()
     for agent in list(_all):
@@ -695,7 +698,10 @@ def _is_time(timeout: object) -> TypeGuard[float]:
 
 
 def _limit(timeout: object) -> float | None:
-    """Return how long to wait for the answer to a call; no limit for an invalid timeout, whose error comes at once."""
+    """Return how long to wait for the answer to a call (seconds).
+
+    None for an invalid timeout, for which the agent returns an error at once.
+    """
     return timeout + GRACE_S if _is_time(timeout) else None
 
 
@@ -721,7 +727,7 @@ def _header(command: Command) -> bytes:
 
 
 def _content(payload: object) -> bytes | memoryview:
-    """Return a payload with its length in bytes, without a copy.
+    """Return a payload as bytes, or as a view whose length is its number of bytes, without a copy.
 
     Raises:
         TypeError: The payload is not bytes-like.
@@ -735,7 +741,7 @@ def _content(payload: object) -> bytes | memoryview:
 
 
 def _coded(codec: AnyCodec | None, payload: Any, cluster: str) -> tuple[Any, Callable[..., Any] | None]:  # noqa: ANN401 - of whatever type
-    """Return the encoded payload, and the function that decodes replies; None if replies are bytes.
+    """Encode a payload with a codec; return it with the function that decodes replies, or None if replies are bytes.
 
     Raises:
         EncodeError: The codec cannot encode the payload.
@@ -751,7 +757,7 @@ def _coded(codec: AnyCodec | None, payload: Any, cluster: str) -> tuple[Any, Cal
 
 
 def _refuse_event_loops() -> None:
-    """Raise if an event loop runs in this thread, as :mod:`iris_py.sync` does, because waiting would block the loop."""
+    """Raise an error if an event loop runs in this thread, because waiting would block the loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -57,7 +57,7 @@ POLL_S = 0.05
 #: Bytes read at once: the buffer of a Unix socket.
 READ_BYTES = 256 * 1024
 
-#: Errors of an agent that has not started yet, or has ended.
+#: Errors of connecting to an agent that has not started yet, or has ended.
 _NOT_THERE = (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
 
 
@@ -206,7 +206,7 @@ class Connection:
         Args:
             header: The header of the call.
             payload: The payload of the call.
-            timeout_s: How long the agent may take for it; None for no limit.
+            timeout_s: How long the agent may take for the call; None for no limit.
 
         Raises:
             AgentLost: The agent ended, or took longer.
@@ -217,7 +217,7 @@ class Connection:
         return self._ask(header, payload, timeout_s).answer()
 
     def open(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> int:
-        """Open a held call as :meth:`call` does; return its number."""
+        """Open a held call (a subscription or a survey, which the agent keeps) as :meth:`call` does; return its number."""
         call = self._ask(header, payload, timeout_s)
         call.answer()
         return call.number
@@ -253,10 +253,7 @@ class Connection:
         return call.future
 
     def cancel(self, number: int) -> None:
-        """Tell the agent that a call is no longer wanted, also if the agent holds it.
-
-        This waits for no lock, because the garbage collector may call it in any thread.
-        """
+        """Tell the agent to cancel a call, or to end a held call."""
         self._unsent.append(encode_frame(number, _CANCEL, 0))
         if self._writing.acquire(blocking=False):
             self._stop_writing()
@@ -266,7 +263,7 @@ class Connection:
         self._end(reason)
 
     def disown(self) -> None:
-        """Close the socket in the child of a fork; the connection belongs to the parent."""
+        """Close the socket in the child of a fork, without effect on the parent, which continues to use the connection."""
         self._is_over = True
         self._socket.close()
 
@@ -287,7 +284,7 @@ class Connection:
         return call
 
     def _forget(self, call: Call) -> None:
-        """Remove a call that no thread waits for."""
+        """Remove a call whose thread no longer waits, and cancel it at the agent."""
         self._futures.pop(call.number, None)
         if self._pending.pop(call.number, None) is not None:
             if not self._is_over:
@@ -311,7 +308,7 @@ class Connection:
                 raise AgentUnavailable(str(self.path), what)
 
     def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
-        """Send a call; return whether there was room for it."""
+        """Send a call; return False if the agent has no room for it."""
         try:
             with self._writing:
                 if self._is_over:
@@ -345,7 +342,7 @@ class Connection:
         return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
 
     def _make_room(self, call: Call) -> None:
-        """Release the room of a finished call, and wake the next waiting call."""
+        """Release the room that a finished call took at the agent, and wake the next call that waits for room."""
         if call.size:
             with self._counting:
                 self._pending_bytes -= call.size
@@ -406,7 +403,7 @@ class Connection:
         self._after_writing()
 
     def _after_writing(self) -> None:
-        """Check again after releasing the write lock, because a frame may have been left for its holder."""
+        """Write frames that other threads left while this thread held the write lock; call it after releasing the lock."""
         if self._is_over:
             self._dispose()
         elif self._unsent and self._writing.acquire(blocking=False):
@@ -437,7 +434,7 @@ class Connection:
             self._promote()  # it was told to lead, and no longer needs to
 
     def _read(self, deadline: float | None = None) -> None:
-        """Read once, for at most a tick, and pass on the frames. The caller has the lead."""
+        """Read once, for at most a tick, and deliver the frames to their calls. The calling thread must be the leader."""
         if self._is_over or (deadline is not None and not self._is_readable(deadline)):
             return
         try:
@@ -464,7 +461,7 @@ class Connection:
             raise
 
     def _is_readable(self, deadline: float) -> bool:
-        """Wait for data, if the deadline is nearer than a tick."""
+        """Tell whether to read now: wait for data until the deadline, or not at all if the deadline is over a tick away."""
         left_s = deadline - time.monotonic()
         if left_s >= TICK_S:
             return True
@@ -500,7 +497,7 @@ class Connection:
         self._after_writing()
 
     def _pump(self, own: Call) -> None:
-        """Read while futures are pending, and complete the finished ones."""
+        """Complete futures, and read as the leader while no other thread does; the main function of a thread."""
         is_follower = False
         while not self._is_over or self._futures:
             while self._finished:
@@ -564,7 +561,7 @@ class Connection:
         self._dispose()
 
     def _dispose(self) -> None:
-        """Close the unused socket. Not earlier, because the descriptor's number may be reused."""
+        """Close the socket when no thread uses it. Closed earlier, its descriptor's number might be reused for another file."""
         if self._leading.acquire(blocking=False):
             if self._writing.acquire(blocking=False):
                 self._socket.close()
@@ -573,5 +570,5 @@ class Connection:
 
 
 def _tick(deadline: float | None) -> float:
-    """Return how long to wait until the next look at the clock."""
+    """Return how long to sleep until the next check of the deadline (seconds)."""
     return TICK_S if deadline is None else max(0.0, min(TICK_S, deadline - time.monotonic()))

@@ -64,7 +64,7 @@ __all__ = [
     "reply_decoder",
 ]
 
-#: Each side begins with these bytes and its protocol version.
+#: The first bytes from each side, followed by its protocol version.
 MAGIC: Final = b"iris-nod"
 #: The protocol version. Increment it with every change: both sides must have the same version.
 VERSION: Final = 6
@@ -73,21 +73,21 @@ HELLO: Final = struct.Struct(">8sB")
 #: number of the call, bytes of the header, bytes of the payload
 PREFIX: Final = struct.Struct(">QII")
 
-#: The largest header of a task. Its large parts are the headers of a message, 4 KiB, and the key of a request.
+#: The largest header that a task may send. Its large parts are the headers of a message, 4 KiB, and the key of a request.
 HEADER_BYTES_MAX: Final = 64 * 1024
-#: The largest header of an agent: a survey of the largest cluster in a directory names 100,000 members.
+#: The largest header that an agent may send: a survey of the largest cluster in a directory names 100,000 members.
 REPLY_HEADER_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Messages and payload bytes of a held call in one frame; the last message may exceed the limit. Too small: a frame per message
 #: costs a process switch each; too large: many messages wait outside the bounds of the queue.
 TAKEN_MESSAGES_MAX: Final = 256
 TAKEN_BYTES_MAX: Final = 1024 * 1024
-#: The largest payload of an agent: a part of a held call, with one message of the maximum size.
+#: The largest payload that an agent may send: a part of a held call, with one message of the maximum size.
 REPLY_PAYLOAD_BYTES_MAX: Final = TAKEN_BYTES_MAX + 64 * 1024 * 1024
 
-#: The longest text of an error, as for errors between nodes.
+#: The longest text of an error in a frame, as for errors between nodes.
 TEXT_MAX: Final = 4096
 
-#: Number of the call, header, payload.
+#: A received frame: number of the call, header, payload.
 Frame: TypeAlias = tuple[int, bytes, bytes]
 
 
@@ -99,7 +99,7 @@ class MalformedFrame(Exception):
 
 
 class Request(msgspec.Struct, array_like=True, tag=1):
-    """Request to one member; the payload is the request."""
+    """A task's order to send a request to one member of a cluster. The frame's payload is the payload of the request."""
 
     cluster: Any
     timeout: Any
@@ -128,7 +128,7 @@ class Method(NamedTuple):
     """Whether the payload of the frame is an argument, too."""
 
 
-#: What tasks may use of the node, apart from the messages below.
+#: The methods and properties of the node that tasks may use by :class:`MethodCall`.
 METHODS: Final[Mapping[str, Method]] = {
     "broadcast": Method(int, ("cluster", "headers"), takes_payload=True),
     "publish": Method(int, ("topic", "headers"), takes_payload=True),
@@ -151,13 +151,16 @@ class MethodCall(msgspec.Struct, array_like=True, tag=2):
     arguments: dict[str, Any]
 
     def __post_init__(self) -> None:
-        """Refuse any other method or argument; the decoder reports a malformed frame."""
+        """Raise an error for a method or argument not in ``METHODS``; the decoder then reports a malformed frame."""
         if self.method not in METHODS or not self.arguments.keys() <= set(METHODS[self.method].arguments):
             raise ValueError(f"no task may call {self.method[:64]!r} with these arguments")
 
 
 class Survey(msgspec.Struct, array_like=True, tag=4):
-    """Survey of all members; the payload is the question. The agent holds the call, and the task takes the replies."""
+    """A task's order to survey all members of a cluster. The frame's payload is the request to each member.
+
+    The agent holds the survey, and the task takes the replies with :class:`Take`.
+    """
 
     cluster: Any
     timeout: Any
@@ -168,7 +171,7 @@ class Survey(msgspec.Struct, array_like=True, tag=4):
 
 
 class Subscribe(msgspec.Struct, array_like=True, tag=5):
-    """Subscribe. The agent holds the call, and the task takes the messages."""
+    """A task's order to subscribe. The agent holds the subscription, and the task takes the messages with :class:`Take`."""
 
     pattern: Any
     policy: Any
@@ -177,20 +180,23 @@ class Subscribe(msgspec.Struct, array_like=True, tag=5):
 
 
 class Take(msgspec.Struct, array_like=True, tag=6):
-    """Take the waiting items of a held call, or wait for the first; a timeout of None waits forever."""
+    """Take the waiting items of a held call (a survey or a subscription), or wait for the first.
+
+    A timeout of None waits forever.
+    """
 
     held: int
     timeout: float | None
 
 
 class Close(msgspec.Struct, array_like=True, tag=7):
-    """End a held call."""
+    """End a held call (a survey or a subscription)."""
 
     held: int
 
 
 class Look(msgspec.Struct, array_like=True, tag=8):
-    """Return the state of a held call without taking items."""
+    """Return the state of a held call (a survey or a subscription) without taking items."""
 
     held: int
 
@@ -203,7 +209,7 @@ class Members(msgspec.Struct, array_like=True, tag=9):
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=12):
-    """Cancel the call of this number. Has no answer."""
+    """Cancel the call with this number. The agent sends no answer."""
 
 
 Command: TypeAlias = Request | MethodCall | Survey | Subscribe | Take | Close | Look | Members | Cancel
@@ -213,13 +219,13 @@ Command: TypeAlias = Request | MethodCall | Survey | Subscribe | Take | Close | 
 
 
 class Returned(msgspec.Struct, array_like=True, tag=1):
-    """The call has succeeded; the payload is the reply of a request."""
+    """The answer to a successful call. The frame's payload is the reply of a request."""
 
     value: Any = None
 
 
 class Failed(msgspec.Struct, array_like=True, tag=2):
-    """The call has failed."""
+    """The answer to a failed call: its error."""
 
     kind: str
     text: str
@@ -238,12 +244,12 @@ class Delivered(msgspec.Struct, array_like=True):
 
 
 class Taken(msgspec.Struct, array_like=True, tag=3):
-    """Part of a held call. Its payloads are concatenated in the frame's payload.
+    """The answer to :class:`Take`: waiting items of a held call. Their payloads are concatenated in the frame's payload.
 
     Attributes:
         sizes: The size of each payload.
         messages: Of a subscription: the rest of each message.
-        members: Of a survey: the sender of each reply.
+        members: Of a survey: the id of the member that sent each reply.
         is_over: Whether the held call has ended.
         answers: Of a survey: the outcomes of all other members.
     """
@@ -256,7 +262,7 @@ class Taken(msgspec.Struct, array_like=True, tag=3):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag=4):
-    """The agent's node, and the limits of calls in flight on this connection; the first frame, with the number 0."""
+    """The first frame from the agent, with the call number 0: its node, and the limits of calls in flight."""
 
     id: str
     name: str
@@ -287,12 +293,12 @@ def header_of(message: Command | Reply) -> bytes:
 
 
 def encode_frame(number: int, header: bytes, payload_bytes: int) -> bytes:
-    """Return a frame's head; the payload is sent separately, without a copy."""
+    """Encode the beginning of a frame. The payload is written separately, to avoid a copy."""
     return PREFIX.pack(number, len(header), payload_bytes) + header
 
 
 class FrameReader:
-    """Splits a stream of bytes into frames, independent of its chunks. Large payloads are copied once.
+    """Splits the bytes from a socket into frames, wherever the bytes are divided. Large payloads are copied once.
 
     Args:
         header_bytes_max: The largest header accepted.
@@ -308,7 +314,7 @@ class FrameReader:
         self._missing = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Add bytes; return the frames that are now complete, in order.
+        """Add received bytes; return the frames that are now complete, in order.
 
         Raises:
             MalformedFrame: The bytes are not frames.
@@ -348,12 +354,12 @@ class FrameReader:
 # -- errors
 
 _PLAIN = (str, int, float, bool, type(None))
-#: Further errors that a node raises for arguments.
+#: Built-in exceptions that a node raises for wrong arguments.
 _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 
 
 def failed(error: Exception) -> Failed:
-    """Describe an error by nearest public type, text and attributes."""
+    """Describe an error for a frame: the nearest public type, the text and the attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
     if isinstance(error, TooManyMembersLost):
         attributes["members"] = list(error.members)
@@ -369,7 +375,7 @@ def failed(error: Exception) -> Failed:
 
 
 def error_of(failure: Failed) -> Exception:
-    """Return the described error; an :exc:`~iris_py.IrisError` if its type is unknown."""
+    """Make the error that a frame describes; an :exc:`~iris_py.IrisError` if the type is unknown here."""
     if failure.kind in _BUILTINS:
         return _BUILTINS[failure.kind](failure.text)
     kind = _public(failure.kind) or IrisError
@@ -389,5 +395,5 @@ def _public(name: str) -> type[IrisError] | None:
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - values other than text stay unchanged
-    """Return a text that can be encoded, which the text of an error need not be."""
+    """Replace the characters of a text that UTF-8 cannot encode; other values stay unchanged."""
     return value[:TEXT_MAX].encode(errors="replace").decode() if isinstance(value, str) else value

@@ -39,13 +39,13 @@ REPLIES_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Connected(Unpicklable):
-    """An object with this process's connection to the agent."""
+    """Base of objects that use this process's connection to the agent."""
 
     _instead = "its connection belongs to this process. Call local_agent() in the task that uses it."
 
 
 class LocalMembers(Connected, Collection[Member]):
-    """The live members of a cluster: each access asks the agent. As :class:`iris_py.sync.Members`."""
+    """The live members of a cluster; each access asks the agent. Used as :class:`iris_py.sync.Members`."""
 
     def __init__(self, cluster: str, look: Callable[[bool], tuple[Member, ...]]) -> None:
         self._cluster = cluster
@@ -69,14 +69,14 @@ class LocalMembers(Connected, Collection[Member]):
 
 
 class _Held:
-    """A call that the agent holds under its number."""
+    """The task's end of a held call: a subscription or survey that the agent keeps under the call's number."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection
         self._number = number
 
     def take(self, timeout: float | None, limit_s: float | None) -> tuple[Taken, list[bytes]]:
-        """Take the waiting items, or wait for the first."""
+        """Take the waiting items; if there are none, wait for the first."""
         taken, payload = self._ask(frames.Take(self._number, timeout), limit_s)
         assert isinstance(taken, Taken)
         if len(taken.sizes) == 1:
@@ -106,7 +106,7 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the held call has ended with its connection."""
+        """Whether the connection has ended, and with it the held call."""
         return self._connection.is_over
 
     def _ask(self, command: Command, limit_s: float | None) -> tuple[Reply, bytes]:
@@ -233,7 +233,7 @@ class LocalSubscription(Connected, Generic[Payload]):
             pass  # and the subscription with it
 
     def _look(self) -> tuple[dict[str, int], int, int]:
-        """Return the drops, and the number of messages and bytes in the agent's queue."""
+        """Return from the agent the drops by reason, and the number of messages and bytes in its queue."""
         reply = self._held.look()
         if not isinstance(reply, Returned):
             return {}, 0, 0  # it was closed
@@ -241,7 +241,7 @@ class LocalSubscription(Connected, Generic[Payload]):
         return dropped, messages, size
 
     def _fill(self, timeout: float | None) -> bool:
-        """Take messages, or wait; return False at the end of the subscription."""
+        """Take messages from the agent, or wait for the first; return False at the end of the subscription."""
         if self._is_closed:
             return False
         taken, payloads = self._held.take(timeout, None if timeout is None else timeout + GRACE_S)
@@ -261,7 +261,7 @@ class LocalSubscription(Connected, Generic[Payload]):
             return batch
 
     def _read(self, message: Message[Any]) -> Message[Payload] | None:
-        """Return a message with its decoded value; None if decoding fails, which is counted and logged."""
+        """Decode the value of a message. If decoding fails, count and log the error, and return None."""
         if self._codec is None:
             return message
         try:
@@ -292,7 +292,7 @@ class LocalSurvey(Connected, Generic[Payload]):
 
     Args:
         begin: Sends the survey.
-        limit_s: How long the agent may take for a part of it.
+        limit_s: How long the agent may take to answer when the survey's replies are taken (seconds).
         read: Decodes a reply, given also the id of its member; None for bytes.
     """
 
@@ -366,7 +366,7 @@ class LocalSurvey(Connected, Generic[Payload]):
                 self._held.close_soon()
 
     def _fill(self) -> None:
-        """Take at least one reply, or the end."""
+        """Take at least one further reply from the agent, or the end of the survey."""
         if self._held is None:
             self._held = _Held(*self._begin())
         try:

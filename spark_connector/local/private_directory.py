@@ -27,7 +27,7 @@ __all__ = ["SOCKET_NAME", "PrivateDirectory"]
 #: The socket in an agent's directory at which tasks use its node.
 SOCKET_NAME: Final = "socket"
 
-#: Errors of a path that leads to a file of another kind.
+#: Errors of opening a path that leads to another kind of file.
 _WRONG_KIND: Final = (errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM)
 
 
@@ -169,7 +169,7 @@ class PrivateDirectory:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def has(self, name: str) -> bool:
-        """Tell whether an entry exists."""
+        """Tell whether the directory has an entry of this name."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -232,7 +232,7 @@ class PrivateDirectory:
         os.rename(draft, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def unlink(self, name: str) -> None:
-        """Remove an entry if it exists; of a link only the link itself.
+        """Remove an entry if it exists. Of a symbolic link, only the link is removed.
 
         Raises:
             OSError: It is a directory.
@@ -261,7 +261,7 @@ def _open(name: str | Path, flags: int, path: Path, directory: int | None = None
 
 
 def _explain(name: str | Path, flags: int, directory: int | None, exc: OSError) -> tuple[str, int | None]:
-    """Return the reason why a path could not be opened, and its owner; only for display."""
+    """Return the reason why a path could not be opened, and the owner's user id, for the text of an error."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError:

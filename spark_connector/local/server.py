@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Held", "HeldSubscription", "HeldSurvey", "NodeServer", "Part", "serve"]
 
-#: A part of a held call, and its payloads.
+#: A part of a held call, as :meth:`Held.take` returns it: its description, and the payloads.
 Part: TypeAlias = tuple[Taken, list[bytes]]
 
 
 class Held(Protocol):
-    """A subscription or a survey, which the agent holds under the number of its call."""
+    """A subscription or a survey, which the agent keeps under the number of its call until the task ends it."""
 
     async def take(self, timeout: float | None) -> Part:
         """Take the waiting items, or wait for the first; return an empty part after the timeout."""
         ...
 
     def look(self) -> Taken | Returned:
-        """Return the state, without taking items."""
+        """Return the state of the held call, without taking items."""
         ...
 
     async def close(self) -> Taken:
@@ -71,7 +71,7 @@ class Held(Protocol):
 
 
 class HeldSubscription:
-    """A subscription of the agent's node."""
+    """A task's subscription, kept by the agent."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -109,7 +109,7 @@ class HeldSubscription:
 
 
 class HeldSurvey:
-    """A survey of the agent's node.
+    """A task's survey, kept by the agent.
 
     Args:
         survey: The survey.
@@ -122,7 +122,7 @@ class HeldSurvey:
         self._ended = ended
 
     async def take(self, timeout: float | None) -> Part:
-        """Take replies; see :class:`Held`. The survey has its own timeout instead."""
+        """Take replies; see :class:`Held`. The argument is ignored, because the survey has a timeout of its own."""
         replies: list[SurveyReply] = []
         try:
             replies.append(await anext(self._replies))
@@ -161,7 +161,8 @@ logger = EventLogger("spark_connector")
 CONNECTIONS_MAX = 512
 #: Calls in progress on one connection, as many as a member queues. Each is a task of some KiB.
 IN_FLIGHT_MAX = 1024
-#: Bytes of their payloads: four of the largest by default. One call is always accepted, of any size.
+#: Payload bytes of the calls in progress on one connection: four of the largest payloads by default. One call is always
+#: accepted, of any size.
 IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 #: Subscriptions and surveys of one connection. Each has a queue in the node.
 HELD_MAX = 64
@@ -226,7 +227,7 @@ class NodeServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One process of tasks."""
+    """The agent's end of the connection to one process of tasks."""
 
     def __init__(self, node_server: NodeServer) -> None:
         self._node_server = node_server
@@ -282,7 +283,7 @@ class _Connection(asyncio.Protocol):
     # -- the end
 
     def close(self) -> list[asyncio.Task[Any]]:
-        """End the connection; return the tasks that are still ending."""
+        """End the connection; return the asyncio tasks of its calls, which are being cancelled."""
         self._is_over = True
         self._node_server._connections.pop(self, None)
         if self._hello is not None and hasattr(self, "_silence"):
@@ -307,7 +308,7 @@ class _Connection(asyncio.Protocol):
     # -- the beginning
 
     def _is_same_user(self) -> bool:
-        """Check the user of the process, as the kernel reports it, before sending a byte."""
+        """Tell whether the process belongs to this user, as the kernel reports; called before any byte is sent."""
         try:
             check_peer(self._transport.get_extra_info("socket"))
         except ForeignPeer as exc:
@@ -321,7 +322,7 @@ class _Connection(asyncio.Protocol):
         return True
 
     def _receive_hello(self, data: bytes) -> bytes:
-        """Take the bytes of the hello; return the remaining data."""
+        """Read the hello of the process; return the bytes behind it."""
         assert self._hello is not None
         self._hello += data
         if not frames.MAGIC.startswith(self._hello[: len(frames.MAGIC)]):
@@ -368,7 +369,7 @@ class _Connection(asyncio.Protocol):
             self._waiting.append((number, command, payload))
 
     def _advance(self) -> None:
-        """Begin calls while there is room, and stop reading while calls wait."""
+        """Start calls that wait while there is room for them; stop reading from the process while calls wait."""
         while self._waiting and not self._is_full():
             number, command, payload = self._waiting.popleft()
             if number in self._calls or number in self._held:

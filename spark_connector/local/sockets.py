@@ -43,7 +43,7 @@ def check_peer(connection: Connected) -> None:
     """Check that the process at the other end belongs to this user, in addition to the modes of directory and socket.
 
     Raises:
-        ForeignPeer: It belongs to another user.
+        ForeignPeer: The other process belongs to another user.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return  # not Linux: only the modes protect the socket

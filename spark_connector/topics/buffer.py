@@ -28,8 +28,7 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("headers", pa.map_(pa.string(), pa.string())),
     pa.field("timestamp", pa.timestamp("us", tz="UTC")),
 ]
-#: The columns of a topic, in the form that Spark expects from ``schema()`` in ``datasource.py``: it compares types, names and
-#: order.
+#: The columns of a topic in Arrow. Spark compares types, names and order with ``schema()`` in ``datasource.py``.
 SCHEMA: Final = pa.schema(_FIELDS)
 #: Rows travel to the tasks in batches of this number of rows or bytes of payload, whichever is reached first. Too small: each
 #: batch costs about 0.1 ms; too large: encoding one blocks the event loop of the source.
@@ -41,7 +40,7 @@ BATCHES_KEPT: Final = 3
 
 
 class Arrival(NamedTuple):
-    """A waiting message."""
+    """A message that waits for a micro-batch."""
 
     message: Message
     time_us: int
@@ -51,9 +50,7 @@ class Arrival(NamedTuple):
 
 
 class Waiting:
-    """Messages that have arrived and are in no micro-batch yet. Beyond the bounds the oldest are dropped.
-
-    A single message larger than the bound waits alone, because it could never be read otherwise.
+    """The messages of a topic that have arrived and are in no micro-batch yet. Beyond the bounds the oldest are dropped.
 
     Args:
         messages_max: Maximum number of messages.
@@ -83,7 +80,7 @@ class Waiting:
 
     @property
     def oldest_us(self) -> int | None:
-        """Arrival of the oldest message, in microseconds since 1970; None if the buffer is empty."""
+        """The arrival time of the oldest message, in microseconds since 1970; None if the buffer is empty."""
         return self._arrivals[0].time_us if self._arrivals else None
 
     def put(self, messages: Sequence[Message], time_us: int, overruns: Iterable[int] = ()) -> list[Arrival]:
@@ -125,7 +122,7 @@ class Waiting:
 
 
 class Chunk(NamedTuple):
-    """Some rows of a micro-batch."""
+    """Some consecutive rows of a micro-batch."""
 
     batch: int
     """The number of the micro-batch in this process."""
@@ -140,7 +137,7 @@ class Chunk(NamedTuple):
 
 
 class Rows:
-    """Rows of the latest micro-batches, by position.
+    """The rows of the latest micro-batches, kept until their tasks are done, and found by position.
 
     Attributes:
         first: The position of the oldest row kept.
@@ -154,7 +151,7 @@ class Rows:
         self._batches = 0
 
     def append(self, chunks: Iterable[pa.RecordBatch]) -> None:
-        """Keep the rows of a micro-batch, and discard the oldest of more than ``BATCHES_KEPT`` micro-batches."""
+        """Keep the rows of a new micro-batch. Discard the oldest micro-batch if more than ``BATCHES_KEPT`` are kept."""
         self._batches += 1
         for rows in chunks:
             self._chunks.append(Chunk(self._batches, self.end, rows))
@@ -183,7 +180,7 @@ class Rows:
 
 
 def encode_rows(arrivals: list[Arrival]) -> list[pa.RecordBatch]:
-    """Return messages as rows, in chunks for the tasks."""
+    """Encode messages as rows for the tasks, in chunks."""
     chunks, begin, size = [], 0, 0
     for number, payload_bytes in enumerate([len(arrival.message.payload) for arrival in arrivals]):
         if number > begin and (number - begin >= CHUNK_ROWS or size + payload_bytes > CHUNK_BYTES):
@@ -213,7 +210,7 @@ def _texts(headers: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
-    """Return the value of a header as text, as a cast of Spark would; bytes as Spark's ``base64``."""
+    """Return the value of a header as text: bytes in base64, other values as Spark casts them."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, bool):
@@ -222,7 +219,7 @@ def _text(value: object) -> str:
 
 
 def _size(arrivals: list[Arrival]) -> int:
-    """Return the size of payloads and headers."""
+    """Return the total size of the messages' payloads and headers."""
     size = sum([len(arrival.message.payload) for arrival in arrivals])
     for arrival in arrivals:
         if arrival.message.headers:

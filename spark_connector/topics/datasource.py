@@ -124,7 +124,7 @@ class IrisDataSource(DataSource):
 
 
 def _table_options(schema: StructType) -> dict[str, str]:
-    """Return the options of the written table; empty without a table, or for a table created with columns."""
+    """Return the options of the table that is written; an empty dict if the target is no table, or was created with columns."""
     for field in schema.fields:
         options = (field.metadata or {}).get(METADATA)
         if isinstance(options, dict):

@@ -21,12 +21,12 @@ __all__ = ["PUBLISHERS_MAX", "Losses"]
 #: the query is stopped. Also the maximum of publishers whose losses are counted separately. Each takes 100 bytes in the offset
 #: of every micro-batch.
 PUBLISHERS_MAX: Final = 256
-#: The name under which the losses of all other publishers are counted.
+#: The key under which the losses are counted that belong to no publisher with its own count.
 OTHERS: Final = "others"
 
 
 class Losses:
-    """Counts lost messages.
+    """Counts the lost messages of one streaming query.
 
     Args:
         topic: The topic or pattern. The numbers of another topic are ignored.
@@ -49,7 +49,7 @@ class Losses:
 
     @property
     def total(self) -> int:
-        """Number of messages lost in all lives of the query."""
+        """Number of messages lost since the first start of the query, including lives before a restart."""
         return self.dropped + self.lost + sum(self.missed.values())
 
     def note(self, arrivals: Iterable[Arrival], *, dropped: bool) -> None:
@@ -89,7 +89,7 @@ class Losses:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state in an offset of an earlier life, whose losses count as accepted."""
+        """Continue the counts in an offset that Spark kept from before a restart; these losses count as accepted."""
         if state.get("topic") != self._topic:
             return
         self.dropped += state["dropped"]

@@ -18,18 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "WriteOptions", "read_options", "table_options", "write_options"]
 
-#: Bounds of the messages that have arrived and are in no micro-batch yet, as for a subscription of
+#: Default bounds of the messages that have arrived and are in no micro-batch yet, as for a subscription of
 #: :meth:`iris_py.Node.subscribe`.
 BUFFER_MESSAGES: Final = 65_536
 BUFFER_BYTES: Final = 64 * 1024 * 1024
-#: Tasks that read a micro-batch. More are faster only if each has enough work, because each costs some milliseconds.
+#: Default number of tasks that read a micro-batch. More are faster only if each has enough work, because each costs some
+#: milliseconds.
 PARTITIONS: Final = 1
 #: Far more than the number of slots is a mistake: each range is a task.
 PARTITIONS_MAX: Final = 10_000
-#: How long one message may wait for room (seconds), as for ``notify``.
+#: Default time that one message may wait for room (seconds), as for ``notify``.
 TIMEOUT_S: Final = 60.0
 
-#: The overflow policy of a query that is behind; the first is the default. A query with ``block`` slows down all publishers.
+#: The overflow policy of a query that is behind; the first is the default. With ``block`` such a query slows down all
+#: publishers.
 Policy: TypeAlias = Literal["drop_oldest", "block"]
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
@@ -38,7 +40,8 @@ Choice = TypeVar("Choice", bound=str)
 
 _NUMBER_MAX: Final = (1 << 63) - 1
 
-#: Fields of :class:`Network` that are no options: secrets, which Spark would show, and settings from the executor alone.
+#: Fields of :class:`Network` that cannot be options: secrets, which Spark would show, and settings that each executor has for
+#: itself.
 _NO_OPTIONS: Final = ("secret", "secret_command", "clusters", "clusters_directory", "strict", "advertise")
 
 
@@ -48,9 +51,9 @@ def _option_of(field_name: str) -> str:
     return first + "".join(word.title() for word in rest)
 
 
-#: The fields of :class:`Network` by option.
+#: The field of :class:`Network` for each option.
 _NETWORK: Final = {_option_of(name): name for name in field_settings() if name not in _NO_OPTIONS}
-#: By lower-cased names, because Spark passes them in that form.
+#: The options for reading and writing, by their names in lower case: the form in which Spark passes them.
 _COMMON: Final = {name.lower(): name for name in ("topic", *_NETWORK)}
 _READ: Final = {
     name.lower(): name
@@ -59,7 +62,7 @@ _READ: Final = {
 _WRITE: Final = {name.lower(): name for name in ("timeout",)}
 #: Spark's own options, which it passes as well.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-#: The catalog's entries for a table: its provider, and each option a second time with this prefix.
+#: Options that a catalog adds for a table: its provider, and each option of the table a second time with this prefix.
 _PROVIDER: Final = "provider"
 _OF_TABLE: Final = "option."
 #: An option added by Hive's catalog.
@@ -152,7 +155,7 @@ def table_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def _known(options: Mapping[str, str], more: Mapping[str, str], use: str) -> dict[str, str]:
-    """Return the options by their lower-cased names, without Spark's own."""
+    """Check the options, leave out Spark's own, and return the others by their names in lower case."""
     known = {**_COMMON, **more}
     given = {name.lower(): value for name, value in options.items()}
     if "secret" in given:

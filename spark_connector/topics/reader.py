@@ -110,10 +110,10 @@ OPEN_TIMEOUT_S: Final = 30.0
 CHUNK_TIMEOUT_S: Final = 60.0
 #: Bytes in transit to a task: several chunks, so that the task never waits for the next.
 WINDOW_BYTES: Final = 4 * CHUNK_BYTES
-#: The largest chunk: one message of the maximum size, 64 MiB, and Arrow's overhead.
+#: The largest chunk of rows: one message of the maximum size, 64 MiB, and Arrow's overhead.
 CHUNK_BYTES_MAX: Final = 65 * 1024 * 1024
-#: Interval at which a query checks that its application is running (seconds): its process outlives the application by at most
-#: this time.
+#: Interval at which a query checks that its application is running (seconds). The query's process outlives the application by
+#: at most this time.
 LIFE_SIGN_S: Final = 1.0
 #: Drops within this time (seconds) belong to one burst, which is logged at its beginning.
 BURST_S: Final = 10.0
@@ -123,7 +123,7 @@ Offset = dict[str, Any]
 
 @dataclass(frozen=True)
 class TopicRange(InputPartition):
-    """The messages read by one task."""
+    """The rows that one task of a micro-batch reads: a range of positions."""
 
     cluster: str
     """The name of the query's cluster, which the planner serves."""
@@ -134,7 +134,7 @@ class TopicRange(InputPartition):
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a topic for one streaming query. Spark makes one in the planner, and others to send to the tasks.
+    """Spark's reader of a topic for one streaming query. Spark makes one object in the planner, and one for each task.
 
     Args:
         options: The options.
@@ -163,11 +163,11 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open().take(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
 
     def reportLatestOffset(self) -> Offset:
-        """Return the ``latestOffset`` in the query's progress: the number of waiting messages, and the losses."""
+        """Return the number of waiting messages and the losses, for ``latestOffset`` in the query's progress."""
         return self._open().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Refuse, because no message is available when a query starts."""
+        """Refuse the trigger ``availableNow``: no message waits when a query starts, so the query would end at once."""
         raise ConfigurationError(
             f"the topic {self._options.topic!r} is not stored, so nothing is available when a query starts, and the query "
             "would end without a row. Leave out availableNow, and stop the query when it has run long enough."
@@ -200,7 +200,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusingReader(DataSourceStreamReader):
-    """Raises the reason why a topic cannot be read, on every call.
+    """Takes the place of a reader for a topic that cannot be read: every call raises the reason.
 
     Args:
         reason: The reason.
@@ -243,7 +243,7 @@ class RefusingReader(DataSourceStreamReader):
 
 
 class Source:
-    """The subscription of a query and its received messages, in the planner's process. The methods are for Spark's thread.
+    """The planner's side of a streaming query: its subscription, and the messages received. Call the methods in Spark's thread.
 
     Args:
         options: The options.
@@ -274,13 +274,13 @@ class Source:
             raise
 
     def offset(self, position: int) -> Offset:
-        """Return an offset of this epoch, with the losses known at the latest earlier micro-batch."""
+        """Return the offset of a position, with the losses known when the micro-batch before it was taken."""
         known = [end for end in self._states if end <= position]
         state = self._states[max(known)] if known else {}
         return {"epoch": self._epoch, "position": position, **({"losses": state} if state else {})}
 
     def take(self, start: Offset, count: int | None) -> Offset:
-        """Take messages into a micro-batch; return its end, which is its start if no message waits.
+        """Take waiting messages into a micro-batch; return its end, or ``start`` if no message waits.
 
         Args:
             start: The start of the micro-batch.
@@ -306,7 +306,7 @@ class Source:
         return self.offset(end) if end > first else start
 
     def report(self) -> Offset:
-        """Return the position after all messages that have arrived, the lag, and the losses."""
+        """Return the position after the last message that has arrived, the number of waiting messages, and the losses."""
         return self._worker_node.call(self._report())
 
     def partitions(self, start: Offset, end: Offset) -> list[TopicRange]:
@@ -339,11 +339,11 @@ class Source:
         self._worker_node.close()
 
     def _position(self, offset: Offset) -> int:
-        """Return the position of an offset in this epoch; offsets of an earlier epoch come before its first row."""
+        """Return an offset's position in this epoch (this life of the planner); 0 for an offset of an earlier epoch."""
         return int(offset["position"]) if offset["epoch"] == self._epoch else 0
 
     def _restore(self, offset: Offset) -> None:
-        """Continue the counts of an earlier life of the query, at the first offset that Spark passes."""
+        """Continue the counts of losses from before a restart, once, with the first offset that Spark passes."""
         if not self._is_restored:
             self._is_restored = True
             if offset["epoch"] != self._epoch:
@@ -405,10 +405,10 @@ class Source:
                     await self._room.wait()
 
     def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
-        """Return for each message how many messages in its gap had arrived.
+        """Return for each message the number of messages in the gap before it that had arrived and were dropped.
 
-        The subscription drops and counts messages beyond its queue before the buffer. Gaps include dropped messages, and also
-        messages that never arrived.
+        The subscription drops messages beyond its queue before they reach the buffer, and counts them. Gaps include these
+        messages, and messages that never arrived.
         """
         left = sum(subscription.dropped.values()) - self._overrun
         if not left:
@@ -470,13 +470,13 @@ class Source:
 
 
 class Provider(Handler):
-    """Sends rows to the tasks of a query, as the headers of tunnels request."""
+    """The handler in the planner that sends rows to the tasks of a query. The headers of each tunnel name the range of rows."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Send a range, in chunks."""
+        """Send the requested range of rows, in chunks."""
         start, end = tunnel.headers.get("start"), tunnel.headers.get("end")
         if not isinstance(start, int) or not isinstance(end, int):
             raise ValueError("start and end of a range are missing")
@@ -486,7 +486,7 @@ class Provider(Handler):
 
 
 def fetch(network: Network, topic: str, partition: TopicRange) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, in this task.
+    """Fetch the rows of a range from the planner, and yield them; called in a task.
 
     Raises:
         IrisError: The planner cannot be reached, or ended during the transfer.

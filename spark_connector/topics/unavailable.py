@@ -18,7 +18,7 @@ SPARK_MIN = (4, 2)
 
 
 def unavailable_source(error: Exception) -> type[DataSource]:
-    """Return a data source that raises the reason on every use.
+    """Return a data source that raises, on every use, the reason why the real one cannot work.
 
     Args:
         error: The failed import of the real data source.
@@ -38,7 +38,7 @@ def unavailable_source(error: Exception) -> type[DataSource]:
         )
 
     class UnavailableDataSource(DataSource):
-        """The data source as far as Spark needs it to report the error."""
+        """The data source that Spark loads in place of the real one, to report the error."""
 
         def __init__(self, options: dict[str, Any]) -> None:
             raise ConfigurationError(reason)

@@ -94,7 +94,7 @@ logger = EventLogger("spark_connector")
 NAME: Final = "write"
 #: Number of messages published before Spark's thread has a turn. Too small: switching threads costs more than publishing.
 CHUNK_ROWS: Final = 1000
-#: Number of messages under one check of the timeout, because the clock costs more than a small message.
+#: Number of messages published between two checks of the timeout, because reading the clock costs more than a small message.
 MESSAGES_PER_LOOK: Final = 50
 
 _HEADER_TYPES = (StringType, BinaryType, IntegralType, FloatType, DoubleType, BooleanType)
@@ -102,7 +102,7 @@ _HEADER_TYPES = (StringType, BinaryType, IntegralType, FloatType, DoubleType, Bo
 
 @dataclass(frozen=True)
 class Published(WriterCommitMessage):
-    """The result of a task."""
+    """The result of one task of a write."""
 
     messages: int
     """Number of messages published."""
@@ -112,7 +112,7 @@ class Published(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the tasks of one write."""
+    """The arguments of one write, for its tasks."""
 
     options: WriteOptions
     token: str
@@ -128,7 +128,7 @@ class Outgoing(NamedTuple):
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """Publishes the rows of a DataFrame.
+    """Spark's writer that publishes the rows of a DataFrame, for ``df.write``.
 
     Args:
         plan: The plan of the write.
@@ -141,7 +141,7 @@ class TopicWriter(DataSourceArrowWriter):
         return reduced(__name__, TopicWriter, self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # as PySpark declares it
-        """Publish the rows of a partition, in a task; return when they have left."""
+        """Publish the rows of a partition, in a task; return when all messages have left the node."""
         return write_rows(self._plan, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -153,7 +153,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class StreamTopicWriter(DataSourceStreamArrowWriter):
-    """Publishes the rows of the micro-batches of a streaming query.
+    """Spark's writer that publishes the rows of a streaming query's micro-batches.
 
     Args:
         plan: The plan of the write.
@@ -166,7 +166,7 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
         return reduced(__name__, StreamTopicWriter, self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:  # type: ignore[override]  # as PySpark declares it
-        """Publish the rows of a partition, in a task; return when they have left."""
+        """Publish the rows of a partition, in a task; return when all messages have left the node."""
         return write_rows(self._plan, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -174,7 +174,10 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
         _note(messages, self._plan)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing. Published messages cannot be withdrawn; if published again, they have the same ids."""
+        """Do nothing: published messages cannot be withdrawn.
+
+        If Spark writes the micro-batch again, its messages have the same ids.
+        """
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -218,7 +221,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 
 
 def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
-    """Publish the rows of a task, and wait until they have left.
+    """Publish the rows of a task, and wait until all messages have left the node.
 
     Raises:
         IrisError: The node does not start, a row cannot be a message, or a subscriber accepts no more messages.
