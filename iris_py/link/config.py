@@ -12,15 +12,16 @@ class LinkConfig:
     """Timeouts and queue bounds of a link.
 
     Attributes:
-        handshake_timeout_s: Close a connection that has not opened by then. Too small: distant or busy peers cannot connect;
-            too large: strangers occupy connections for long.
+        handshake_timeout_s: Close a connection whose link has not opened within this time. Too small: distant or busy
+            peers cannot connect; too large: unauthenticated
+            programs occupy connections for long.
         keepalive_interval_s: Send a PING after this silence while the link awaits an answer. Too small: needless PINGs to slow
             peers; too large: crashes that break no connection are found late.
         keepalive_timeout_s: Close the link after this silence while it awaits an answer. It bounds how long a request to a
             stopped or unreachable peer waits. Too small: a busy peer is lost.
         close_timeout_s: Time a closing link waits for the peer's CLOSE or for progress with either side's queue.
-        queue_bytes_high: Above this the link is congested: senders wait or choose another member.
-        queue_bytes_max: Above this the peer counts as not reading and the link breaks.
+        queue_bytes_high: With more bytes queued the link is congested: senders wait or choose another member.
+        queue_bytes_max: With more bytes queued the peer counts as not reading, and the link ends.
         offer: The versions and ciphers this side supports.
     """
 

@@ -1,4 +1,4 @@
-"""The outputs of a link for its owner: its state, received packets, and events with their reasons."""
+"""The outputs of a link, which its owner takes: its state, received packets, and events with their reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_security.administration import Rank
 Packet = tuple[int, bytes, bytes, int, int]
 
 
-#: Reasons of a link that ends because the peer was silent, or hung up, during the handshake.
+#: Reasons of a link that ends during the handshake, because the peer was silent or closed the connection.
 HANDSHAKE_LATE = "the handshake took too long"
 HANDSHAKE_ENDED = "it ended the connection during the handshake"
 
@@ -32,7 +32,7 @@ class LinkState(enum.Enum):
 
 
 class CloseReason(enum.IntEnum):
-    """The byte in a CLOSE frame."""
+    """The reason in a CLOSE frame, one byte: why the sender closes the link."""
 
     NORMAL = 0
     DUPLICATE = 1
@@ -44,7 +44,7 @@ class CloseReason(enum.IntEnum):
 
 
 class PeerIdentified(msgspec.Struct):
-    """The peer is authenticated. The owner now calls :meth:`Link.confirm` or :meth:`Link.close`."""
+    """The peer is authenticated. The owner must now call :meth:`Link.confirm` or :meth:`Link.close`."""
 
     node_id: bytes
     """The id of the peer, which has proved to hold the matching private key."""
@@ -64,13 +64,13 @@ class GenerationClaimed(msgspec.Struct):
 
 
 class RankTold(msgspec.Struct):
-    """The peer announces its rank of signed generations of the network's secret."""
+    """The peer announces the rank of its signed generations of the network's secret: which of two nodes has the newer ones."""
 
     rank: Rank
 
 
 class GenerationsTold(msgspec.Struct):
-    """The peer sends generations of the network's secret, supposedly signed by the administrator."""
+    """The peer sends generations of the network's secret, signed by the administrator. The link does not check the signature."""
 
     encoded: bytes
 
@@ -80,11 +80,17 @@ class LinkOpened(msgspec.Struct):
 
 
 class LinkDrained(msgspec.Struct):
-    """The queue, or its part outside the bulk lane, fell below a quarter of ``queue_bytes_high`` after exceeding it."""
+    """The queue, or its part outside the bulk lane (of large messages), fell below a quarter of ``queue_bytes_high``.
+
+    The event follows only after that part has exceeded ``queue_bytes_high``.
+    """
 
 
 class LinkVerified(msgspec.Struct):
-    """The peer has answered since this side stood still, and so still waits for earlier requests."""
+    """The peer has answered a PING sent after this side stood still (was stopped or suspended).
+
+    So the peer still waits for the replies to its earlier requests.
+    """
 
 
 class LinkClosed(msgspec.Struct):
@@ -107,7 +113,7 @@ class LinkClosed(msgspec.Struct):
 
     @property
     def counted_as(self) -> str:
-        """The reason as a metric label."""
+        """The reason under which metrics count the end of the link."""
         return "released" if self.released else "clean" if self.clean else "broken" if self.broken else self.kind
 
 

@@ -22,11 +22,11 @@ MAGIC = b"IRIS"
 FORMAT = 1
 #: The protocol versions after the handshake. Two nodes connect if they have a version in common.
 VERSION_MIN = VERSION_MAX = 1
-#: Largest Noise message accepted from a stranger: a signature, and a hello with a page of addresses.
+#: Largest Noise message accepted from an unauthenticated peer: a signature, and a hello with a page of addresses.
 HANDSHAKE_BYTES_MAX = 4096
 
 _PREAMBLE = struct.Struct(">4sBBBBB8sH")
-#: The message's length, which is not part of the prologue.
+#: The length before each message, which the handshake does not authenticate.
 _LENGTH = struct.Struct(">H")
 _CHOICE = struct.Struct(">BB")
 
@@ -50,7 +50,7 @@ class Offer:
 
     @property
     def mask(self) -> int:
-        """The ciphers as bits; bit 0 is cipher number 1."""
+        """The supported ciphers as bits; bit 0 stands for cipher number 1."""
         return sum(1 << (suite - 1) for suite in self.suites)
 
     def choose(self, version_min: int, version_max: int, mask: int, preferred: int) -> tuple[int, Suite]:
@@ -69,7 +69,7 @@ class Offer:
         return version, max((suite for suite in common if suite in wanted), default=min(common))
 
     def includes(self, version: int, suite: int) -> bool:
-        """Tell whether a choice of the peer is within this offer."""
+        """Tell whether this offer contains the version and the cipher that the peer has chosen."""
         return self.version_min <= version <= self.version_max and suite in self.suites
 
 
@@ -81,7 +81,7 @@ class ProtocolError(Exception):
 
 
 class Introducing(Protocol):
-    """The part of a handshake that the link keeps afterwards; it holds no key of the link."""
+    """The proofs of identity after the handshake: a part that the link keeps when it drops the keys of the handshake."""
 
     def introduce(self, handshake_hash: bytes) -> bytes:
         """Return the initiator's first record: its proof of identity and its hello."""
@@ -135,10 +135,10 @@ class Handshaking:
         raise NotImplementedError
 
     def receive_data(self, data: memoryview) -> int:
-        """Read the peer's message if it is complete; return the bytes used, or 0 if the message is incomplete.
+        """Read the peer's message if it is complete; return the number of bytes read, or 0 if the message is incomplete.
 
         Raises:
-            ProtocolError: Not a node, or an incompatible node.
+            ProtocolError: The other side is not a node, or an incompatible node.
             AuthenticationError: The peer does not hold the keys, or the message was changed in transit.
         """
         if self._noise is not None:
@@ -157,8 +157,8 @@ class Handshaking:
 
         Args:
             key_id: The id of the keys, as the initiator sent it.
-            preamble: Part of the prologue, which both sides must have seen alike; so an attacker in between cannot downgrade
-                the offer.
+            preamble: Part of the prologue, which must be the same on both sides; so an attacker in between cannot remove
+                versions or ciphers from the offer.
 
         Raises:
             ProtocolError: This side does not hold the keys.
@@ -166,7 +166,7 @@ class Handshaking:
         raise NotImplementedError
 
     def _describe(self, payload_hash: bytes) -> bytes:
-        """Return the responder's proof of identity and hello for its message."""
+        """Return the responder's proof of identity and its hello, for the responder's handshake message."""
         raise NotImplementedError
 
     def _read_description(self, payload_hash: bytes, data: bytes) -> tuple[bytes, bytes]:
@@ -233,7 +233,7 @@ class Handshaking:
 
 
 class LinkHandshake(Handshaking):
-    """The handshake of a link between two nodes of a network: under its secret, with a signature of each side.
+    """The handshake of a link between two nodes of a network: encrypted under the network's secret, and signed by both nodes.
 
     Args:
         keyring: The secrets of the network; a responder uses the generation the initiator names.

@@ -28,8 +28,8 @@ CLOCK_BYTES = _CLOCK.size
 
 #: Shortest interval between two CLOCK frames. Too small: a frame for each request; too large: shorter delays stay unnoticed.
 TELL_S = 0.25
-#: Packets with a higher age bound count as delayed. Too small: on lines with long queues each request waits for a PING; too
-#: large: a request delayed by this time is started.
+#: Packets that may be older than this (seconds) count as delayed. Too small: on lines with long queues each request waits for a
+#: PING; too large: a request delayed by this time is started.
 LATE_S = 0.75
 #: Time for which the start of the peer's clock is trusted. At a drift of 1,000 parts per million an age is then 0.3 s wrong.
 #: Too small: requests wait for a PING more often than once in this time.
@@ -37,7 +37,7 @@ BELIEVED_S = 300.0
 
 
 class Lateness:
-    """The upper bound of the age of packets received on a link.
+    """An upper bound for the age of the packets received on one link, to detect delayed packets (see the module).
 
     Attributes:
         due: Time from which the next packet needs a CLOCK frame ahead of it.
@@ -60,33 +60,33 @@ class Lateness:
         self._begun_at = now
 
     def expect(self, now: float) -> None:
-        """Note that the peer's clock starts now at the earliest."""
+        """Record that the peer's clock starts now or later."""
         self._peer_begun_at = self._peer_known_at = now
 
     def read(self, now: float) -> bytes:
-        """Return the clock of this side, encoded."""
+        """Return the clock of this side, encoded: milliseconds since :meth:`begin`."""
         return _CLOCK.pack(max(0, int((now - self._begun_at) * 1000)))
 
     def tell(self, now: float) -> bytes:
-        """Return the clock of this side for a CLOCK frame ahead of a packet."""
+        """Return the clock of this side for a CLOCK frame, and set the time when the next frame is due."""
         self.due = now + TELL_S
         return self.read(now)
 
     def heard(self, body: bytes) -> None:
-        """Handle a CLOCK frame of the peer; its body has ``CLOCK_BYTES``."""
+        """Handle a CLOCK frame of the peer. Its body must be ``CLOCK_BYTES`` long."""
         self._heard = _CLOCK.unpack(body)[0] / 1000
         self._expect_late()
 
     def late_s(self, now: float) -> float:
-        """Return the highest age of packets behind the last CLOCK frame if they are late, else 0."""
+        """Return the highest possible age (seconds) of packets behind the last CLOCK frame; 0 unless they are delayed."""
         return now - self._peer_begun_at - self._heard if now > self.late_at else 0.0
 
     def asked(self, now: float) -> None:
-        """Note that this side sends a PING now; only its answer counts."""
+        """Record that this side sends a PING now. Only its answer gives a new start of the peer's clock."""
         self._asked_at = now
 
     def answered(self, body: bytes) -> None:
-        """Handle the peer's clock in a PONG, which was read after the PING left."""
+        """Handle the peer's clock in a PONG: the peer read its clock after the last recorded PING was sent."""
         begun_at = self._asked_at - _CLOCK.unpack(body)[0] / 1000
         if begun_at > self._peer_begun_at or self._asked_at - self._peer_known_at > BELIEVED_S / 2:
             self._peer_begun_at, self._peer_known_at = begun_at, self._asked_at
@@ -101,7 +101,7 @@ _STOPS = struct.Struct(">I")
 
 
 class Signs:
-    """PING and PONG of one link.
+    """The PING and PONG frames of one link: their contents, and the round-trip times that they measure.
 
     Attributes:
         round_trip_s: The last measured round-trip time (seconds); None before the first.
@@ -118,17 +118,17 @@ class Signs:
         self._last_question = _STOPS.pack(0)
 
     def stood_still(self) -> None:
-        """Note that this side has stood still: answers to earlier PINGs no longer count."""
+        """Record that this side has stood still (was stopped or suspended): answers to earlier PINGs no longer count."""
         self._stops += 1
 
     def question(self, now: float) -> bytes:
-        """Return the body of a PING. The round trip counts from the first unanswered PING."""
+        """Return the body of the next PING. The round trip is measured from the first PING without an answer."""
         if self._asked_at is None:
             self._asked_at = now
         return _STOPS.pack(self._stops)
 
     def take_question(self, body: bytes) -> None:
-        """Handle the PING of the peer.
+        """Keep the body of the peer's PING, which the next PONG repeats.
 
         Raises:
             ProtocolError: The body is too long.
@@ -138,7 +138,10 @@ class Signs:
         self._last_question = body
 
     def answer(self, lateness: Lateness, now: float) -> bytes:
-        """Return the body of a PONG: the body of the last PING, and this side's clock unless that body was empty."""
+        """Return the body of a PONG: the body of the peer's last PING, followed by this side's clock.
+
+        The clock is omitted if the body of that PING was empty.
+        """
         said = self._last_question
         return said + lateness.read(now) if len(said) == _STOPS.size else said
 

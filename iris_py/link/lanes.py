@@ -25,7 +25,7 @@ FRAGMENT_BYTES_MIN = 4096
 
 
 class Reassembler:
-    """The fragments of one frame, in order, until the last arrives.
+    """Joins the fragments of one large frame, which arrive in order.
 
     Attributes:
         pieces: The fragments received so far.
@@ -38,7 +38,7 @@ class Reassembler:
         self._bytes = 0
 
     def add(self, record: bytes, start: int, stop: int, *, is_last: bool) -> bytes | None:
-        """Add a fragment; return the frame if the fragment was its last.
+        """Add a fragment. If it was the last, return the whole frame, otherwise None.
 
         Args:
             record: The record that holds the fragment.
@@ -88,11 +88,11 @@ RECORD_BYTES = 64 * 1024
 #: Largest record of one body with many small messages; a sender with a backlog does not need short records. Stays below the
 #: receiver's ``RECORD_BYTES_MAX``, including the tag and the link's own frames.
 LARGE_RECORD_BYTES = 241 * 1024
-#: A packet over ``RECORD_BYTES``, or an overlay message over this size, goes to the bulk lane in pieces of this size. Too
-#: small: pieces of 32 KiB cost both sides a tenth more per megabyte than pieces of 64 KiB; too large: as for records.
+#: A packet over ``RECORD_BYTES``, or an overlay message over this size, goes to the bulk lane in fragments of this size. Too
+#: small: fragments of 32 KiB cost both sides a tenth more per megabyte than fragments of 64 KiB; too large: as for records.
 FRAGMENT_BYTES = 64 * 1024
 #: A record of this size takes nothing more from the bulk lane. Too small: small chunks get records of their own; too large:
-#: urgent frames wait behind this much.
+#: urgent frames wait behind this number of bytes.
 BULK_BYTES = 16 * 1024
 #: After this many full records of interactive frames, one record of bulk is sent, so that bulk cannot starve.
 BULK_EVERY = 4
@@ -102,7 +102,7 @@ _NOTHING = (0, 0, 0, 0)
 
 
 class Lanes:
-    """The frames a link has yet to send.
+    """The queue of a link's unsent frames, in three lanes: control, interactive (small packets) and bulk (large ones).
 
     Attributes:
         queued_bytes: Bytes of queued packets and overlay messages, without frame headers.
@@ -136,7 +136,7 @@ class Lanes:
         return bool(self.queued_bytes or self._control or self._chunks or self._answers)
 
     def queued_by_lane(self) -> tuple[int, int, int, int]:
-        """Return the queued bytes: overlay messages, small packets, large packets, and tunnel chunks.
+        """Return the queued bytes of four kinds: overlay messages, small packets, large packets, and tunnel chunks.
 
         The last two share the bulk lane. Overlay messages are counted by a scan of the control lane.
         """
@@ -167,11 +167,14 @@ class Lanes:
         self._answers[PONG] = body
 
     def add_taken(self, body: bytes) -> None:
-        """Queue the total of tunnel bytes read, in place of a queued total: a peer may send chunks and never read."""
+        """Queue the total of tunnel bytes that this side has read, in place of a queued total.
+
+        Replacing the older total bounds the lane against a peer that sends chunks and never reads.
+        """
         self._answers[TAKEN] = body
 
     def add_control(self, message: bytes) -> None:
-        """Queue an overlay message ahead of all packets. Overlay messages keep their order."""
+        """Queue an overlay message (of the ring or its groups) ahead of all packets. Overlay messages keep their order."""
         if len(message) > FRAGMENT_BYTES or self._bulk_kinds[CONTROL]:
             self._add_bulk(CONTROL, CONTROL, b"", memoryview(message))
         else:
@@ -179,11 +182,14 @@ class Lanes:
             self.add_signal(CONTROL, message)
 
     def add_clock(self, body: bytes) -> None:
-        """Queue this side's clock ahead of the next packet."""
+        """Queue a CLOCK frame with this side's clock, ahead of the next packet."""
         self._parts += (FRAME.pack(CLOCK, len(body)), body)
 
     def add_packet(self, kind: int, group: bytes, nonce: bytes, sealed: bytes) -> None:
-        """Queue a packet. A MULTICAST waits behind a large MULTICAST in the bulk lane, to keep the order of broadcasts."""
+        """Queue an encrypted packet.
+
+        To keep the order of broadcasts, a MULTICAST waits behind a large MULTICAST in the bulk lane.
+        """
         size = PACKET_HEADER_BYTES + len(sealed)
         if size > RECORD_BYTES or (kind == MULTICAST and self._bulk_kinds[MULTICAST]):
             self._add_bulk(kind, kind, group + nonce, memoryview(sealed))
@@ -194,7 +200,7 @@ class Lanes:
     def add_body(
         self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
     ) -> None:
-        """Queue a body that only the record encrypts; see :meth:`iris_py.link.link.Link.send_body`."""
+        """Queue messages that no group's key encrypts, only the record; see :meth:`iris_py.link.link.Link.send_body`."""
         size += BODY_HEADER_BYTES
         if size > (LARGE_RECORD_BYTES if passes_large else RECORD_BYTES) or (is_ordered and self._bulk_kinds[MULTICAST]):
             self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
@@ -204,7 +210,7 @@ class Lanes:
         self._parts += messages
 
     def _make_room(self, size: int) -> None:
-        """Count a packet in the record being filled; start the next record if the packet does not fit."""
+        """Count a packet's size in the record being filled; start the next record first if the packet does not fit."""
         self.queued_bytes += size
         parts_bytes = self._parts_bytes + size
         if parts_bytes > RECORD_BYTES and self._parts:
@@ -219,7 +225,7 @@ class Lanes:
         self._chunks.append((FRAME.pack(TUNNEL, size) + tunnel_id, sealed))
 
     def take_record(self) -> Parts:
-        """Take the frames of one record; empty if no frames are queued."""
+        """Take the frames of the next record; an empty list if no frames are queued."""
         if not (self._control or self._full or self._bulk or self._chunks or self._answers):
             # The usual case: packets that fit one record.
             frames, self._parts = self._parts, []
@@ -257,7 +263,7 @@ class Lanes:
         return frames
 
     def _take_bulk(self, frames: Parts, size: int) -> Parts:
-        """Add large frames and chunks to a record, in turns. Small chunks share a record."""
+        """Add fragments of large frames and chunks of tunnels to a record, in turns; return its frames."""
         bulk, chunks = self._bulk, self._chunks
         frames = list(frames)
         while size < BULK_BYTES:
@@ -283,7 +289,10 @@ class Lanes:
         return frames
 
     def _take_control(self) -> tuple[Parts, int]:
-        """Take control frames for one record: (frames, size). Joining a thousand groups fills several records."""
+        """Take control frames for one record; return the frames and their size.
+
+        The rest waits for the next record: joining a thousand groups fills several.
+        """
         for kind, body in self._answers.items():
             self.add_signal(kind, body)
         self._answers.clear()
@@ -298,13 +307,13 @@ class Lanes:
         return control[:at], size
 
     def _add_bulk(self, frame: int, kind: int, head: bytes, rest: memoryview) -> None:
-        """Cut a large frame into fragments.
+        """Queue a large frame in the bulk lane, cut into fragments.
 
         Args:
-            frame: Its type, for the first fragment.
-            kind: The type whose order it keeps.
-            head: The beginning of its body.
-            rest: The rest of its body.
+            frame: The type of the frame, which the first fragment carries.
+            kind: UNICAST or MULTICAST: the frame keeps its order among frames of this kind.
+            head: The beginning of the frame's body.
+            rest: The rest of the body.
         """
         first: bytes | memoryview = b"".join((bytes((frame,)), head, rest[:FRAGMENT_BYTES]))
         pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]

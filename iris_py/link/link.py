@@ -94,21 +94,21 @@ LINK_ID_BYTES = 8
 NO_LINK = bytes(LINK_ID_BYTES)
 _LENGTH = struct.Struct(">I")
 
-#: Largest encrypted record accepted: a full record, the frame that closed it, and the control frames before it.
+#: Largest encrypted record accepted: a full record, the frame that completed it, and the control frames before it.
 RECORD_BYTES_MAX = 4 * RECORD_BYTES
 #: Length of a tunnel id, which precedes each chunk.
 TUNNEL_ID_BYTES = 8
-#: Tunnel chunks are acknowledged once this many bytes were read. Too small: needless frames; too large: a sender whose limit is
-#: below this value waits for ever.
+#: This side acknowledges tunnel chunks once it has read this many bytes. Too small: needless frames; too large: a sender whose
+#: limit is below this value waits for ever.
 TAKEN_BYTES = 16 * 1024
 #: After this many bytes received within a keep-alive interval of own silence, this side sends an unsolicited PONG: on a slow
 #: line a PING waits behind full buffers, possibly longer than the peer keeps a silent link. Too small: heartbeats are answered
 #: twice; too large: a line that needs seconds for this many bytes loses its link.
 HEARD_BYTES = 4096
-#: Frames that one call of `receive_data` reads, by work; `has_unread` reports the rest. A frame costs one unit, plus one for
-#: each `CONTROL_WORK_BYTES` of an overlay message or `PACKET_WORK_BYTES` of any other frame. Too small: mass traffic is handled
-#: in small batches; too large: one record, whose frames may take a quarter of a millisecond each to check, blocks the node for
-#: a tenth of a second.
+#: Frames that one call of `receive_data` reads, by work units; `has_unread` reports the rest. A frame costs one unit, plus one
+#: for each `CONTROL_WORK_BYTES` of an overlay message or `PACKET_WORK_BYTES` of any other frame. Too small: mass traffic is
+#: handled in small batches; too large: one record, whose frames may take a quarter of a millisecond each to check, blocks the
+#: node for a tenth of a second.
 WORK_MAX = 64
 #: An overlay message may hold a signature in each 100 bytes.
 CONTROL_WORK_BYTES = 128
@@ -117,7 +117,7 @@ _TOTAL = struct.Struct(">Q")
 
 
 class Link:
-    """The protocol of one connection.
+    """The protocol of one connection: turns received bytes into packets and events, and messages into bytes to send.
 
     Attributes:
         id: The link's id, the same on both sides; ``NO_LINK`` during the handshake.
@@ -200,7 +200,9 @@ class Link:
     # -- in
 
     def receive_data(self, data: memoryview, now: float) -> int:
-        """Read the complete records in ``data``; return the bytes used. Offer the rest again with more data behind it.
+        """Read the complete records in ``data``; return the number of bytes read.
+
+        Pass the other bytes again when more have arrived.
 
         Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's buffer
         must hold slightly more than ``RECORD_BYTES_MAX``, or a large record could never complete.
@@ -302,7 +304,7 @@ class Link:
             self.wake(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
-        """Send the queue, then CLOSE, and wait for the peer's CLOSE; a link that is not open yet ends silently."""
+        """Send the queue, then CLOSE, and wait for the peer's CLOSE. A link not yet open ends without a CLOSE."""
         if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
             self.is_releasing = reason is CloseReason.IDLE
@@ -311,17 +313,17 @@ class Link:
             self._end("closed before it was open")
 
     def tell_rank(self, rank: Rank) -> None:
-        """Announce this node's rank of signed generations to the peer, if the link is open."""
+        """Tell the peer the rank of this node's signed generations (versions of the secret), if the link is open."""
         if self.state is LinkState.OPEN:
             self._lanes.add_signal(RANK, rank.encode())
 
     def tell_generations(self, signed: SignedGenerations) -> None:
-        """Send signed generations to the peer, if the link is open."""
+        """Send signed generations (versions of the network's secret) to the peer, if the link is open."""
         if self.state is LinkState.OPEN:
             self._lanes.add_signal(SIGNED, signed.encoded)
 
     def send_control(self, message: bytes) -> None:
-        """Queue an overlay message ahead of all packets. Overlay messages keep their order."""
+        """Queue an overlay message (of the ring or its groups) ahead of all packets. Overlay messages keep their order."""
         if self.state is LinkState.OPEN:
             self._lanes.add_control(message)
             if self._lanes.queued_bytes > self._config.queue_bytes_high:
@@ -342,12 +344,16 @@ class Link:
     def send_body(
         self, group: bytes, messages: Sequence[bytes], size: int, *, is_ordered: bool, passes_large: bool = False
     ) -> None:
-        """Queue messages for a group in ``shared``; otherwise like :meth:`send_packet`.
+        """Queue messages for a group whose key both ends have proved to hold (see :attr:`shared`), if the link is open.
+
+        Only the link's record encrypts the messages, not the group's key. In all else this works as :meth:`send_packet`.
 
         Args:
-            messages: The body, in parts.
-            is_ordered: Whether the body keeps its order among MULTICAST packets.
-            passes_large: Whether a large body of many small messages takes the interactive lane, up to ``LARGE_RECORD_BYTES``.
+            group: The id of the group.
+            messages: The encoded messages, to be joined.
+            size: Their total size in bytes.
+            is_ordered: Whether the messages stay behind MULTICAST packets that were queued before.
+            passes_large: Whether the interactive lane takes the messages up to ``LARGE_RECORD_BYTES``, not ``RECORD_BYTES``.
         """
         if not self.is_open:
             return
@@ -356,7 +362,7 @@ class Link:
             self._handle_full()
 
     def tell_clock(self, now: float) -> None:
-        """Queue this side's clock ahead of a packet; call it before each packet from ``clock_due`` on."""
+        """Queue a CLOCK frame ahead of a packet. From the time ``clock_due`` on, call this before each packet."""
         if self.is_open:
             self._lanes.add_clock(self._lateness.tell(now))
             self.clock_due = self._lateness.due
@@ -370,9 +376,9 @@ class Link:
     # -- out
 
     def data_to_send(self, budget: int) -> list[bytes]:
-        """Take up to about ``budget`` bytes to write, in order. Urgent frames can still overtake the rest.
+        """Take up to about ``budget`` bytes to write, in order. Urgent frames may overtake the data not yet taken.
 
-        :attr:`has_more` tells whether a rest may remain.
+        :attr:`has_more` tells whether more data may be waiting.
         """
         out, self._raw = self._raw, []
         self.has_more = False
@@ -417,7 +423,7 @@ class Link:
             self._end("the peer does not read", kind="unread")
 
     def _next_record(self) -> bytes:
-        """Return the body of the next record; empty if the queue is empty or CLOSE was sent."""
+        """Return the body of the next record; empty if nothing is queued or CLOSE was sent."""
         if self._close_sent:
             return b""
         frames = self._lanes.take_record()
@@ -499,7 +505,7 @@ class Link:
         self._packets.append((TUNNEL, record[start:chunk], record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
-        """Handle any frame but a packet, fragment or chunk."""
+        """Handle a frame of any type except packets, fragments and tunnel chunks."""
         if self.state is LinkState.HANDSHAKE:  # a responder, before the first record is authenticated
             if kind != HELLO or len(body) < LINK_ID_BYTES:
                 raise ProtocolError("no hello")
@@ -557,7 +563,7 @@ class Link:
         self._late_s = self._lateness.late_s(now)
 
     def _look_for_late(self, now: float) -> None:
-        """Ask the peer whether it still waits, if packets have arrived late."""
+        """Send a PING if packets have arrived late, to learn whether the peer still waits for the replies."""
         late_s = max(self._late_s, self._lateness.late_s(now))
         if late_s and any(packet[0] in PACKET_KINDS for packet in self._packets):
             if not self.is_unsure:
@@ -568,7 +574,7 @@ class Link:
         self._late_s = 0.0
 
     def _receive_unknown(self, kind: int) -> None:
-        """Pass a frame of a newer version to the owner, which only counts it."""
+        """Report a frame of an unknown type, from a newer version, to the owner, which only counts it."""
         self._packets.append((kind, b"", b"", 0, 0))
 
     def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
@@ -625,7 +631,7 @@ class Link:
     # -- time
 
     def handle_timeout(self, now: float, *, is_awaited: bool = False) -> None:
-        """Handle the expired deadline; harmless if early. See :meth:`deadline`.
+        """Handle the passing of :meth:`deadline`: send a PING, or end a silent link. Harmless if called early.
 
         Args:
             is_awaited: Whether the owner waits for a reply of the peer.
@@ -660,14 +666,14 @@ class Link:
             self._deadline = min(now + config.keepalive_interval_s, ends_at)
 
     def _give_up_closing(self, now: float) -> None:
-        """End a link that closes too slowly; progress with either side's queue grants more time."""
+        """End a closing link, unless bytes of its queue have left or the peer has sent data since: then wait longer."""
         if self._lanes.queued_bytes < self._closing_bytes or self._last_received > self._closing_since:
             self._become_closing(now)
         else:
             self._end("the peer did not answer the close", kind="unanswered")
 
     def wake(self, now: float) -> None:
-        """Expect an answer to a packet sent on a quiet link. Changes :meth:`deadline`."""
+        """Start to expect an answer, after a packet was sent on a quiet link. Changes :meth:`deadline`."""
         if self.is_quiet:
             self.is_quiet = False
             self.active_at = now
@@ -690,13 +696,13 @@ class Link:
             self.wake(now)
 
     def ask_for_sign(self) -> None:
-        """Send a PING now; the answer moves ``heard_at``."""
+        """Send a PING now. The peer's answer will advance ``heard_at``."""
         if self.is_open:
             self._lanes.add_signal(PING, b"")
 
     @property
     def heard_at(self) -> float:
-        """Time of the last data from the peer, or of the first question since then."""
+        """The time of the last data from the peer, or of the end of the link's last quiet time if that was later."""
         return self._last_received
 
     def deadline(self) -> float | None:
@@ -705,11 +711,11 @@ class Link:
 
     @property
     def is_idle_end(self) -> bool:
-        """Whether either side closes the link as idle, so that unsent requests may use the next link."""
+        """Whether one side closes the link as idle: then requests that were not sent may use the next link to the peer."""
         return self.is_releasing or self._is_released
 
     def is_unused_since(self, moment: float) -> bool:
-        """Tell whether no packet has moved since a moment, and none is known to be in transit."""
+        """Tell whether no packet has been sent or received since a moment, and none is queued or incomplete."""
         return (
             self.is_open
             and self.is_quiet
@@ -737,7 +743,7 @@ class Link:
     # -- the end
 
     def abort(self, reason: str, kind: str = "other") -> None:
-        """End the link at once and drop its queue. ``kind`` is the reason as a metric label."""
+        """End the link at once, and drop its queue. Metrics count the end under ``kind``."""
         self._end(reason, kind=kind)
 
     # -- transitions

@@ -20,7 +20,8 @@ from collections import deque
 #: Smallest limit of bytes in transit while small messages use the link too. Too small: both sides wait for each other; too
 #: large: a small request always waits behind this much.
 UNDER_WAY_BYTES_MIN = 32 * 1024
-#: Smallest limit on a short path without small messages: fewer turns of the event loop, each with more work.
+#: Smallest limit on a short path without small messages. The larger limit means fewer turns of the event loop, each with more
+#: work.
 UNDER_WAY_BYTES_CALM = 512 * 1024
 #: Longest round trip of a short path (seconds). Too small: busy processes make a short path look long. Too large:
 #: `UNDER_WAY_BYTES_CALM` queues ahead of a slow line and delays all traffic there.
@@ -29,12 +30,12 @@ CALM_ROUND_TRIP_S = 0.002
 URGENT_S = 0.1
 #: Largest limit, whatever the measurement: 1 Gbit/s around the world.
 UNDER_WAY_BYTES_MAX = 32 * 1024 * 1024
-#: Data sent with at most this much in transit measures the round trip. One chunk more than `UNDER_WAY_BYTES_MIN`.
+#: Data sent while at most this many bytes are in transit measures the round trip. One chunk more than `UNDER_WAY_BYTES_MIN`.
 PROBE_BYTES_MAX = 64 * 1024
 #: Factor for growth at first: the rate can double within one round trip.
 STARTUP_GAIN = 2.0
-#: Factor once the rate has not grown by this factor in any of ``FULL_ROUNDS`` round trips. The path is then full, and any
-#: excess queues ahead of its slowest line. Too small: a path that gets wider is filled late; too large: small messages wait.
+#: Factor once the rate has not grown by this factor in any of ``FULL_ROUNDS`` round trips. The path is then full, and further
+#: bytes queue ahead of its slowest line. Too small: a path that gets wider is filled late; too large: small messages wait.
 GAIN = 1.25
 FULL_ROUNDS = 3
 #: The path is also full once the shortest round trip of a round is longer by a quarter and this (seconds). Too small: a late
@@ -42,19 +43,19 @@ FULL_ROUNDS = 3
 QUEUE_S = 0.01
 #: Resolution of event loop clocks (1 ms): shorter round trips count as zero.
 CLOCK_S = 0.001
-#: Period of the rate (seconds): the largest rate of this and the last period counts.
+#: Period of the rate (seconds): the highest rate of the current and the previous period counts.
 RATE_PERIOD_S = 1.0
 #: Lifetime of a round-trip measurement, and interval between measurements with few bytes in transit (seconds).
 ROUND_TRIP_PERIOD_S = 10.0
 
 
 class _Mark:
-    """The state of the link when bytes were sent at one moment.
+    """The totals of a link at the moment when tunnel bytes were sent, to compute a rate when they are acknowledged.
 
     Attributes:
         sent: Total bytes sent, including these.
-        at: The moment.
-        acknowledged: Total bytes acknowledged by then.
+        at: The time of sending.
+        acknowledged: Total bytes acknowledged at that time.
         acknowledged_at: Time of the last acknowledgement.
         answered_at: Send time of the last acknowledged mark.
     """
@@ -70,7 +71,7 @@ class _Mark:
 
 
 class Pace:
-    """The limit of tunnel bytes in transit on one link.
+    """Limits the tunnel bytes in transit on one link to what the path can carry, from measured rates and round trips.
 
     Attributes:
         sent: Total bytes sent.
@@ -102,11 +103,11 @@ class Pace:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be sent."""
+        """Whether fewer bytes than the limit are in transit, so that more may be sent."""
         return self.sent - self.acknowledged < self.limit
 
     def send(self, size: int, urgent_count: int, now: float) -> None:
-        """Record that bytes were sent.
+        """Record that ``size`` bytes of tunnels were sent.
 
         Args:
             urgent_count: Total urgent traffic sent over the link so far, in any unit.
@@ -128,7 +129,7 @@ class Pace:
             self._is_limited = True
 
     def acknowledge(self, total: int, now: float) -> bool:
-        """Record the peer's total of bytes read; return False if the total is impossible."""
+        """Record the total of tunnel bytes that the peer reports as read; return False if the total is impossible."""
         if not self.acknowledged <= total <= self.sent:
             return False
         self.acknowledged = total

@@ -56,7 +56,7 @@ class Proofs:
         self._expected: dict[bytes, bytes] = {}  # by group id, for each group that this side has proved
 
     def begin(self, handshake_hash: bytes, generation: bytes) -> None:
-        """Handle the end of the handshake.
+        """Record the handshake, which proves one generation of the network's secret to both sides.
 
         Args:
             handshake_hash: The hash, known to both sides and unique to this link.
@@ -68,7 +68,7 @@ class Proofs:
     # -- generations
 
     def claim(self, keys: NetworkKeys, *, is_answer: bool = False) -> None:
-        """Prove to the peer that this side holds a generation of the secret."""
+        """Send the peer a proof that this side holds a generation of the network's secret."""
         proof = keys.prove(self._handshake_hash, initiator=self._initiator)
         self._lanes.add_signal(GENERATION, CLAIM.pack(is_answer, keys.key_id, proof))
 
@@ -88,7 +88,9 @@ class Proofs:
             self._show(keys, is_answer=False)
 
     def receive_share(self, body: bytes, keys: GroupKeys | None) -> bool:
-        """Handle a SHARE frame of the peer and answer a first offer; return whether the group is shared now.
+        """Handle the peer's proof that it holds a group's key. Send this side's proof, unless the frame was an answer.
+
+        Returns whether both sides have now proved to hold the key.
 
         Args:
             body: The body of the frame, of the right size.

@@ -37,13 +37,13 @@ SERVICE_TIME_WEIGHT = 0.2
 #: than one request in a hundred, which the 99th percentile does not show. With 0.98 it does.
 SERVICE_TIME_KEPT = 0.99
 
-#: Weight of the newest outcome in the share of requests that a member's handler failed. At 0.05 a single failure, perhaps the
-#: request's own fault, has no effect, and three in a row have one.
+#: Weight of the newest outcome in a member's share of failed requests. At 0.05 a single failure, perhaps the request's own
+#: fault, has no effect, and three in a row have one.
 FAILED_WEIGHT = 0.05
-#: Smaller shares count as zero.
+#: Smaller shares of failed requests count as zero.
 FAILED_FORGOTTEN = 0.001
-#: A member fails much more often than another if its share exceeds the other's by this factor plus this margin. So where
-#: requests fail at every member, no member is blamed.
+#: A member fails much more often than another if its share of failed requests exceeds the other's by this factor plus this
+#: margin. So where requests fail at every member, no member is blamed.
 FAILED_TIMES = 2.0
 FAILED_MARGIN = 0.1
 #: Factor on the expected wait at a member that fails much more often. A handler that fails at once has no queue and the least
@@ -68,7 +68,7 @@ Load = TypeVar("Load", bound="MemberLoad")
 
 
 class MemberLoad:
-    """The load of a member, as known to a requester.
+    """The load of a member of a cluster, as known to one node that sends requests: the measure for choosing a member.
 
     Args:
         distance: The distance of the zone, see :func:`zone_distance`.
@@ -78,8 +78,8 @@ class MemberLoad:
         in_flight: Requests in progress at the member.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; decays while the member is passed over.
         cost: Load of a request in flight: the reciprocal of the member's weight, relative to a mean weight of 1.
-        failed: Recent share of our requests failed by the handler; decays while the member is passed over.
-        limit: Known number of our requests accepted at once; callers with a backlog send no more.
+        failed: Recent share of our requests for which the handler failed; decays while the member is passed over.
+        limit: Number of our requests that the member is known to accept at once; callers with a backlog send no more.
         rank: 0 for an ordinary member; for a stand-in, the position among the stand-ins (1 to 7).
         takes_overflow: Whether a stand-in takes requests while members of lower rank are full, not only while they are gone.
         full_until: Time until which ``limit`` counts in a cluster with overflow.
@@ -118,22 +118,18 @@ class MemberLoad:
         return True
 
     def is_known_full(self, now: float) -> bool:
-        """Tell whether the member has just rejected a request and has freed no place since."""
+        """Tell whether the member has just rejected a request as full, and none of our requests there has ended since."""
         return self.full_until > now and self.in_flight + 1 > self.limit
 
     def observe_silence(self, duration_s: float) -> None:
-        """Record a reply overdue after ``duration_s``, so that a stopped member gets no more requests for now."""
+        """Count the wait so far as a reply time, so that a stopped member gets no more requests for now."""
         if duration_s > self.service_time_s:
             failed, measured = self.failed, self._failed_measured
             self.observe(duration_s)
             self.failed, self._failed_measured = failed, measured  # no reply, so the failures stand
 
     def observe(self, duration_s: float) -> None:
-        """Add a reply's time to the mean.
-
-        The more the mean has decayed, the more the new measurement counts. Otherwise a slow member would seem hardly slower
-        than the others after a retry, and get twice as many requests.
-        """
+        """Add a reply's time to the running mean."""
         if self._measured_s:
             kept = self.service_time_s / self._measured_s
             duration_s = self.service_time_s + (1 - (1 - SERVICE_TIME_WEIGHT) * kept) * (duration_s - self.service_time_s)
@@ -143,16 +139,12 @@ class MemberLoad:
             self.failed = self._failed_measured = failed if failed > FAILED_FORGOTTEN else 0.0
 
     def observe_failure(self) -> None:
-        """Record a failed request. The share from before the decay counts again: the member still fails."""
+        """Record a failed request. The decay of the share of failures is undone, because the member still fails."""
         self.failed = self._failed_measured = self._failed_measured + FAILED_WEIGHT * (1 - self._failed_measured)
 
 
 def zone_distance(local: str, other: str) -> int:
-    """Return the distance of a zone: the number of unshared parts of the local zone.
-
-    From ``eu/a`` the distance is 0 to ``eu/a`` and to ``eu/a/rack-7`` inside it, 1 to ``eu/b`` and ``eu``, 2 to ``us`` and to
-    nodes without a zone. For a local node without a zone every distance is 0.
-    """
+    """Return the distance of a zone: the number of parts of the local zone that it does not share."""
     return 1 + local.count("/") - common_zone_parts(local, other) if local else 0
 
 
@@ -214,14 +206,7 @@ def is_less_loaded(one: MemberLoad, other: MemberLoad, factor: float = 1.0) -> b
 
 
 def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load | None]:
-    """Return a near member with little load.
-
-    Of two members drawn from the nearest level, take the ready member; if both or neither are ready, the less loaded. While
-    that member has ``SPILL_IN_FLIGHT_MIN`` requests in flight, draw a member of the next level and prefer the latter if the
-    expected wait is shorter by ``SPILL_FACTOR``. A single level means the plain power of two choices, at the same price.
-
-    The caller leaves out congested members and members that rejected the request, by ``by_distance`` of the rest: if all near
-    members are left out, the next level is the nearest.
+    """Choose a member with little load for a request, preferably a near one.
 
     Args:
         levels: The result of :func:`by_distance`: at least one level.
@@ -258,7 +243,7 @@ def choose_near(levels: Sequence[Sequence[Load]], rng: Rng) -> tuple[Load, Load 
 
 
 def _spill_over(levels: Sequence[Sequence[Load]], chosen: Load, unready: Load | None, rng: Rng) -> tuple[Load, Load | None]:
-    """Try farther levels while the chosen member is clearly slower than a random member there."""
+    """Try farther levels (of members) while the chosen member is clearly slower than a random member of the next level."""
     for level in levels[1:]:
         far = level[int(rng.random() * len(level))]
         if not is_less_loaded(far, chosen, SPILL_FACTOR):

@@ -27,8 +27,8 @@ NONCE_BYTES = 16
 CLOCKS_MAX = 4096
 #: Unanswered questions to one source; beyond this bound the oldest is forgotten.
 QUESTIONS_MAX = 4
-#: Shortest interval between questions to one source. Too small: an attacker who delays requests causes traffic. Too large: a
-#: lost question delays its requests that long.
+#: Shortest interval between questions to one source. Too small: an attacker who delays requests causes traffic. Too large:
+#: after a lost question the source's requests wait for this time.
 ASKED_AGAIN_S = 1.0
 #: Age from which the clock is requested again, in case the question was slow or the source was suspended.
 DOUBTED_S = 0.25
@@ -40,7 +40,7 @@ BELIEVED_S = 300.0
 
 
 def read(now: float, *, is_rounded_up: bool = False) -> int:
-    """Return a clock in milliseconds for the wire.
+    """Return a time as whole milliseconds, the form of clocks on the wire.
 
     Args:
         now: Monotonic seconds.
@@ -50,7 +50,7 @@ def read(now: float, *, is_rounded_up: bool = False) -> int:
 
 
 class _Clock:
-    """The known clock of a source, and open questions."""
+    """The known clock of another node (a source of messages), and the unanswered questions for it."""
 
     __slots__ = ("asked_at", "behind", "known_at", "questions")
 
@@ -62,7 +62,7 @@ class _Clock:
 
 
 class Clocks:
-    """The known clocks of other nodes.
+    """The clocks of other nodes, to bound the age of messages that arrive through the ring.
 
     Args:
         entropy: Unpredictable randomness for nonces.
@@ -92,7 +92,10 @@ class Clocks:
         return age
 
     def is_doubtful(self, source: NodeId, age: int, now: float) -> bool:
-        """Tell whether to ask for a known clock again, given the last result of :meth:`age_of` (milliseconds)."""
+        """Tell whether to ask a source for its clock again, given the last result of :meth:`age_of` (milliseconds).
+
+        The clock is in doubt if the message seems old, or the last answer is old.
+        """
         clock = self._clocks.get(source)
         return clock is None or age > DOUBTED_S * 1000 or now - clock.known_at > RENEWED_S
 
@@ -102,12 +105,12 @@ class Clocks:
         return clock is not None and now - clock.asked_at < ASKED_AGAIN_S
 
     def is_awaited(self, source: NodeId) -> bool:
-        """Tell whether a question to the source is unanswered."""
+        """Tell whether the source has yet to answer a question for its clock."""
         clock = self._clocks.get(source)
         return clock is not None and bool(clock.questions)
 
     def ask(self, source: NodeId, now: float) -> bytes:
-        """Record a question to a source; return its secret nonce."""
+        """Record a question for a source's clock; return the secret nonce to send with it."""
         clock = self._clocks.pop(source, None) or _Clock()
         if len(self._clocks) >= CLOCKS_MAX:
             del self._clocks[next(iter(self._clocks))]
@@ -119,7 +122,7 @@ class Clocks:
         return nonce
 
     def told(self, source: NodeId, nonce: bytes, told: int) -> bool:
-        """Record a source's answer; return False if it answers no question.
+        """Record a source's answer with its clock; return False if the nonce is of no question.
 
         Args:
             source: The authenticated source.

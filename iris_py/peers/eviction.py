@@ -28,7 +28,7 @@ Item = TypeVar("Item", bound="Hashable")
 
 
 class _Bag(Generic[Item]):
-    """A set with random choice, all in constant time."""
+    """A set that can return a random element; all operations take constant time."""
 
     __slots__ = ("_items", "_places")
 
@@ -58,7 +58,7 @@ class _Bag(Generic[Item]):
 
 
 class Crowd:
-    """Connections by the host they come from. Adding, removing and choosing take constant time.
+    """The connections of a node by the host they come from, to choose one to evict. All operations take constant time.
 
     Args:
         rng: The randomness of the choice.
@@ -104,7 +104,10 @@ class Crowd:
             self._most -= 1
 
     def choose(self) -> Link:
-        """Return the connection to evict. The crowd must not be empty."""
+        """Return the connection to evict: one of the host with the most, if possible without a proof of the secret.
+
+        The crowd must not be empty.
+        """
         links = self._links[self._by_count[self._most].choose(self._rng)]
         link = links.choose(self._rng)
         for _ in range(PICKS - 1):

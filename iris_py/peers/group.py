@@ -40,28 +40,30 @@ if TYPE_CHECKING:
 SUBJECT_BYTES = 16
 #: A body of this size is encrypted, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
-#: Batches of more messages are not lengthened: with empty messages, ``BODY_BYTES`` more would exceed the maximum.
+#: Batches of more messages are not lengthened: another ``BODY_BYTES`` of empty messages would exceed the maximum number of
+#: messages.
 LENGTHENED_MESSAGES_MAX = packets.RUN_MESSAGES_MAX - BODY_BYTES // packets.RUN_MESSAGE_COST
 #: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 #: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a full
 #: membership view, so that all members are known, and the number of copies a node of the tree sends.
 DIRECT_MEMBERS_MAX = 32
-#: Time after the last tree broadcast for which broadcasts stay on the tree, though the group has shrunk (seconds): a direct
-#: broadcast would overtake those in transit. Longer than a broadcast takes down a tree with a failed part.
+#: Time after the last broadcast down the tree for which broadcasts stay on the tree, though the group has shrunk (seconds): a
+#: direct broadcast would overtake those in transit. Longer than a broadcast takes down a tree with a failed part.
 CAST_LINGER_S = 5.0
-#: Added to the epoch of the tree's sealer, so that no nonce is used twice.
+#: Added to the epoch of the sealer for the multicast tree, so that it never uses a nonce of the other sealer.
 CAST_EPOCHS = 1 << 31
 #: Appended to the associated data of tree bodies, so that neither kind of body can be replayed as the other.
 CAST_LABEL = b"cast"
-#: Senders of one group whose last broadcast is remembered. A late broadcast of a forgotten sender passes.
+#: Senders of one group whose last broadcast is remembered. A late broadcast of a forgotten sender is delivered.
 SENDERS_MAX = 4096
-#: Placements whose levels are kept until the membership view changes. Beyond this bound all are forgotten and computed again.
+#: Number of placements (zones of requests) whose members by distance are kept until the membership view changes. Beyond this
+#: bound all are forgotten and computed again.
 PLACEMENTS_MAX = 16
 
 
 class Channel:
-    """Messages to a peer under a group's key, collected until the next flush and then encrypted together."""
+    """The messages to one peer under one group's key, collected until they are encrypted together at the next flush."""
 
     __slots__ = ("associated", "group", "parts", "parts_bytes", "peer")
 
@@ -73,7 +75,7 @@ class Channel:
         self.parts_bytes = 0
 
     def take(self) -> tuple[list[bytes], int]:
-        """Take the collected messages: a body, in parts, and its size."""
+        """Take the collected messages: the parts of a body, and its size."""
         taken = self.parts, self.parts_bytes
         self.parts, self.parts_bytes = [], 0
         return taken
@@ -107,21 +109,21 @@ class Run:
 
 
 class Group:
-    """The group of a name in a generation of the secret.
+    """The group of a name (a cluster or a prefix of topics) under one generation of the secret, as one node keeps it.
 
     Attributes:
         name: The name that the application uses.
         id: The group id in the overlay.
         is_topic: Whether it is a group of topics.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
-        is_left: Whether the generation of the secret is no longer accepted, so that no node begins to use the group.
+        is_left: Whether the generation of the secret is no longer accepted. Then the node does not begin to use the group.
         subject: A hash of the name, equal in every generation.
         members: The membership view, for a large group a sample; None before the overlay's first report.
         targets: Receivers of broadcasts: the ordinary members; in a group of topics, those not reached by a wider group.
         lowest: The members of the lowest rank, which get the requests: all members unless some are stand-ins (6.13).
         higher: The members of each higher rank, in order; empty in nearly every cluster.
         spills: Whether a stand-in takes requests while members of lower rank are full.
-        levels: ``lowest`` by distance, for the balancer.
+        levels: The members of ``lowest`` by distance, the nearest first, for the balancer.
         keyed: The members by request key.
         hedging: When to give idempotent requests to a second member.
         size: Number of members.
@@ -198,13 +200,13 @@ class Group:
             self.levels = by_distance(self.lowest)
 
     def forget_view(self) -> None:
-        """Discard the membership view until the next report; messages wait."""
+        """Discard the membership view, so that messages wait until the overlay's next report."""
         nobody: list[Member] = []
         self.members = nobody
         self._members = None
 
     def candidates(self, placement: Placement | None) -> list[Member]:
-        """Return the members of first choice for a request; ``candidates_after`` follow when all are gone or full."""
+        """Return the members that may serve a request, except stand-ins of higher rank (:meth:`candidates_after`)."""
         if placement is None:
             return self.lowest
         if placement.require:
@@ -212,15 +214,18 @@ class Group:
         return self.targets if placement.is_own else self.lowest
 
     def candidates_after(self, placement: Placement | None) -> list[list[Member]]:
-        """Return the members of higher ranks, by rank, for a request with no usable ``candidates``."""
+        """Return the stand-ins for a request, by rank: the members that serve it when all ``candidates`` are gone or full."""
         return self.higher if placement is None or not (placement.require or placement.is_own) else []
 
     def has_others(self, rank: int) -> bool:
-        """Tell whether another node is a member of equal or lower rank."""
+        """Tell whether the view has a member on another node with this rank or a lower one."""
         return any(member.rank <= rank and not member.peer.is_local for member in self._members or ())
 
     def placed_levels(self, placement: Placement) -> list[list[Member]]:
-        """Return the levels for a request with a placement; ``levels`` serves all other requests."""
+        """Return the candidates for a request with a placement (zones), grouped by distance.
+
+        ``levels`` has those of other requests.
+        """
         levels = self._placed.get(placement)
         if levels is None:
             if len(self._placed) >= PLACEMENTS_MAX:
@@ -236,7 +241,7 @@ class Group:
         return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
 
     def keyed_member(self, key: bytes, placement: Placement | None) -> Member:
-        """Return the member for a request key. There must be a candidate.
+        """Return the member that serves a request key, from the nearest candidates. At least one candidate must exist.
 
         Args:
             key: The identity derived from the application's request key.
@@ -247,11 +252,14 @@ class Group:
 
     @property
     def epoch(self) -> int:
-        """The last epoch used for encryption; it grows by itself."""
+        """The last epoch used for encryption. It grows when an epoch's nonces are used up."""
         return max(self._sealer.epoch, self._cast_sealer.epoch - CAST_EPOCHS)
 
     def is_cast(self, now: float) -> bool:
-        """Tell whether a broadcast goes down the tree: some members are unknown, or a direct copy would overtake others."""
+        """Tell whether a broadcast goes down the multicast tree, rather than directly to each member.
+
+        The tree is used if some members are unknown, or if a direct copy would overtake earlier broadcasts on the tree.
+        """
         if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
             self._cast_until = now + CAST_LINGER_S
         return now < self._cast_until
@@ -259,7 +267,7 @@ class Group:
     def take_view(
         self, view: dict[NodeId, GroupMember], peer_of: Callable[[NodeInfo], Peer], zone: str
     ) -> tuple[list[Member], int]:
-        """Handle a new membership view from the overlay.
+        """Replace the membership view by a new report of the overlay.
 
         Args:
             view: The overlay's report.
@@ -300,18 +308,21 @@ class Group:
         return Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
 
     def seal(self, channel: Channel) -> tuple[bytes, bytes]:
-        """Take the collected messages of a channel and encrypt them for its peer: (nonce, encrypted body)."""
+        """Take the collected messages of a channel and encrypt them for its peer; return the nonce and the encrypted body."""
         parts, _size = channel.take()
         return self._sealer.seal(b"".join(parts), channel.associated)
 
     def seal_multicast(self, body: bytes, *, is_cast: bool = False) -> tuple[bytes, bytes]:
-        """Encrypt a body for every member, over links or for the tree: (nonce, encrypted body)."""
+        """Encrypt a body for all members; return the nonce and the encrypted body.
+
+        Bodies for the multicast tree have their own sealer.
+        """
         if is_cast:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
     def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> Run:
-        """Start a batch with one publication. The previous batch must have ended.
+        """Start a batch with one publication, to which more may be appended. The previous batch must have ended.
 
         Args:
             head: The topic, and the headers before it.
@@ -323,10 +334,10 @@ class Group:
         return run
 
     def append_to_run(self, payload: bytes) -> bool:
-        """Append a publication to the batch, lengthened if it is full; return whether there was a batch with room.
+        """Append a publication to the open batch; return False if no batch is open, or it has no room.
 
-        A batch filled within a single turn means a backlog, which should travel in few bodies. So the batch grows while no
-        other message is collected and the payloads are small; a large payload would delay small messages.
+        A batch filled within a single turn means a backlog, which should travel in few bodies. So a full batch is lengthened
+        while no other message is collected and the payloads are small; a large payload would delay small messages.
         """
         run = self.run
         if run is None or run.room < 0 or len(payload) > BODY_BYTES:
@@ -344,7 +355,7 @@ class Group:
         return True
 
     def end_run(self) -> None:
-        """Add the batch, if any, to the collected broadcasts, and accept no more publications for it."""
+        """End the open batch, if any, and add it to the collected broadcasts."""
         run = self.run
         if run is None:
             return
@@ -396,18 +407,18 @@ class Group:
         return self._opener.open(sender, nonce, sealed, unicast_associated(self.id, sender, self._local))
 
     def open_cast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Decrypt a body that came down the tree. Raises as :meth:`open_unicast` does."""
+        """Decrypt a body that came down the multicast tree. Raises as :meth:`open_unicast` does."""
         return self._cast_opener.open(sender, nonce, sealed, multicast_associated(self.id, sender) + CAST_LABEL)
 
     def is_late(self, sender: NodeId, sequence: int) -> bool:
-        """Tell whether a later broadcast of the sender has arrived before; otherwise record this broadcast as its last."""
+        """Tell whether a broadcast is overtaken: a later one of the same sender has arrived. If not, record its number."""
         if sequence <= self._sequences.get(sender, -1):
             return True
         self.note_sequence(sender, sequence)
         return False
 
     def last_sequence(self, sender: NodeId) -> int:
-        """Return the number of a sender's last message: 0 if there was none, negative after :meth:`forget_baselines`."""
+        """Return the number of a sender's last message: 0 before the first, negative after :meth:`forget_baselines`."""
         return self._sequences.get(sender, 0)
 
     def note_sequence(self, sender: NodeId, sequence: int) -> None:
@@ -418,26 +429,26 @@ class Group:
         sequences[sender] = sequence
 
     def forget_baselines(self) -> None:
-        """Accept any next number from every sender: earlier messages took another route, or were not sent."""
+        """Accept any next number from every sender as no gap: earlier messages took another route, or were not sent."""
         for sender, last in self._sequences.items():
             self._sequences[sender] = -abs(last)
 
     def forget_peer(self, peer: NodeId) -> None:
-        """Discard the cached data of a peer that is gone; its replay window stays."""
+        """Discard the cached data of a peer that is gone, except its replay window."""
         self.channels.pop(peer, None)
         self._unicast_from.pop(peer, None)
 
 
-#: Unregistered names are forgotten beyond this number, the longest unused first. Each costs a few KiB; forgetting a name in use
-#: costs deriving its keys again.
+#: Largest number of groups; beyond it the longest unused name that the node does not serve is forgotten. Each costs a few KiB;
+#: forgetting a name in use costs deriving its keys again.
 GROUPS_MAX = 2048
-#: Forgotten names whose sequence numbers are remembered, the last forgotten ones. For names beyond this bound, messages missed
-#: before the name was forgotten are in no gap. Each costs a few hundred bytes, a tenth of a group.
+#: Number of forgotten names whose sequence numbers are remembered, the last forgotten ones. For other forgotten names, messages
+#: missed before the name was forgotten are in no gap. Each costs a few hundred bytes, a tenth of a group.
 NUMBERS_MAX = 16_384
 
 
 class Groups:
-    """The groups of one node.
+    """The table of the groups that one node uses, by name and by id.
 
     Args:
         local: The node's id.
@@ -468,11 +479,11 @@ class Groups:
         return len(self.by_id) >= GROUPS_MAX
 
     def find(self, name: str) -> Group | None:
-        """Return the primary group of a cluster in use, or None."""
+        """Return the primary group (under the newest secret) of a cluster in use, or None."""
         return self.by_name.get(name)
 
     def find_topic(self, name: str) -> Group | None:
-        """Return the primary group of a topic prefix in use, or None."""
+        """Return the primary group (under the newest secret) of a prefix of topics in use, or None."""
         return self._topics.get(name)
 
     def clusters(self) -> list[Group]:
@@ -508,7 +519,7 @@ class Groups:
         return left
 
     def _use(self, group: Group, keys: GroupKeys) -> Group:
-        """Return the group of the same name with other keys; create it if missing."""
+        """Return the group of the same name under other keys; create a missing group."""
         found = self.by_id.get(keys.group_id)
         if found is None:
             self._last_epoch += 1
@@ -538,7 +549,7 @@ class Groups:
         return group
 
     def add(self, group: Group) -> None:
-        """Register a new group."""
+        """Add a new group to the table."""
         names = self._topics if group.is_topic else self.by_name
         names[group.name] = self.by_id[group.id] = group
         group.counts = self._counts_of(group).use(group.name)
@@ -546,7 +557,7 @@ class Groups:
 
     @contextmanager
     def adding(self, group: Group) -> Iterator[Group]:
-        """Register a new group, unless the body raises."""
+        """Add a new group to the table; remove it again if the ``with`` block raises an exception."""
         self.add(group)
         try:
             yield group
@@ -555,11 +566,11 @@ class Groups:
             raise
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
-        """Return the idle group with the oldest use, or None."""
+        """Return the longest unused group among those that ``is_idle`` accepts, or None."""
         return min(filter(is_idle, self.by_id.values()), key=lambda group: group.last_used, default=None)
 
     def forget(self, group: Group) -> None:
-        """Unregister a group and remember its sequence numbers."""
+        """Remove a group from the table, and remember its sequence numbers."""
         self._last_epoch = max(self._last_epoch, group.epoch)
         group.end_run()
         self._counts_of(group).release(group.name)

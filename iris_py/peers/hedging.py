@@ -12,7 +12,7 @@ from __future__ import annotations
 RAISED = 1.1
 LATE_SHARE = 0.02
 LOWERED = RAISED ** (-LATE_SHARE / (1 - LATE_SHARE))
-#: Factor on that quantile. With 1, members merely slower than most would use up the budget.
+#: Factor on the estimated quantile (see ``RAISED``). With 1, members merely slower than most would use up the budget.
 DELAY_FACTOR = 1.5
 #: The shortest delay (seconds). Shorter delays measure a busy processor rather than a member, and need too many timers.
 DELAY_S_MIN = 0.02
@@ -21,10 +21,10 @@ UNMEASURED_SHARE = 0.25
 UNMEASURED_S_MAX = 0.5
 #: The largest share of the timeout; the second member needs the rest.
 TIMEOUT_SHARE_MAX = 0.5
-#: Time a member with a keyed request has for a sign of life (seconds), at most ``UNMEASURED_SHARE`` of the timeout. Too small:
-#: a keyed request is executed twice because its member was busy; too large: a frozen member outlasts the timeout.
+#: Time (seconds) that a member has to show a sign of life for a keyed request, at most ``UNMEASURED_SHARE`` of the timeout. Too
+#: small: a keyed request is executed twice because its member was busy; too large: a frozen member outlasts the timeout.
 SIGN_S = 0.5
-#: Hedged requests allowed for each answered request: the most load that hedging adds.
+#: Hedged requests (sent to a second member) allowed for each answered request: the most load that hedging adds.
 HEDGES_SHARE = 0.05
 #: Largest saved budget, and the budget at first. A member that stops holds all requests a node had in flight there, which are
 #: late at once. Too small: some of them time out; too large: a slow moment doubles the load for a while.
@@ -35,7 +35,7 @@ LATE_S = 0.1
 
 
 class Hedging:
-    """The reply times and the hedging budget of one cluster.
+    """The reply times of one cluster, and its budget of hedged requests (sent to a second member as well).
 
     Attributes:
         late_s: Estimated time within which 98 % of the answers arrive; 0.0 before the first.
@@ -65,9 +65,7 @@ class Hedging:
                 self._shares[percent] = share_s * RAISED if share_s else duration_s
 
     def share_s(self, percent: int, timeout_s: float) -> float:
-        """Return the estimated time within which ``percent`` of the answers arrive, as a delay.
-
-        Learning begins with the first call; until the next answer the result is :meth:`delay_s`.
+        """Return the delay after which a request is hedged: the estimated time within which ``percent`` of the answers arrive.
 
         Args:
             percent: 1 to 99.
@@ -78,7 +76,7 @@ class Hedging:
         return min(max(share_s, DELAY_S_MIN), timeout_s * TIMEOUT_SHARE_MAX)
 
     def delay_s(self, timeout_s: float) -> float:
-        """Return the time before a request with this timeout is hedged."""
+        """Return the delay after which a request with this timeout is hedged (sent to a second member)."""
         delay_s = DELAY_FACTOR * self.late_s
         if DELAY_S_MIN < delay_s < (longest_s := timeout_s * TIMEOUT_SHARE_MAX):
             return delay_s

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
     from iris_py.peers.member import Member, Placement
 
-#: Number of slots for keys, each with one member: computing a slot's member takes 1 us for each member, a look-up 0.1 us. Too
-#: few: with 32 members some would have a third more slots than others; too many: few look-ups hit.
+#: Number of slots. A key belongs to a slot, and each slot to one member: computing a slot's member takes 1 us for each member,
+#: a look-up 0.1 us. Too few: with 32 members some would have a third more slots than others; too many: few look-ups hit.
 SLOTS = 4096
-#: Slots of requests with placements kept until the membership view changes. Beyond this bound all are forgotten.
+#: Maximum number of remembered slots of requests with placements. Beyond this bound all are forgotten; a change of the
+#: membership view forgets them too.
 KEPT_MAX = 4 * SLOTS
 
 
 class KeyedMembers:
-    """The members of the keys, in the membership view of one cluster.
+    """The member for each request key, for one membership view of a cluster.
 
     Attributes:
         usual: The member of each slot of requests without placement, filled on use.
@@ -45,7 +46,7 @@ class KeyedMembers:
         self._placed.clear()
 
     def find(self, key: bytes, placement: Placement | None, nearest: Sequence[Member]) -> Member:
-        """Return the member for a request.
+        """Return the member for a request with a key: the same on all nodes with the same view.
 
         Args:
             key: The identity derived from the application's request key.
@@ -67,16 +68,16 @@ class KeyedMembers:
 
 
 def slot_of(anchor: bytes) -> int:
-    """Return the slot of a request key's identity."""
+    """Return the slot for the identity of a request key."""
     return (anchor[0] << 8 | anchor[1]) % SLOTS
 
 
 def first_of(members: Sequence[Member], slot: int) -> Member:
-    """Return the member that owns a slot."""
+    """Return the member to which a slot belongs: the one with the lowest score, relative to its weight."""
     return min(members, key=lambda member: score_of(member.peer.id, slot) * member.cost)
 
 
 def score_of(member: bytes, slot: int) -> float:
-    """Return the score of a member of weight 1: exponentially distributed, and equal on all nodes."""
+    """Return a member's score for a slot, before its weight counts: exponentially distributed, and the same on all nodes."""
     digest = hashlib.blake2b(slot.to_bytes(2, "big") + member, digest_size=6).digest()
     return -math.log((int.from_bytes(digest, "big") + 1) / (1 << 48))

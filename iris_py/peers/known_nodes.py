@@ -27,7 +27,7 @@ class KnownNodes:
         self._nodes: dict[NodeId, NodeName] = {}
 
     def learn(self, id: NodeId, node: NodeName) -> None:  # noqa: A002
-        """Remember a node; beyond the bound forget the node learnt first."""
+        """Remember a node's description; beyond the bound, forget the node remembered first."""
         self._nodes.pop(id, None)  # to the end of the order
         self._nodes[id] = node
         if len(self._nodes) > KNOWN_NODES_MAX:

@@ -22,7 +22,7 @@ WEIGHT_MIN, WEIGHT_MAX = 0.01, 100.0
 
 #: The byte after the weight: the rank of a stand-in in the lower bits, and the flag ``TAKES_OVERFLOW``.
 RANK = struct.Struct(">B")
-#: Limits the number of clouds in order: a rank has three bits.
+#: The highest rank, because a rank has three bits on the wire. It limits the number of clouds in the order of stand-ins.
 RANK_MAX = 7
 #: Set if the stand-in takes requests while members of lower rank are full; otherwise only while they are gone.
 TAKES_OVERFLOW = 0x80
@@ -47,7 +47,7 @@ OWN_ONLY = Placement("", "", is_own=True)
 
 
 class Member(MemberLoad):
-    """A node in the membership view of a cluster, and its load as known here.
+    """A member of a cluster, in the view of this node: the peer, its registration, and its load.
 
     Attributes:
         peer: The node.
@@ -62,7 +62,7 @@ class Member(MemberLoad):
         self.attributes = attributes
 
     def register(self, attributes: bytes) -> None:
-        """Take the rank from a registration, and the node's name unless a link provides it."""
+        """Take over the rank from a registration, and the node's name if the node has no link, which would know the name."""
         self.attributes = attributes
         self.rank, self.takes_overflow = rank_of(attributes)
         if self.peer.link is None and not self.peer.is_local and (name := name_in(facts_of(attributes))):
@@ -90,7 +90,7 @@ def membership_attributes(
 
 
 def weight_of(attributes: bytes) -> float:
-    """Return the weight from a registration, ignoring the fields behind it."""
+    """Return the weight in a registration's attributes; 1 if it is absent."""
     if len(attributes) < PROOF_BYTES + WEIGHT.size:
         return 1.0
     hundredths: int = WEIGHT.unpack_from(attributes, PROOF_BYTES)[0]
@@ -98,7 +98,7 @@ def weight_of(attributes: bytes) -> float:
 
 
 def rank_of(attributes: bytes) -> tuple[int, bool]:
-    """Return the rank from a registration, and whether a stand-in takes overflow."""
+    """Return the rank in a registration's attributes, and whether the stand-in helps members of lower rank that are full."""
     at = PROOF_BYTES + WEIGHT.size
     if len(attributes) < at + RANK.size:
         return 0, False
@@ -108,12 +108,12 @@ def rank_of(attributes: bytes) -> tuple[int, bool]:
 
 
 def facts_of(attributes: bytes) -> bytes:
-    """Return the facts from a registration, see :mod:`iris_py.wire.facts`."""
+    """Return the facts in a registration's attributes, see :mod:`iris_py.wire.facts`."""
     return attributes[PROOF_BYTES + WEIGHT.size + RANK.size :]
 
 
 def weigh(members: Sequence[Member]) -> None:
-    """Set the cost of each member by the weights of all."""
+    """Set the ``cost`` of each member from its weight, relative to the mean weight."""
     weights = [weight_of(member.attributes) for member in members]
     mean = sum(weights) / len(weights) if weights else 1.0
     for member, weight in zip(members, weights, strict=True):

@@ -1,4 +1,4 @@
-"""Decrypted messages between the node and peers."""
+"""Decrypted messages, as the node exchanges them with :mod:`iris_py.peers`."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ HELD_S = 0.5
 #: Time after which a held message is given up although the overlay has not reported a failed connection. The overlay tries to
 #: dial and then to be dialled, each for seconds.
 HELD_S_MAX = 15.0
-#: Interval of link requests for a peer that is reached through the ring or that only may be needed. Too small: futile dials;
-#: too large: messages take the detour through the ring for long.
+#: Interval between requests of a link to one peer, while the peer is reached through the ring or only may be needed. Too small:
+#: futile dials; too large: messages take the detour through the ring for long.
 CONNECT_RETRY_S = 5.0
 
 
@@ -94,13 +94,13 @@ class Outbound:
 
     @property
     def has_output(self) -> bool:
-        """Whether :meth:`seal` has messages to encrypt, or an output holds entries."""
+        """Whether :meth:`seal` has messages to encrypt, or the owner has outputs to take."""
         return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_events)
 
     # -- the hot path
 
     def gather_all(self, outgoing: list[PeerMessage], now: float) -> list[PeerMessage]:
-        """Send messages to other nodes, in order; return the messages for this node itself."""
+        """Collect messages to other nodes for the next flush, in order; return the messages to this node itself."""
         local: list[PeerMessage] = []
         group: Group | None = None  # of the previous message, if it went into this channel
         peer: Peer | None = None
@@ -124,7 +124,7 @@ class Outbound:
         return local
 
     def gather(self, message: PeerMessage, now: float) -> None:
-        """Send a message to another node."""
+        """Collect a message to another node for the next flush, or hold it if the node has no open link."""
         group, peer, payload, head = message.group, message.peer, message.payload, message.headers.encoded
         link = peer.link
         if link is None or not link.is_open:
@@ -149,7 +149,7 @@ class Outbound:
         channel.parts_bytes += size
 
     def seal(self, now: float) -> None:
-        """Encrypt the collected messages and queue them on the links."""
+        """Encrypt the collected messages (the flush): queue them on the links, or for the ring."""
         if self._open_channels:
             channels, self._open_channels = self._open_channels, {}
             for group, peer_id in channels:
@@ -184,7 +184,7 @@ class Outbound:
     # -- broadcasts
 
     def add_broadcast(self, group: Group, header: bytes, payload: bytes, now: float) -> None:
-        """Send a message to every target of a group, or down its tree.
+        """Collect a message to all targets of a group until the next flush.
 
         Args:
             header: The encoded message before its payload.
@@ -199,7 +199,7 @@ class Outbound:
     def begin_run(
         self, group: Group, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
     ) -> Run:
-        """Send a publication to every target of a group; return the batch, for further publications to the topic.
+        """Start a batch with one publication to all targets of a group; return the batch, which takes further publications.
 
         Args:
             head: The topic, and the headers before it.
@@ -219,7 +219,7 @@ class Outbound:
             self.seal_broadcasts(group, now)
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
-        """Encrypt a group's collected broadcasts once, for all members of the view or for the tree of a large group."""
+        """Encrypt a group's collected broadcasts once, and send them to its members, or in a large group down its tree."""
         group.end_run()
         if not group.broadcast_parts:
             return
@@ -237,7 +237,7 @@ class Outbound:
     # -- surveys
 
     def send_multicast(self, multicast: Multicast, now: float) -> None:
-        """Send a message to several peers; to a peer without a link as :meth:`gather` does."""
+        """Send a message to several peers. For a peer without an open link, hold the message."""
         group, peers, head, payload = multicast.group, multicast.peers, multicast.headers.encoded, multicast.payload
         self.seal_broadcasts(group, now)  # keep the order of sending
         start = packets.MESSAGE.pack(multicast.kind, 0, len(head), len(payload), multicast.id, multicast.argument) + head
@@ -250,7 +250,10 @@ class Outbound:
     def _send_to_all(
         self, group: Group, peers: Sequence[Peer], body: list[bytes], size: int, now: float, *, passes_large: bool = False
     ) -> list[Peer]:
-        """Send a body to the peers with a link; return the other peers. The body is joined and encrypted at most once."""
+        """Queue a body on the link of each peer; return the peers without an open link.
+
+        It is joined and encrypted at most once.
+        """
         if len(peers) > 1:
             body = [b"".join(body)]
         packet: tuple[bytes, bytes] | None = None
@@ -285,9 +288,9 @@ class Outbound:
     # -- commands
 
     def send_control(self, peer: Peer, message: bytes, now: float) -> None:
-        """Send an overlay message.
+        """Send an overlay message (of the ring or its groups) over the peer's link.
 
-        On a link that closes as idle the message waits for the next link, otherwise it is lost with the link.
+        If the link closes as idle, the message waits for the next link; if it ends otherwise, the message is lost.
         """
         link = peer.link
         if link is None:
@@ -301,12 +304,12 @@ class Outbound:
             self._hold(peer, Waiting(now, CONTROL, None, payload=message), now)
 
     def is_control_full(self) -> bool:
-        """Tell whether overlay messages, mainly multicasts, have congested a link that is still congested."""
+        """Tell whether a link is congested since overlay messages (mainly multicasts) were sent over it."""
         self._full_links = {link: None for link in self._full_links if link.congested}
         return bool(self._full_links)
 
     def connect(self, peers: list[Peer], now: float) -> None:
-        """Request links to peers for likely requests; harmless if repeated."""
+        """Request links to peers that will probably get requests; harmless if repeated."""
         for peer in peers:
             if peer.link is None:
                 self._want(peer, now)
@@ -334,7 +337,7 @@ class Outbound:
     # --
 
     def _hold_gathered(self, channel: Channel, now: float) -> None:
-        """Hold the collected messages of a channel whose link ended before encryption."""
+        """Hold the collected messages of a channel, because its link ended before they were encrypted."""
         parts, _size = channel.take()
         for start, payload in zip(parts[::2], parts[1::2], strict=True):
             kind, _flags, size, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
@@ -345,7 +348,7 @@ class Outbound:
     # -- events of the peer
 
     def peer_closed(self, peer: Peer, now: float, *, is_clean: bool) -> None:
-        """Handle the end of a link; request another if messages wait for it."""
+        """Handle the end of a peer's link; request another link if messages wait for one."""
         if self._full_links:
             self.is_control_full()  # removes this link
         held = peer.held
@@ -359,7 +362,7 @@ class Outbound:
             self._want(peer, now, is_urgent=True)
 
     def connect_failed(self, peer: Peer, now: float) -> None:
-        """Handle a failed connection: use the ring."""
+        """Handle a peer that cannot be connected: send held messages through the ring if they fit; give up the others."""
         if peer.link is not None:
             return
         peer.connect_after = now + CONNECT_RETRY_S
@@ -374,13 +377,13 @@ class Outbound:
                 self._give_up(peer, waiting, "unreachable")
 
     def peer_died(self, peer: Peer) -> None:
-        """Handle the death of a peer: give up its held messages."""
+        """Handle the death of a peer: give up its held messages; requests go to other members."""
         peer.is_routed, peer.is_dead = False, True
         for waiting in self._take(peer):
             self._give_up(peer, waiting, "peer_died")
 
     def member_removed(self, group: Group, peer: Peer) -> None:
-        """Handle the end of a membership: held requests go to another member."""
+        """Handle the end of a peer's membership: its held requests for the group go to another member."""
         held = peer.held
         if held is None:
             return
@@ -389,7 +392,7 @@ class Outbound:
             self._return(peer, request_id, is_tried=True)
 
     def withdraw(self, peer: Peer, request_id: int) -> bool:
-        """Withdraw a held request; return whether it was held."""
+        """Withdraw a request that waits for a link; return whether it was waiting."""
         held = peer.held
         if held is None or not held.remove_request(request_id):
             return False
@@ -397,7 +400,7 @@ class Outbound:
         return True
 
     def overdue(self, now: float) -> list[tuple[Peer, int]]:
-        """Return requests that have waited long; the owner finds other members and calls :meth:`withdraw`."""
+        """Return the requests that have waited long for a link. The owner finds other members and calls :meth:`withdraw`."""
         requests: list[tuple[Peer, int]] = []
         for peer in self._reviews.expired(now):
             held = peer.held
@@ -411,7 +414,7 @@ class Outbound:
         return requests
 
     def close(self) -> None:
-        """Close the sending side: drop held messages, and later messages to peers without an open link."""
+        """Close the sending side: drop the held messages, and from now on every message to a peer without an open link."""
         self.is_closed = True
         for peer in self._reviews.expired(float("inf")):
             for waiting in self._take(peer):
@@ -429,7 +432,7 @@ class Outbound:
         return woken
 
     def links_wanted(self) -> list[NodeInfo]:
-        """Take the nodes to which links are requested."""
+        """Take the descriptions of the nodes to which links should be opened."""
         wanted, self._wanted = self._wanted, []
         return wanted
 
@@ -440,7 +443,7 @@ class Outbound:
         return routed, requests
 
     def unsent(self, peer: Peer) -> set[int]:
-        """Return the requests for a peer that are held or in :meth:`requests_returned`."""
+        """Return the ids of the requests for a peer that wait for a link, or that :meth:`requests_returned` will return."""
         returned = {returned.id for returned in self._returned if returned.peer is peer}
         return returned.union(peer.held.requests) if peer.held is not None else returned
 
@@ -450,7 +453,7 @@ class Outbound:
         return returned
 
     def casts_to_send(self) -> list[tuple[GroupId, bytes]]:
-        """Take the pieces to multicast."""
+        """Take the pieces of broadcasts that the overlay is to multicast, each with its group."""
         to_send, self._casts = self._casts, []
         return to_send
 
@@ -498,7 +501,7 @@ class Outbound:
             self.has_events = True
 
     def _route(self, peer: Peer, waiting: Waiting, now: float) -> None:
-        """Send a message that fits through the ring."""
+        """Queue a message for the ring, which must be small enough."""
         self.has_events = True
         group: Group = waiting.group
         if waiting.packet == MULTICAST:
@@ -533,7 +536,7 @@ class Outbound:
         return entries
 
     def _update(self, peer: Peer) -> None:
-        """Update the state of a peer after held messages were removed."""
+        """Update a peer after some of its held messages were removed: whether messages wait, and whether it is congested."""
         held = peer.held
         assert held is not None
         if not held:
@@ -555,6 +558,6 @@ class Outbound:
 
 
 def _let_wait(message: PeerMessage, now: float) -> Waiting:
-    """Return the entry for a message held until a link opens."""
+    """Return the entry for a message that waits for a link."""
     group, kind, payload = message.group, message.kind, message.payload
     return Waiting(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)

@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from iris_py.link.events import LinkEvent
     from iris_security import Identity, Keyring, NetworkKeys
 
-#: Accepted connections without an authenticated peer; bounded because strangers must not exhaust descriptors and memory. Beyond
-#: this bound one connection of the address with the most is evicted. Refusing new connections instead would let 256 silent
-#: strangers keep every node out.
+#: Accepted connections without an authenticated peer (strangers); bounded because they must not exhaust descriptors and memory.
+#: Beyond this bound one connection of the address with the most is evicted. Refusing new connections instead would let 256
+#: silent strangers keep every node out.
 HANDSHAKES_MAX = 256
 #: Links to authenticated peers; lower where descriptors are few (docs/design.md 3.9). Too small: conversations with many peers
 #: dial again and again, or go through the ring; too large: memory, and with ``LEAF_LINKS_SHARE`` more than the ring remembers
 #: (``iris_overlay.ring.state.LINKS_MAX``).
 LINKS_MAX = 3_600
-#: Additional links, as a share of the bound, reserved for ring neighbours: the ring breaks without them. Too small: an insider
-#: who holds all links makes a hole in the ring; too large: the bound is ineffective.
+#: Additional links, as a share of ``LINKS_MAX``, reserved for ring neighbours: the ring breaks without them. Too small: an
+#: insider who holds all links makes a hole in the ring; too large: the bound is ineffective.
 LEAF_LINKS_SHARE = 0.125
 #: Ids of lost links that are remembered. Forgetting one costs its peer a keep-alive timeout if the peer dials before this side
 #: notices the loss.
@@ -64,12 +64,12 @@ LOST_LINKS_MAX = 1024
 #: A node that leaves this soon after its link opened was a visitor, such as a command, and not a departure (seconds). Too
 #: small: the nodes of commands fill the list of departures; too large: programs that ran briefly are missing from it.
 VISIT_S = 10.0
-#: Addresses of unanswered dials that are remembered. A forgotten address is dialled under the primary generation.
+#: Number of remembered addresses that did not answer a dial. A forgotten address is dialled under the primary generation.
 UNANSWERED_MAX = 1024
 
 
 class PeerOpened(msgspec.Struct):
-    """A peer without a link has got a link."""
+    """A link to a peer has opened; the peer had none."""
 
     peer: Peer
 
@@ -96,7 +96,7 @@ class PeerClosed(msgspec.Struct):
 
 
 class PeerDrained(msgspec.Struct):
-    """The link to a peer has room again."""
+    """The link to a peer was congested and has room again."""
 
     peer: Peer
 
@@ -120,7 +120,7 @@ class DialFailed(msgspec.Struct):
 
 
 class StrangerRefused(msgspec.Struct):
-    """A connection to this node ended without an authenticated peer."""
+    """A connection to this node ended without an authenticated peer (from a stranger)."""
 
     host: str
     """The IP address it came from."""
@@ -184,7 +184,7 @@ class LinkCounts:
 
 
 class Peers:
-    """The table of links.
+    """The links of one node and the peers at their other ends; never more than one link to a peer.
 
     Args:
         identity: The key pair behind its id.
@@ -246,13 +246,10 @@ class Peers:
     # -- commands
 
     def dialled(self, address: str, now: float, host: str = "") -> Link:
-        """Return the link for an outgoing connection to an address.
-
-        The handshake uses the primary generation of the secret, and after an unanswered dial the next generation: other nodes
-        may have retired the primary generation while the local node was away.
+        """Return a new link for a connection that this node has dialled.
 
         Args:
-            address: The requested address.
+            address: The address that the overlay wanted to dial.
             host: The IP address of the connection; by default the host of the address.
         """
         generations = self.keyring.generations
@@ -264,7 +261,10 @@ class Peers:
         return link
 
     def evict_stranger(self) -> Link | None:
-        """Abort a handshake if their bound is reached, to accept another connection; return its link, to be handled."""
+        """If the bound on handshakes is reached, abort one to make room for another connection.
+
+        Returns the aborted link, whose events the owner must handle; None if there was room.
+        """
         if len(self._strangers) < self.handshakes_max:
             return None
         link = self._strangers.choose()
@@ -272,7 +272,7 @@ class Peers:
         return link
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """Return the link for a connection accepted from an IP address; None if the bound on handshakes is reached."""
+        """Return a new link for a connection accepted from an IP address; None if the bound on handshakes is reached."""
         if len(self._strangers) >= self.handshakes_max:
             self.refused += 1
             return None
@@ -281,15 +281,18 @@ class Peers:
         return link
 
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with an id and a link, or None."""
+        """Return the peer with this id if it has a link, otherwise None."""
         return self._by_id.get(id)
 
     def known(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with an id while referenced, or None."""
+        """Return the peer with this id if any part of the node refers to it, otherwise None."""
         return self._known.get(id)
 
     def peer(self, info: NodeInfo) -> Peer:
-        """Return the peer for a description. The description updates a peer without a link; a link brings the peer's own."""
+        """Return the peer that a description names; create it if missing.
+
+        The description updates a peer without a link. A peer with a link has described itself.
+        """
         peer = self._known.get(info.id)
         if peer is None:
             peer = self._known[info.id] = Peer(info, None, label=self.known_nodes.find(info.id).name)
@@ -321,7 +324,7 @@ class Peers:
     # -- the secrets
 
     def rekey(self, keyring: Keyring, now: float) -> list[Link]:
-        """Use a new keyring; return all links, to be handled.
+        """Use a new keyring; return all links, whose events the owner must handle.
 
         The node proves the new generations to every peer. A link to a peer that has proved no accepted generation is closed.
         After the retirement of a generation, handshakes are aborted, because they may use the retired generation.
@@ -359,7 +362,7 @@ class Peers:
     # -- the bound on links
 
     def is_crowded_for(self, id: NodeId, *, is_leaf: bool = False) -> bool:  # noqa: A002
-        """Tell whether there is no room for a link to another peer.
+        """Tell whether the bound on links leaves no room for a link to another peer.
 
         Args:
             id: The authenticated peer. A peer with a link needs no further room.
@@ -374,7 +377,7 @@ class Peers:
             yield [peer for peer in map(self.peer_by_link.get, links) if peer is not None]
 
     def turn_away(self, link: Link, now: float) -> None:
-        """End the link of a peer that has just been identified, for lack of room."""
+        """End the link of a peer that has just been identified, because there is no room for it."""
         self._strangers.discard(link)
         if link.initiator:
             link.abort("there is no room for another link")

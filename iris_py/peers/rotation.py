@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 class GenerationsSigned(msgspec.Struct):
-    """Newly signed generations are valid; the owner uses them."""
+    """Newly signed generations of the network's secret have arrived; the owner must use them."""
 
     signed: SignedGenerations
 
 
 class RotationMissed(msgspec.Struct):
-    """Peers have generations unusable here."""
+    """Peers have signed generations of the network's secret that this node cannot use, for the given reason."""
 
     reason: str
 
 
 class RotationHeard(msgspec.Struct):
-    """A peer has announced its rank."""
+    """A peer has announced the rank of its signed generations (which of two nodes has the newer ones)."""
 
 
 RotationEvent: TypeAlias = GenerationsSigned | RotationMissed | RotationHeard
 
 
 class _Side:
-    """The other end of a link."""
+    """The state of the exchange with the peer at the other end of a link."""
 
     __slots__ = ("rank", "sent", "told")
 
@@ -77,7 +77,7 @@ class Rotation:
         return {link: side.rank for link, side in self._sides.items()}
 
     def rekey(self, keyring: Keyring) -> None:
-        """Handle a new keyring."""
+        """Continue with a new keyring, and the administrator's key in it."""
         self._keyring = keyring
         self._secrets = frozenset(keyring.secrets)
 
@@ -106,7 +106,7 @@ class Rotation:
             self._receive_generations(side, event.encoded, administrator)
 
     def take(self, signed: SignedGenerations) -> None:
-        """Use new signed generations and announce them to all peers."""
+        """Use new signed generations, and send or announce them to all peers."""
         self.signed = signed
         self._secrets = frozenset(signed.secrets)
         self._emit(GenerationsSigned(signed))

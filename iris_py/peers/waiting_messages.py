@@ -14,16 +14,17 @@ from iris_py.link.lanes import UNICAST
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
-#: Above this the peer is congested: senders wait or choose another member, as with a link's queue.
+#: With more bytes held, the peer is congested: senders wait or choose another member, as with a link's queue.
 HELD_BYTES_HIGH = 1024 * 1024
-#: Beyond this no more messages are held. Only a burst within one turn, which does not see the congestion, reaches this bound.
+#: With more bytes held, no further messages are held. Only a burst within one turn, which does not see the congestion, reaches
+#: this bound.
 HELD_BYTES_MAX = 64 * 1024 * 1024
 #: Bytes counted for each entry besides its payload: its overhead.
 ENTRY_BYTES = 128
 
 
 class Waiting(msgspec.Struct):
-    """A message, encrypted packet or overlay message that waits for a link."""
+    """A message, encrypted packet or overlay message to one peer that waits for a link."""
 
     held_at: float
     packet: int
@@ -58,12 +59,12 @@ class Waiting(msgspec.Struct):
 
     @property
     def fits_ring(self) -> bool:
-        """Whether it is small enough for the ring."""
+        """Whether the message is small enough to travel through the ring instead of a link."""
         return packets.ROUTED_OVERHEAD_BYTES + self.size <= packets.ROUTED_BYTES_MAX
 
 
 class Held:
-    """The messages that wait for one peer.
+    """The messages to one peer that wait for a link, in order.
 
     Attributes:
         since: Arrival of the first message (seconds).
@@ -84,7 +85,7 @@ class Held:
         return len(self._entries)
 
     def has_room(self, waiting: Waiting) -> bool:
-        """Tell whether another message may be added; the first always may."""
+        """Tell whether another message may be added within ``HELD_BYTES_MAX``. The first message always may."""
         return not self._entries or self.bytes + ENTRY_BYTES + waiting.size <= HELD_BYTES_MAX
 
     def add(self, waiting: Waiting) -> None:

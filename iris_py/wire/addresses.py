@@ -57,7 +57,10 @@ def format_address(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach the host. Names but ``localhost`` count as open: DNS may map them anywhere."""
+    """Tell whether a host is reachable from this machine only.
+
+    Names except ``localhost`` count as open: DNS may map them anywhere.
+    """
     if host.lower() == "localhost":
         return True
     try:

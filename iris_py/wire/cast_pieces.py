@@ -26,8 +26,8 @@ BODY_BYTES_MAX = BODY_BYTES_LIMIT
 #: Bytes of all incomplete bodies together: eight of the largest messages by default, and almost two of the largest possible.
 #: Beyond this bound the oldest body is discarded.
 ASSEMBLED_BYTES_MAX = 128 * 1024 * 1024
-#: Number of incomplete bodies; the oldest is discarded likewise. A handful are large and in transit, the rest will never be
-#: complete.
+#: Number of incomplete bodies; beyond this bound the oldest is discarded. A handful are large and in transit, the rest will
+#: never be complete.
 PARTIALS_MAX = 256
 
 
@@ -53,7 +53,7 @@ class _Partial:
 
 
 class CastAssembler:
-    """Reassembles pieces."""
+    """Reassembles bodies from the pieces that arrive by the overlay's multicast, for one node."""
 
     def __init__(self, count_drop: Callable[[str], object]) -> None:
         self._count_drop = count_drop
@@ -64,7 +64,10 @@ class CastAssembler:
         return len(self._partials)
 
     def receive(self, group: GroupId, source: NodeId, payload: bytes) -> tuple[bytes, bytes] | None:
-        """Add a piece; return the nonce and the encrypted body if the piece completes it."""
+        """Add a piece of an encrypted body. With the body's last piece, return its nonce and the whole body, otherwise None.
+
+        A missing piece discards the body, which is counted as a drop.
+        """
         if len(payload) < PIECE.size:
             self._count_drop("malformed")
             return None

@@ -18,8 +18,8 @@ __all__ = ["FACTS_BYTES_MAX", "NAME", "NAME_LENGTH_MAX", "decode_facts", "encode
 #: The type of a node's name: a human-readable label in printable ASCII.
 NAME: Final = 1
 
-#: Longest name in characters. Too small: host and program do not fit; too large: lists of nodes are wider than a terminal, and
-#: each member costs its watchers as many bytes.
+#: Longest name of a node, in characters. Too small: host and program do not fit; too large: lists of nodes are wider than a
+#: terminal, and each member costs its watchers as many bytes.
 NAME_LENGTH_MAX: Final = 64
 #: Bytes of all facts of a node. Too small: no room for new facts; too large: they do not fit into the 256 bytes of a
 #: registration beside its proof, weight and rank.
@@ -49,7 +49,10 @@ def encode_facts(facts: Mapping[int, bytes]) -> bytes:
 
 
 def decode_facts(data: bytes) -> dict[int, bytes]:
-    """Decode facts, including unknown types. The first fact of each type counts; a truncated fact is ignored."""
+    """Decode the values of facts by type, including unknown types.
+
+    Of repeated types the first fact counts; a truncated one is ignored.
+    """
     found: dict[int, bytes] = {}
     at = 0
     while at + _HEAD.size <= len(data):
@@ -68,11 +71,11 @@ def is_name(text: str) -> bool:
 
 
 def named(name: str) -> bytes:
-    """Return the encoded facts of a node with this name; empty for an empty name."""
+    """Encode the facts of a node that has only a name; empty for an empty name."""
     return encode_facts({NAME: name.encode()}) if name else b""
 
 
 def name_in(data: bytes) -> str:
-    """Return the name of a node from its facts; empty if the name is absent or invalid."""
+    """Decode the name in a node's facts; empty if the name is absent or invalid."""
     name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
     return name if is_name(name) else ""

@@ -30,5 +30,5 @@ class Fingerprinter:
         self._tag = AESGCM(hashlib.sha256(b"iris fingerprint\x00" + purpose.encode()).digest()[:16]).encrypt
 
     def fingerprint(self, content: bytes) -> bytes:
-        """Return the fingerprint of a content, ``FINGERPRINT_BYTES`` long."""
+        """Return the fingerprint of a content: ``FINGERPRINT_BYTES`` bytes."""
         return self._tag(_NONCE, b"", content)[:FINGERPRINT_BYTES]

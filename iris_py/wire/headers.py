@@ -30,12 +30,13 @@ _NAME = re.compile(rf"[!-~]{{1,{NAME_BYTES_MAX}}}", re.ASCII)
 RESERVED_HEADERS: Final = "iris-"
 #: Set by a gateway on a relayed message: the alias of the originating cloud.
 CLOUD_HEADER: Final = "iris-cloud"
-#: Set by a gateway on a relayed broadcast: the sender's pseudonym and sequence number.
+#: Set by a gateway on a relayed broadcast: pseudonym and sequence number of the original sender.
 ORIGIN_HEADER: Final = "iris-origin"
 NUMBER_HEADER: Final = "iris-number"
-#: Set on a request to another cloud: how long it waits (seconds) for a member while the cluster has none there.
+#: Set on a request to another cloud: how long the request waits there (seconds) for a member of its cluster.
 MEMBERS_WAIT_HEADER: Final = "iris-members-wait"
-#: Set on a request to another cloud: the number of members it may lose there, and whether its execution is exclusive.
+#: Set on a request to another cloud: the number of members that may be lost while executing it there, and whether its execution
+#: is exclusive.
 MEMBERS_LOST_HEADER: Final = "iris-members-lost-max"
 EXCLUSIVE_HEADER: Final = "iris-exclusive"
 #: Iris's headers that applications see and may pass on: the id of a record that Spark writes to a topic.
@@ -56,7 +57,7 @@ class Headers(Mapping[str, HeaderValue]):
     __slots__ = ("_values", "encoded")
 
     def __init__(self, encoded: bytes) -> None:
-        """Wrap headers validated by :func:`encode_headers` or :func:`decode_headers`; make others with these functions."""
+        """Wrap encoded headers that are already valid. Use :func:`encode_headers` or :func:`decode_headers` to make headers."""
         self.encoded = encoded
         self._values: dict[str, HeaderValue] | None = None
 
@@ -155,7 +156,7 @@ def visible_headers(headers: Headers) -> Headers:
 
 
 def cloud_of(headers: Headers) -> str:
-    """Return the alias of the cloud a message came from; empty for this cloud."""
+    """Return the alias of the cloud from which a message was relayed; empty for a message of this cloud."""
     if CLOUD_HEADER.encode() not in headers.encoded:
         return ""
     cloud = headers.get(CLOUD_HEADER)
@@ -163,7 +164,7 @@ def cloud_of(headers: Headers) -> str:
 
 
 def origin_of(headers: Headers) -> tuple[str, int] | None:
-    """Return the sender and the sequence number of a broadcast from another cloud; None if its headers carry neither."""
+    """Return the original sender and the sequence number of a broadcast from another cloud; None without them."""
     if ORIGIN_HEADER.encode() not in headers.encoded:
         return None
     origin, number = headers.get(ORIGIN_HEADER), headers.get(NUMBER_HEADER)
@@ -171,7 +172,7 @@ def origin_of(headers: Headers) -> tuple[str, int] | None:
 
 
 def _plain(name: str, value: object) -> HeaderValue:
-    """Convert a value to a type that travels; an enumeration's member, for example, to its value."""
+    """Convert a value of a header to its plain type: an enumeration's member, for example, to its value."""
     if type(value) in _TYPES:
         return value  # type: ignore[return-value] # it is one of the types
     if isinstance(value, str):

@@ -16,9 +16,9 @@ HEAD = struct.Struct(">16s4sQQB")
 ORIGIN_BYTES = 16
 #: Pseudonym of the group it published under.
 SEQUENCE_BYTES = 4
-#: An alias of another cloud in this cloud.
+#: The form of the alias by which this cloud names another cloud.
 CLOUD = re.compile(rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
-#: The last number of a sequence.
+#: The highest number of a publication in a sequence.
 NUMBER_MAX = (1 << 64) - 1
 
 
@@ -58,12 +58,12 @@ class ImportedHead(msgspec.Struct, frozen=True, gc=False):
     cloud: str
 
     def encode(self) -> bytes:
-        """Return the encoded beginning of a head."""
+        """Encode the origin, the first part of a head."""
         cloud = self.cloud.encode()
         return HEAD.pack(self.origin, self.sequence, self.number, self.missed, len(cloud)) + cloud
 
     def after(self, count: int) -> ImportedHead:
-        """Return the origin of the publications after the first ``count``."""
+        """Return the head without the first ``count`` publications, for the rest of a batch."""
         return ImportedHead(self.origin, self.sequence, self.number + count, self.missed, self.cloud) if count else self
 
 

@@ -45,10 +45,10 @@ _TIME_LEFT_S_MAX = float(TIME_LEFT_MS_MAX // 1000)
 
 #: Largest packet routed through the ring instead of a link.
 ROUTED_BYTES_MAX = PACKET_BYTES_MAX
-#: kind, group, nonce, send time (ms of the source's clock): the head of a packet routed through the ring, before the encrypted
-#: body
+#: kind, group, nonce, send time (ms of the source's clock): the fields before the encrypted body in a packet routed through the
+#: ring
 ROUTED = struct.Struct(">B16s12sQ")
-#: Further kinds routed through the ring; packets of groups and tunnels use their frame types.
+#: Kinds of further packets routed through the ring; packets of groups and tunnels use their frame types.
 CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
 STATUS = 34  # a question about a node, or its answer (iris_py.node.questions)
 #: Overhead of a routed body with one message, without its payload: ``ROUTED``, ``MESSAGE`` and the authentication tag.
@@ -63,25 +63,26 @@ IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.impor
 LOSSES = 16  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 17  # reserves a place for an exclusive request; the payload is its identity
 KINDS = 18  # one more than the largest kind: the length of a dispatch table
-#: Kinds for any one member.
+#: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
-#: Kinds whose sender awaits an answer.
+#: Kinds of messages whose sender awaits an answer.
 AWAITED = REQUESTS | {SURVEY, TUNNEL_OPEN, RESERVE}
-#: Kinds with application headers in the head. Heads of other kinds are ignored.
+#: Kinds of messages with application headers in the head. Heads of other kinds are ignored.
 WITH_HEADERS = AWAITED | {BROADCAST}
 
-#: Kinds that may be batches.
+#: Kinds of messages that may be batches.
 PUBLICATIONS = frozenset((PUBLICATION, IMPORTED))
 
 #: Length of the identity of an idempotent request, equal for all its copies from any sender.
 IDENTITY_BYTES = 16
-#: Flag of a PUBLICATION or IMPORTED. The head begins with ``NUMBER``, because the message may arrive on several groups' trees.
+#: Flag of a PUBLICATION or IMPORTED: its head begins with ``NUMBER``, because the message may arrive by the multicast trees of
+#: several groups.
 NUMBERED = 1
-#: Flag: the message is a batch, see :func:`encode_run`.
+#: Flag of a message that is a batch, see :func:`encode_run`.
 RUN = 2
-#: Flag: application headers precede the topic, and their size as ``HEAD_SIZE`` precedes them.
+#: Flag of a message with application headers before the topic; ``HEAD_SIZE`` before them has their size.
 HEADED = 4
-#: Internal flag of an IMPORTED, above the 8 bits of flags on the wire.
+#: Internal flag of an IMPORTED that has crossed from another cloud, above the 8 bits of flags on the wire.
 CROSSED = 256
 HEAD_SIZE = struct.Struct(">H")
 #: number of messages in a batch; a body cannot claim more than a receiver holds at once
@@ -96,7 +97,7 @@ RUN_MESSAGE_COST = 8
 CUT_AT_ONCE = 16
 #: number of a publication among all publications of its node
 NUMBER = struct.Struct(">Q")
-#: Cap of the argument of a PUBLICATION; later publications of a group repeat it.
+#: Largest argument of a PUBLICATION: the publication's number since the publisher began to use the group; later ones repeat it.
 ORDINAL_MAX = 0xFFFF_FFFF
 
 #: First id of surveys; requests have lower ids. So the id tells which of the two an answer belongs to.
@@ -113,9 +114,9 @@ class Rejection(enum.IntEnum):
     NOT_A_MEMBER = 2
     EXPIRED = 3
     NO_TUNNELS = 4
-    #: The member relays for others, and the node it forwarded the request to is lost.
+    #: The member relays requests to other members, and the node to which it relayed the request is lost.
     LOST = 5
-    #: The request has lost members that the caller may not know; the payload is their ids.
+    #: Members were lost while executing the request, and the caller may not know all of them; the payload has their ids.
     LOST_BEFORE = 6
     #: Too many exclusive requests wait for the member, which executes one of them at a time.
     BUSY = 7
@@ -147,7 +148,7 @@ def encode_failure_of(type: str, text: str) -> bytes:  # noqa: A002 - the name o
 
 
 def decode_failure(payload: bytes) -> tuple[str, str]:
-    """Decode a failure to (type, text); a malformed failure returns a text that says so."""
+    """Decode a failure to the type and the text of its exception. For a malformed failure, the text says so."""
     try:
         failure = _decoder.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder raises these for bad UTF-8 and deep nesting
@@ -156,7 +157,7 @@ def decode_failure(payload: bytes) -> tuple[str, str]:
 
 
 def check_size(payload: bytes, limit: int = MAX_MESSAGE_BYTES) -> None:
-    """Reject a payload larger than this node sends.
+    """Raise an error if a payload is larger than the node's limit.
 
     Raises:
         MessageTooLarge: The payload exceeds ``limit``.
@@ -220,7 +221,7 @@ def encode_time_left(time_left_s: float) -> int:
 
 
 def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, kind: int = PUBLICATION) -> list[bytes]:
-    """Encode a batch: consecutive publications to one topic, with one header, their number, their sizes, and the payloads.
+    """Encode a batch: consecutive publications to one topic with a shared head, their number, their sizes, and their payloads.
 
     A single publication is encoded without number and size.
 
@@ -245,7 +246,7 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
 
 
 def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
-    """Decode the payloads of a publication with the flag ``RUN``; return None if it is malformed."""
+    """Decode the payloads of a batch (a message with the flag ``RUN``); return None if it is malformed."""
     at = start + RUN_COUNT.size
     if at > stop:
         return None
@@ -264,7 +265,7 @@ def decode_run(body: bytes, start: int, stop: int) -> list[bytes] | None:
 
 
 def _cut_alike(body: bytes, at: int, length: int, count: int) -> list[bytes]:
-    """Return consecutive payloads of equal length. Cutting many with one call takes less than half the time."""
+    """Return consecutive payloads of equal length. Cutting many with one call takes less than half the time of single cuts."""
     payloads: list[bytes] = []
     if count >= CUT_AT_ONCE:
         block = _block(length)
@@ -285,10 +286,10 @@ def encode_answer(registrations: int, reason: int = 0) -> int:
 
 
 def decode_answer(argument: int) -> tuple[int, int]:
-    """Return (registrations, reason) from the argument of an answer; a node counts at least one registration."""
+    """Decode the argument of a survey's answer: the number of registrations, at least 1, and the reason of a refusal."""
     return max(1, argument >> 8), argument & 0xFF
 
 
 def _encodable(text: str) -> str:
-    """Shorten a text, and escape surrogates, which Python uses in file names and UTF-8 cannot encode."""
+    """Shorten a text for the wire, and escape surrogates, which Python uses in file names and UTF-8 cannot encode."""
     return text[:FAILURE_TEXT_MAX].encode("utf-8", "backslashreplace").decode()[:FAILURE_TEXT_MAX]

@@ -33,7 +33,7 @@ class Call:
         error: The error of a call without an answer.
         size: The size of the call's own payload.
         is_passed_over: Whether the call was already done when its turn came to read for all (see
-            :mod:`.connection`), and so was not woken
+            :mod:`.connection`), and so was not woken.
     """
 
     __slots__ = ("_woken", "error", "header", "is_done", "is_passed_over", "number", "payload", "size")
