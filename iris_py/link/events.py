@@ -70,7 +70,7 @@ class RankTold(msgspec.Struct):
 
 
 class GenerationsTold(msgspec.Struct):
-    """The peer sends generations of the network's secret, signed by the administrator. The link does not check the signature."""
+    """The peer sends generations of the network's secret, with a signature that the link has not checked."""
 
     encoded: bytes
 

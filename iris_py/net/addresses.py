@@ -25,8 +25,8 @@ __all__ = [
     "without_ports",
 ]
 
-#: In the setting ``advertise``, stands for the addresses the node listens on. It does not clash with host names: a word without
-#: a dot is looked up in the local domain only, where an operator can write the full name of such a host.
+#: The entry in the setting ``advertise`` that stands for the addresses the node listens on. It does not clash with host names:
+#: a word without a dot is looked up in the local domain only, where an operator can write the full name of such a host.
 LISTENED: Final = "listen"
 
 
@@ -39,7 +39,7 @@ def host_addresses(machine: Machine, families: Collection[int], towards: Iterabl
 
     Args:
         families: 4, 6 or both; the addresses of the first family come first.
-        towards: Numeric addresses of other hosts that must reach the machine.
+        towards: Numeric addresses of other hosts, such as seeds, that must reach the machine.
     """
     interfaces = machine.interfaces()
     sources = [
@@ -56,14 +56,14 @@ def host_addresses(machine: Machine, families: Collection[int], towards: Iterabl
 
 
 def _lasting(source: str, interfaces: Iterable[Interface]) -> str:
-    """Return the stable address on the same network in place of a temporary IPv6 address."""
+    """Return ``source``, but for a temporary IPv6 address the stable address on the same network."""
     ip = ipaddress.ip_address(source)
     near = [each.ip for interface in interfaces for each in interface.addresses if ip in each.network]
     return source if ip.version == 4 or ip in near or not near else str(near[0])
 
 
 def _interface_addresses(interfaces: Collection[Interface], families: Collection[int]) -> list[str]:
-    """Return an address per family and interface."""
+    """Return one address of each family for each interface."""
     found: list[str] = []
     for family in families:
         for interface in interfaces:
@@ -78,12 +78,12 @@ def _is_told(host: str) -> bool:
 
 
 def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the addresses for others to dial, in order of preference.
+    """Return the addresses that a node tells others to dial, in order of preference.
 
     Args:
         listened: The addresses the node listens on.
-        port: Its port there.
-        advertise: The setting, with entries as for :func:`parse_advertised`. Empty for ``listened``.
+        port: The port it listens on.
+        advertise: The setting, with entries as for :func:`parse_advertised`. If empty, ``listened`` is advertised.
     """
     told: dict[str, None] = {}
     for text in advertise or (LISTENED,):
@@ -96,7 +96,7 @@ def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable
 
 
 def without_ports(advertise: Iterable[str]) -> tuple[str, ...]:
-    """Return the advertised addresses without those with a port: they forward to the port of another node."""
+    """Leave out the entries of ``advertise`` with a port: connections to that port reach the node that listens there."""
     return tuple(text for text in advertise if text == LISTENED or parse_advertised(text)[1] is None)
 
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-#: Time for which a caller polls for a reply, in seconds: about two round trips between two processes of a machine. Too small:
-#: no reply comes in time; too large: processor time is wasted.
+#: Time for which the event loop polls for the reply to a lone request, in seconds: about two round trips between two processes
+#: of a machine. Too small: no reply comes in time; too large: processor time is wasted.
 BUSY_POLL_S: Final = 250e-6
-#: Time for which a member polls for the next request after a lone reply: the way to a caller that asks again at once, and back.
-#: Too small and too large: as above.
+#: Time for which a member's event loop polls for the next request after a lone reply, in seconds: the way to a caller that asks
+#: again at once, and back. Too small and too large: as above.
 NEXT_POLL_S: Final = 100e-6
 #: After a poll without success the next one is skipped, after a second failure the next two, then four, up to this number:
 #: traffic that is always slower costs at most a 65th of its time.
@@ -27,7 +27,7 @@ SKIPPED_MAX: Final = 64
 
 
 def is_useful() -> bool:
-    """Tell whether there is another processor to make the reply."""
+    """Tell whether this machine has a second processor, on which the reply could be made during the poll."""
     try:
         return len(os.sched_getaffinity(0)) > 1
     except AttributeError:  # not on Linux
@@ -53,7 +53,7 @@ class BusyPoll:
         self._left = 0  # skipped polls still to come
 
     def look_for(self, awaited: asyncio.Future[Any]) -> None:
-        """Poll until the future is done; it must be the only one of its kind that the node waits for."""
+        """Poll until ``awaited`` is done or the time is over. The node must wait for no other reply or request of this kind."""
         if self._left:
             self._left -= 1
             return

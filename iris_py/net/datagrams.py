@@ -35,15 +35,15 @@ DATAGRAMS_SENT_MAX = DATAGRAMS_RECEIVED_MAX
 #: to half.
 RECEIVE_BUFFER_BYTES = 1024 * 1024
 
-#: TTL on the machine itself, and on its own link: discovery must not pass a router.
+#: TTL (number of routers passed, plus one) on the machine itself, and on its own link: discovery must not pass a router.
 TTL_LOOPBACK = 0
 TTL_LINK = 1
 
 PORT_MAX = 65_535
-#: Interface numbers have 32 bits but are never nearly as large.
+#: Most digits of an interface number; they have 32 bits but are never nearly as large.
 SCOPE_DIGITS_MAX = 9
 
-#: Linux, <linux/in.h>; missing from the socket module of Python 3.11.
+#: An option of Linux (<linux/in.h>), missing from the socket module of Python 3.11.
 IP_MULTICAST_ALL = 49
 
 
@@ -56,7 +56,7 @@ class SocketDatagrams(ReceivedDatagrams):
 
     @classmethod
     async def open(cls, sock: socket.socket, group: Address | None) -> SocketDatagrams:
-        """Return datagrams by a socket, in the group if possible; see :meth:`iris_py.net.network.Network.open_datagrams`.
+        """Open datagrams on a bound socket; see :meth:`iris_py.net.network.Network.open_datagrams`.
 
         Args:
             sock: A result of :func:`bound_socket`, closed on failure.
@@ -84,7 +84,7 @@ class SocketDatagrams(ReceivedDatagrams):
 
     @property
     def address(self) -> Address:
-        """The address of this socket alone."""
+        """The address of the node's own socket, which receives unicast."""
         return self._address
 
     def send(self, data: bytes, destination: Address | None) -> None:
@@ -123,7 +123,7 @@ class SocketDatagrams(ReceivedDatagrams):
         return [] if self._closed else [stream.socket.fileno() for stream in self._streams]
 
     async def _open(self) -> None:
-        """Add the shared ends, if possible, and the own end; log a failure once."""
+        """Open the ends on the group port, if possible, and the end on the own port. A failure of multicast is only logged."""
         own, self._sock = self._sock, None
         assert own is not None
         shared: list[socket.socket] = []
@@ -146,7 +146,7 @@ class SocketDatagrams(ReceivedDatagrams):
             raise
 
     def _join(self, own: socket.socket, group: Address) -> list[socket.socket]:
-        """Return sockets that receive the group on all suitable interfaces, and record the group's destinations."""
+        """Open sockets that receive the group's datagrams on all suitable interfaces. Record the destinations of the group."""
         interfaces = beacon_interfaces(self._family, own.getsockname())
         if self._family == socket.AF_INET:
             _prepare_multicast(own, self._address[0])
@@ -167,7 +167,7 @@ class SocketDatagrams(ReceivedDatagrams):
         return found
 
     async def _add_stream(self, sock: socket.socket) -> DatagramServer:
-        """Hand a socket to asyncio_dgram and receive from it."""
+        """Open an end on a socket, with a task that receives from it."""
         opening = asyncio.ensure_future(asyncio_dgram.from_socket(sock))
         try:
             # Shielded: uvloop does not close an end whose opening is cancelled.
@@ -184,7 +184,7 @@ class SocketDatagrams(ReceivedDatagrams):
         return stream
 
     def _numeric(self, destination: Address) -> SocketAddress | None:
-        """Return an address in the form for the own end; None if it is unusable.
+        """Return the socket address for a host and port; None unless the host is a numeric address and the port is in range.
 
         A host name would block the event loop with the resolver, and a port out of range would close the transport.
         """
@@ -202,7 +202,7 @@ class SocketDatagrams(ReceivedDatagrams):
         return (host, port, 0, int(scope)) if is_scope else None
 
     async def _send_queued(self, stream: DatagramServer, own: socket.socket) -> None:
-        """Hand queued datagrams to the system, for ever."""
+        """Hand queued datagrams to the system until the task is cancelled or the end is closed."""
         chosen = SYSTEM
         while True:
             data, destination, interface = await self._sending.get()
@@ -239,7 +239,7 @@ class SocketDatagrams(ReceivedDatagrams):
             logger.warning("datagrams_broken", "closing the datagram socket failed: %s", stream.sockname)
 
     def _count_failures(self, stream: DatagramServer) -> None:
-        """Count the errors reported by the system since the last call."""
+        """Count the errors that the system has reported for an end since the last call."""
         while True:
             try:
                 stream.exception  # noqa: B018  # raises the next error, if any
@@ -250,7 +250,7 @@ class SocketDatagrams(ReceivedDatagrams):
 
 
 def _discard(opening: asyncio.Task[DatagramServer | DatagramClient]) -> None:
-    """Close an end that is no longer needed."""
+    """Close an end that was opened after its opening was cancelled."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 
@@ -274,7 +274,7 @@ def bound_socket(family: int, address: SocketAddress) -> socket.socket:
 
 
 def _prepare_multicast(sock: socket.socket, interface: str) -> None:
-    """Let a socket send multicast through an interface, also to this machine."""
+    """Set the options with which a socket sends multicast through an interface, also to processes of this machine."""
     ttl = TTL_LOOPBACK if interface.startswith("127.") else TTL_LINK
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(interface))
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
@@ -282,7 +282,7 @@ def _prepare_multicast(sock: socket.socket, interface: str) -> None:
 
 
 def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[socket.socket, list[int]]:
-    """Return a socket that receives a group on the port shared on this machine, and its interfaces.
+    """Open a socket that receives a group's datagrams on the port shared on this machine; return it with the joined interfaces.
 
     Args:
         group: The group, and the port.
@@ -319,7 +319,7 @@ def _shared_socket(group: Address, own: str, interfaces: list[int]) -> tuple[soc
 
 
 def _shared_socket_ipv6(group: Address, interface: int) -> socket.socket:
-    """Return a socket that receives an IPv6 group on an interface, on the port shared on this machine."""
+    """Open a socket that receives an IPv6 group's datagrams on one interface, on the port shared on this machine."""
     sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     try:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

@@ -41,8 +41,8 @@ logger = EventLogger("iris_py.net")
 
 #: A dial that takes longer counts as failed; nodes on other continents answer in a tenth of this time.
 DIAL_TIMEOUT_S = 3.0
-#: Errors of a dial accepted by the other side's system for a process that was just ending: before the end of connect(2), or
-#: before the peer's address was read.
+#: Errors of a dial that the other system accepted for a process that was just ending. They come before the end of connect(2),
+#: or before the peer's address was read.
 _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
 #: Ports tried until one is free for both streams and datagrams, if the port is arbitrary. A try fails with the probability that
 #: an ephemeral port is in use: with half of them taken, all tries fail once in 65,000 times.
@@ -50,8 +50,8 @@ PORT_ATTEMPTS_MAX = 16
 #: Largest read; a record is at most half of it. A mapping, because its untouched pages cost nothing: a bytearray is cleared,
 #: which would take 256 KiB of memory for each idle link.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
-#: The transport's own queue. Small, because urgent frames cannot overtake its contents; large enough to keep a socket busy for
-#: a turn of the loop.
+#: Size of the transport's queue, behind that of the link. Small, because urgent frames cannot overtake its contents; large
+#: enough to keep a socket busy for a turn of the loop.
 WRITE_BUFFER_BYTES = 256 * 1024
 #: Bytes taken from a link at once while its transport has room.
 WRITE_BATCH_BYTES = 128 * 1024
@@ -61,8 +61,8 @@ WRITE_BATCH_BYTES = 128 * 1024
 #: microseconds; elsewhere it has no effect. Too small: the few messages of a megabyte that a Spark task has in flight fault in
 #: 100 to 200 pages each; too large: memory that is never returned.
 HEAP_BLOCK_BYTES = 8 * 1024 * 1024
-#: Time for the transport to send its rest after the link's end; then the rest is dropped. A peer that does not read would
-#: otherwise hold the socket until the system gives up, after a quarter of an hour.
+#: Time for which the transport may send its remaining data after the link's end; then the data are dropped. A peer that does
+#: not read would otherwise hold the socket until the system gives up, after a quarter of an hour.
 LINGER_S = 2.0
 #: Time for which one link's input is handled in one turn of the event loop; then other work has its turn, and the link is not
 #: read meanwhile. Too small: more turns for the same work; too large: a peer that sends expensive data blocks the node and its
@@ -80,7 +80,7 @@ TRANSMIT_ROUNDS_MAX = 16
 
 
 class Core(Protocol):
-    """The protocol that a driver runs; :class:`iris_py.node.core.NodeCore` documents the methods."""
+    """The protocol that a driver runs on the network; :class:`iris_py.node.core.NodeCore` documents the methods."""
 
     def accepted(self, address: str, now: float) -> Link | None: ...
     def dialled(self, address: str, now: float, host: str = "") -> Link | None: ...
@@ -103,17 +103,17 @@ class Core(Protocol):
 
 
 class Owner(Protocol):
-    """The owner of a driver, which receives the events of its core."""
+    """The user of a driver, which receives the events of the core: a node or a gateway."""
 
     def handle_outcomes(self, outcomes: Any) -> None:  # noqa: ANN401 - those of its core
-        """Handle ended requests: (token, outcome) of each."""
+        """Handle ended requests, each given as its token and its outcome."""
 
     def handle_events(self, events: Any) -> None:  # noqa: ANN401 - those of its core
-        """Handle other events."""
+        """Handle all other events of the core."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The stream under one link.
+    """The TCP stream of one link: passes bytes between the link and the transport.
 
     Args:
         driver: The node's driver.
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             self._make_room()
 
     def read_on(self) -> bool:
-        """Handle input left over for lack of time; return whether any is left again."""
+        """Handle more of the input for which the last turn had no time; return whether complete frames are still left."""
         link, now = self.link, self._driver.loop.time()
         assert link is not None
         if self._read(link, now, now + TURN_S):
@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _read(self, link: Link, now: float, until: float) -> bool:
-        """Handle buffered input until a time; return whether complete frames are left."""
+        """Handle the input in the buffer until ``until``; return whether complete frames are left."""
         while True:
             self._start += link.receive_data(self._buffer[self._start : self._end], now)
             self._driver.link_received(link)
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             self._start, self._end = 0, len(rest)
 
     def read_retransmissions(self) -> None:
-        """Read the number of retransmitted segments from the system, while the socket is open."""
+        """Update the number of segments that TCP has retransmitted, if the socket is still open."""
         if self._transport is not None and not self._transport.is_closing():
             self.retransmissions = retransmissions(self._transport) or self.retransmissions
 
@@ -243,25 +243,25 @@ class Connection(asyncio.BufferedProtocol):
                 self._driver.call_at(self._driver.loop.time() + LINGER_S, transport.abort)
 
     def pause_reading(self) -> None:
-        """Stop reading until :meth:`resume_reading` has been called as often."""
+        """Stop reading. Reading continues when :meth:`resume_reading` has been called as often as this method."""
         self._reading_pauses += 1
         if self._reading_pauses == 1 and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Undo one :meth:`pause_reading`."""
+        """Undo one call of :meth:`pause_reading`; read again after the last."""
         self._reading_pauses -= 1
         if self._reading_pauses == 0 and self._transport is not None and not self._transport.is_closing():
             self._driver.run_apart(self._transport.resume_reading)  # asyncio creates its reader anew
 
     def descriptors(self) -> list[int]:
-        """Return the descriptor of the open socket. After the end its number may belong to another."""
+        """Return the descriptor of the open socket; an empty list after the end, when the number may belong to another file."""
         if self._transport is None or self._transport.is_closing():
             return []
         return [self._transport.get_extra_info("socket").fileno()]
 
     def abort(self) -> None:
-        """Drop the stream at once."""
+        """Close the connection at once, and drop unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -276,10 +276,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Driver:
-    """The inputs and outputs of one node.
-
-    Dials, readers of links, and timers run in the context in which the driver was made. Otherwise a request that happens to
-    dial would pass its context to all traffic of the link.
+    """Connects the core of one node to the network and the clock: its streams, its datagrams, and its timer.
 
     Args:
         owner: The receiver of events.
@@ -329,7 +326,7 @@ class Driver:
     async def listen(self, host: str, port: int, *, datagrams: bool = True, multicast: bool = False) -> tuple[str, int]:
         """Listen for streams, and for datagrams at the same address; return that address.
 
-        Streams before :meth:`run` are rejected.
+        Streams that arrive before :meth:`run` are rejected.
 
         Args:
             host: An address of this machine, or a host name.
@@ -366,7 +363,7 @@ class Driver:
         """Begin to drive a node.
 
         Args:
-            on_dial_failed: Called with each address without a connection, and the error.
+            on_dial_failed: Called after each failed dial, with the address and the error.
         """
         self._core = core
         self._on_dial_failed = on_dial_failed
@@ -392,7 +389,7 @@ class Driver:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Stop at once without sending; return the tasks that are about to end."""
+        """Stop at once without sending queued data; return the tasks that were cancelled and are still ending."""
         self.is_closed = True
         if self._is_watched:
             self._is_watched = False
@@ -411,7 +408,7 @@ class Driver:
         return tasks
 
     def disown(self) -> None:
-        """Release the parent's sockets in the child of a fork, and stop sending."""
+        """Release the parent's sockets in the child process after a fork, and stop sending there."""
         self.is_closed = True
         found = [descriptor for connection in self._connections.values() for descriptor in connection.descriptors()]
         for end in (self._listener, self._datagrams):
@@ -426,13 +423,13 @@ class Driver:
     # -- in
 
     def resume(self, now: float) -> None:
-        """Handle a late timer, before any overdue work."""
+        """Tell the core that the process stood still, because a timer was late. Called before any overdue work."""
         self.late_at = math.inf  # until the timer is set again
         if self._core is not None and not self.is_closed:
             self._core.handle_resumption(now)
 
     def connection_made(self, connection: Connection, address: str | None) -> Link | None:
-        """Return the link of a new stream, or None to reject it."""
+        """Return the link for a new stream; None if the core rejects the stream."""
         if self._core is None or self.is_closed:
             return None
         now = self.loop.time()
@@ -444,17 +441,16 @@ class Driver:
         return link
 
     def link_received(self, link: Link) -> None:
-        """Handle input of a link, or the end of its stream.
+        """Let the core handle a link's input, or the end of its stream, and send the results at once.
 
-        Transmits at once: the input of one read is a batch already, and waiting for the end of the turn would only lengthen the
-        round trip.
+        The input of one read is a batch already, so waiting for the end of the turn would only lengthen the round trip.
         """
         if self._core is not None:
             self._core.link_received(link, self.loop.time())
             self.transmit()
 
     def connection_lost(self, link: Link) -> None:
-        """Forget the ended stream of a link."""
+        """Remove the link of a stream that has ended."""
         connection = self._connections.pop(link, None)
         if connection is not None:
             self._retransmissions_ended += connection.retransmissions
@@ -490,7 +486,7 @@ class Driver:
             connection.resume_reading()
 
     def let_wait(self, connection: Connection) -> None:
-        """Handle the rest of a connection's input in a later turn of the event loop, one connection per turn."""
+        """Postpone the rest of a connection's input to later turns of the event loop, which handle one connection each."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
             self.loop.call_soon(self._read_on, context=self._context)
@@ -506,7 +502,7 @@ class Driver:
             self.loop.call_soon(self._read_on, context=self._context)
 
     def wake(self) -> None:
-        """Run :meth:`transmit` in this turn of the event loop."""
+        """Schedule :meth:`transmit` for this turn of the event loop."""
         if not self.is_awake:
             self.is_awake = True
             self.loop.call_soon(self.transmit, context=self._context)
@@ -514,19 +510,19 @@ class Driver:
     # -- in the context of the node
 
     def run_apart(self, function: Callable[Arguments, Result], *args: Arguments.args, **values: Arguments.kwargs) -> Result:
-        """Call a function in a copy of the context in which the driver was made; the original may be entered already."""
+        """Call a function in a copy of the driver's context variables, which other code may be using at the moment."""
         return self._context.copy().run(function, *args, **values)
 
     def call_at(self, when: float, function: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call a function at a time of the event loop, in the context in which the driver was made."""
+        """Call a function at a time of the event loop, with the driver's context variables."""
         return self.loop.call_at(when, function, context=self._context)
 
     # -- out
 
     def transmit_now(self) -> None:
-        """Run :meth:`transmit` at once, for a message with no others to share a record.
+        """Run :meth:`transmit` at once, for a message with no other messages to share its record.
 
-        It saves a turn of the event loop. Has no effect within :meth:`transmit`, as when a handler answers there.
+        This saves a turn of the event loop. It has no effect within :meth:`transmit`, as when a handler answers there.
         """
         if not (self._is_transmitting or self.is_awake):
             self.transmit()
@@ -567,7 +563,7 @@ class Driver:
                 self._datagrams.send(data, destination)
 
     def _write_links(self, core: Core, now: float) -> bool:
-        """Write the links' data; return whether that caused new work."""
+        """Write the links' data; return whether the core has new events or output because of this."""
         happened = False
         for link in core.links_to_flush():
             connection = self._connections.get(link)
@@ -649,7 +645,7 @@ def is_absence(error: OSError | IrisError) -> bool:
 
 
 def describe_dial_error(error: OSError | IrisError) -> str:
-    """Describe the failure of a dial."""
+    """Return the second half of a sentence that describes why dialling an address failed."""
     if isinstance(error, ConnectionRefusedError):
         return "refuses connections: nobody listens there"
     if isinstance(error, OwnAddressError):

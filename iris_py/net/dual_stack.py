@@ -22,7 +22,7 @@ __all__ = ["DualDatagrams"]
 
 
 class DualDatagrams(ReceivedDatagrams):
-    """Datagrams of both families: implements :class:`iris_py.net.network.DatagramSocket`.
+    """Datagrams of both families, by an IPv6 and an IPv4 socket: implements :class:`iris_py.net.network.DatagramSocket`.
 
     Args:
         ipv6: The IPv6 datagrams, whose address represents both.

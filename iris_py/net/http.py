@@ -33,12 +33,12 @@ CONNECTIONS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8192
 #: Time (seconds) for the head of a request. Too small: slow networks fail; too large: strangers hold connections.
 HEAD_TIMEOUT_S: Final = 5.0
-#: Time (seconds) for finding the answer, and then again for sending it.
+#: Time (seconds) for computing the answer, and then again for sending it.
 ANSWER_TIMEOUT_S: Final = 10.0
 #: Idle time (seconds) of a connection between two requests. Too small: each scrape opens a new connection, which costs little;
 #: too large: balancers that are gone hold connections.
 IDLE_TIMEOUT_S: Final = 75.0
-#: Time (seconds) for answers in progress when the server closes.
+#: Time (seconds) that answers in progress have to end when the server closes.
 CLOSE_TIMEOUT_S: Final = 1.0
 
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -54,7 +54,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer, never cached."""
+    """An HTTP answer, which clients must not cache."""
 
     status: HTTPStatus
     """The status."""
@@ -65,9 +65,9 @@ class Answer(NamedTuple):
 
 
 class HttpServer:
-    """Answers GET and HEAD.
+    """A server for monitoring that answers GET and HEAD requests.
 
-    On loopback it accepts only the names of loopback as host, which protects against DNS rebinding.
+    If it listens on loopback, requests must name a loopback host, which protects against DNS rebinding.
 
     Args:
         answer: Finds the answer to a question.
@@ -100,7 +100,7 @@ class HttpServer:
         self.is_local = all(is_loopback(name[0]) for name in bound)
 
     async def close(self) -> None:
-        """Stop listening; answers in progress get ``CLOSE_TIMEOUT_S``. Harmless if repeated."""
+        """Stop listening. Answers in progress get ``CLOSE_TIMEOUT_S`` (seconds) to end. Harmless if repeated."""
         self.is_closing = True
         if self._server is not None:
             self._server.close()
@@ -120,7 +120,7 @@ class HttpServer:
             connection.abort()
 
     def admit(self, connection: Connection) -> bool:
-        """Add a connection; a full server evicts another one.
+        """Add a new connection to the server; a full server ends another connection for it.
 
         Returns:
             False if the server is closing, or full of connections with an answer in progress.
@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
         return self.is_answering  # the client still gets its answer
 
     def pause_writing(self) -> None:
-        """Do nothing: the answer has not been sent completely."""
+        """Do nothing: no more is written until the answer has been sent."""
 
     def resume_writing(self) -> None:
         if self.is_sent:
@@ -229,13 +229,13 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _limit(self, seconds: float) -> None:
-        """End the connection after a time, in place of the previous limit."""
+        """End the connection after this time, unless the next call sets another limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(seconds, self.abort)
 
     def _read(self) -> None:
-        """Parse the received data until a question is complete."""
+        """Parse the received data until a request is complete, and begin to answer the request."""
         transport = self._transport
         assert transport is not None
         while not self.is_answering and not transport.is_closing():
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
             self._end_answer()
 
     def _end_answer(self) -> None:
-        """Handle a sent answer: close, or prepare for the next question."""
+        """Continue after an answer has been sent: close the connection, or read the next request."""
         assert self._transport is not None
         self.is_sent, self._request = False, None
         if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE or self._server.is_closing:
@@ -331,7 +331,7 @@ def _question(target: bytes) -> Question:
 
 
 def _host(request: h11.Request) -> str:
-    """Return the requested host; a client without one (HTTP/1.0) is no browser."""
+    """Return the host that a request names; ``localhost`` if it names none, which no browser does."""
     text = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "localhost")
     host = text.rpartition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
     return host.rstrip(".")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Interface", "InterfaceAddress", "Machine", "ThisMachine", "find_interfaces"]
 
-#: An address of an interface, with its network.
+#: An address of an interface, with the prefix of its network.
 InterfaceAddress: TypeAlias = "ipaddress.IPv4Interface | ipaddress.IPv6Interface"
 
 # Linux, <linux/sockios.h> and <linux/if.h>; missing from the socket module.
@@ -34,18 +34,18 @@ _LOOPBACK: Final = 0x8
 _RUNNING: Final = 0x40
 _MULTICAST: Final = 0x1000
 _REQUEST: Final = struct.Struct("16s24s")
-#: Flags of IPv6 addresses not to advertise (<linux/if_addr.h>): temporary (RFC 8981), a duplicate, deprecated.
+#: Flags of IPv6 addresses that must not be advertised (<linux/if_addr.h>): temporary (RFC 8981), a duplicate, deprecated.
 _PASSING: Final = 0x01 | 0x08 | 0x20
 
 _PROC: Final = Path("/proc/self/net")
 
-#: Documentation addresses (RFC 5737, RFC 3849), which no host has: their route is the default route.
+#: Documentation addresses (RFC 5737, RFC 3849), which no host has: packets to them take the default route.
 _ELSEWHERE: Final = {4: "192.0.2.1", 6: "2001:db8::1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface that is up."""
+    """A network interface of this machine that is up."""
 
     index: int
     """Its number in the system."""
@@ -61,7 +61,7 @@ class Interface:
 
 
 class Machine(Protocol):
-    """The machine of a node, with regard to its addresses."""
+    """A machine as the source of addresses for a node; simulated in tests."""
 
     def interfaces(self) -> tuple[Interface, ...]:
         """Return the interfaces that are up; none if the system does not report them."""
@@ -83,7 +83,7 @@ class ThisMachine:
         return find_interfaces()
 
     def source_towards(self, host: str | None, family: int) -> str | None:
-        """Return the source address of a connected datagram socket, which sends no packet."""
+        """Return the source address that the system picks for a datagram socket connected to the host. No packet is sent."""
         kind = socket.AF_INET6 if family == 6 else socket.AF_INET
         try:
             with socket.socket(kind, socket.SOCK_DGRAM) as probe:
@@ -120,7 +120,7 @@ def _names() -> list[str]:
 
 
 def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]) -> Interface | None:
-    """Return an interface; None if it is down or gone."""
+    """Return the interface with this name; None if it is down or gone."""
     import fcntl  # not on Windows, where this module is imported as well
 
     def ask(request: int) -> bytes:
@@ -153,7 +153,7 @@ def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]
 
 
 def _ipv6_addresses() -> dict[str, list[InterfaceAddress]]:
-    """Return the stable IPv6 addresses, by interface name."""
+    """Return the IPv6 addresses that may be advertised, by interface name."""
     try:
         lines = (_PROC / "if_inet6").read_text().splitlines()
     except OSError:

@@ -40,27 +40,27 @@ __all__ = ["ListenSettings", "Place", "listen", "settle_place"]
 logger = EventLogger("iris_py.net.listen_address")
 
 #: Time to resolve the names of seeds (seconds), if their addresses decide which of several own addresses is advertised first.
-#: Too small: with a slow name server the wrong one comes first, and first dials take half a second longer; too large: without a
-#: name server the node starts that much later.
+#: Too small: with a slow name server the wrong address comes first, and first dials take half a second longer; too large:
+#: without a name server the node starts that much later.
 RESOLVE_S: Final = 1.0
 
 #: Time to identify the process that holds the port (seconds), if it ends each connection silently or does not listen for
 #: streams, as a node that is starting or ending. Too small: of programs that start together on a busy machine some fail; too
 #: large: the error comes this late.
 PORT_WAIT_S: Final = 5.0
-#: The pause before the next try, doubling up to the second value. Too small: needless connections; too large: the program
-#: starts later than it could.
+#: The first pause between two tries to get the port, which doubles up to the second value. Too small: needless connections; too
+#: large: the program starts later than it could.
 PORT_PAUSE_S: Final = 0.05
 PORT_PAUSE_S_MAX: Final = 0.8
 
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
-#: Debian assigns the second one to the name of the machine, in /etc/hosts.
+#: Loopback addresses of this machine. Debian assigns the second one to the name of the machine, in /etc/hosts.
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place a node listens at, and its advertised addresses."""
+    """The addresses of a node: where it listens, and the addresses it advertises to others."""
 
     address: str
     """The address for programs of this machine."""
@@ -74,7 +74,7 @@ class Place:
     """The families of reachable datagram addresses: 4, 6 or both."""
 
     def leads_here(self, address: str) -> bool:
-        """Tell whether a dial to an address reaches this node: an advertised address, or a numeric address of the machine."""
+        """Tell whether a dial to an address reaches this node itself, by its advertised or numeric addresses."""
         return address in self.told or parse_address(address) in self.own
 
 
@@ -131,7 +131,7 @@ async def _share(
     *,
     multicast: bool,
 ) -> tuple[str, int]:
-    """Listen on a port, or on any other if a node of the same network holds it; return the address.
+    """Listen on the wanted port, or on any free port if a node of the same network holds the wanted one; return the address.
 
     Raises:
         OSError: Another program holds the port, or the address is not of this machine.
@@ -166,7 +166,7 @@ async def _share(
 
 
 async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> Holder:
-    """Ask at addresses of the machine until a listener answers."""
+    """Identify the process that holds a port: ask at the machine's addresses until a process answers."""
     for host in hosts:
         holder = await ask_holder(network, host, port, credentials.handshake(attempt))
         if holder.answer is not Answer.NOBODY:
@@ -175,7 +175,7 @@ async def _find_holder(network: Network, hosts: Sequence[str], port: int, creden
 
 
 def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
-    """Return the addresses where another listener could conflict with this host."""
+    """Return the addresses at which a process could hold the port, so that this node cannot listen on ``host``."""
     families = {"0.0.0.0": (4,), "::": (6, 4)}.get(host, ())  # noqa: S104 - compared
     interfaces = () if machine is None else machine.interfaces()
     own = [str(each.ip) for interface in interfaces for each in interface.addresses if not each.ip.is_link_local]
@@ -186,11 +186,11 @@ def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
 async def settle_place(
     host: str, port: int, *, machine: Machine | None, advertise: Sequence[str] = (), seeds: Iterable[str] = ()
 ) -> Place:
-    """Determine the advertised and own addresses of a listening node.
+    """Determine the addresses that a listening node advertises, and those at which a dial reaches the node itself.
 
     Args:
         host: The numeric listening address; unspecified for every interface.
-        port: Its port there.
+        port: The listening port.
         machine: The machine; None if its interfaces are unknown.
         advertise: The setting ``advertise``: the addresses to advertise instead.
         seeds: The addresses of the seeds. Unknown names are ignored.
@@ -227,7 +227,10 @@ async def settle_place(
 
 
 async def _wildcard_hosts(families: Sequence[int], machine: Machine, seeds: Iterable[str]) -> tuple[str, ...]:
-    """Return the hosts that represent every interface; none if there is only loopback and a seed is elsewhere."""
+    """Return the hosts to advertise for a node that listens on every interface.
+
+    The result is empty if the machine has only loopback addresses and a seed is elsewhere, or there is no seed.
+    """
     seeds = tuple(seeds)
     hosts = host_addresses(machine, families)
     if len(hosts) == 1 or not seeds:

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py.net")
 
-#: Number of interfaces for beacons. Linux lets a socket join 20 groups (net.ipv4.igmp_max_memberships); on a machine with more
-#: interfaces, such as one with many containers, the listening address selects one. Too small: nodes on the last interfaces are
-#: not found; too large: each beacon, every three seconds, is sent that often.
+#: Number of interfaces for beacons (datagrams by which nodes find each other). Linux lets a socket join 20 groups
+#: (net.ipv4.igmp_max_memberships); on a machine with more interfaces, such as one with many containers, the listening address
+#: selects one. Too small: nodes on the last interfaces are not found; too large: each beacon, every three seconds, is sent that
+#: often.
 INTERFACES_MAX: Final = 16
 
-#: The interface that the system chooses.
+#: The interface number 0, for which the system chooses an interface.
 SYSTEM: Final = 0
 
 
@@ -58,17 +59,17 @@ def group_addresses(family: int, group: Address, interfaces: list[int]) -> list[
 
 
 def choose_interface(sock: socket.socket, index: int) -> None:
-    """Set the interface for an IPv4 socket's multicast."""
+    """Set the interface through which an IPv4 socket sends multicast."""
     sock.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, struct.pack("@4s4si", bytes(4), bytes(4), index))
 
 
 def membership(group: str, index: int) -> bytes:
-    """Return the option for joining an IPv4 group on an interface (``ip_mreqn``)."""
+    """Return the socket option for joining an IPv4 group on an interface (``ip_mreqn``)."""
     return struct.pack("@4s4si", socket.inet_aton(group), bytes(4), index)
 
 
 def _suitable(family: int) -> list[int]:
-    """Return the interfaces that are up and support multicast, without loopback, up to ``INTERFACES_MAX``."""
+    """Return the numbers of the interfaces that are up and support multicast, without loopback, up to ``INTERFACES_MAX``."""
     found = _multicast_interfaces(family)
     if len(found) > INTERFACES_MAX:
         logger.warning(

@@ -23,10 +23,10 @@ Address: TypeAlias = tuple[str, int]
 #: An address of the socket module: host and port, and for IPv6 the flow and the scope.
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
-#: The group for beacons, from a block that stays inside one organisation (RFC 2365, 239.255/16), so routers do not forward it
-#: far.
+#: The multicast group for beacons (datagrams by which nodes find each other), from a block that stays inside one organisation
+#: (RFC 2365, 239.255/16), so routers do not forward it far.
 BEACON_GROUP = "239.255.73.82"
-#: The same for IPv6: unassigned, and confined to one link (RFC 4291 section 2.7).
+#: The multicast group for beacons over IPv6: unassigned, and confined to one link (RFC 4291 section 2.7).
 BEACON_GROUP_IPV6 = "ff12::4952:4953"
 BEACON_PORT = 14142
 
@@ -36,8 +36,8 @@ DATAGRAM_BYTES_MAX = 1_200
 
 #: Datagrams that wait for :meth:`DatagramSocket.receive`; further ones are dropped. Too small: a node whose loop stood still
 #: for a moment loses pings, or the answers to its own, and declares living nodes dead; a thousand is the load of hundreds of
-#: failure detectors and the beacons of hundreds of starting nodes within a second. Too large: it then answers stale datagrams,
-#: because decrypting this many takes some 30 ms.
+#: failure detectors and the beacons of hundreds of starting nodes within a second. Too large: the node then answers stale
+#: datagrams, because decrypting this many takes some 30 ms.
 DATAGRAMS_RECEIVED_MAX = 1_024
 
 #: Reasons of dropped datagrams, the keys of :attr:`DatagramSocket.dropped`.
@@ -69,7 +69,7 @@ class Listener(Protocol):
         """The listening address, with the chosen port if port 0 was requested."""
 
     def close(self) -> None:
-        """Accept no more streams; accepted ones live on. May be called again."""
+        """Accept no more streams. Accepted streams continue. May be called again."""
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of its sockets; none if it is simulated."""
@@ -100,7 +100,7 @@ class DatagramSocket(Protocol):
         """
 
     async def receive(self) -> tuple[bytes, Address]:
-        """Return the next datagram, and the address at which an answer reaches its sender only.
+        """Return the next datagram, and the address to which its sender alone receives an answer.
 
         Raises:
             ConnectionAbortedError: The socket is closed, before or during this call.
@@ -147,7 +147,7 @@ class Network(Protocol):
                 node.
 
         Raises:
-            OwnAddressError: It leads only to the node itself.
+            OwnAddressError: The host leads only to the dialling node itself.
             OSError: The connection failed.
         """
 
@@ -170,7 +170,7 @@ class Network(Protocol):
 
 
 class ReceivedDatagrams:
-    """The receiving half of a :class:`DatagramSocket` for both implementations: a bounded queue, and counters."""
+    """The receiving half of a :class:`DatagramSocket`, common to real and simulated sockets: a bounded queue, and counters."""
 
     def __init__(self) -> None:
         """Create an open socket with an empty queue."""
@@ -191,7 +191,7 @@ class ReceivedDatagrams:
         return self._dropped
 
     async def receive(self) -> tuple[bytes, Address]:
-        """Return the next datagram, and the address at which an answer reaches its sender only."""
+        """Return the next datagram, and the address to which its sender alone receives an answer."""
         while not self._closed:
             if self._queue:
                 return self._queue.popleft()

@@ -30,7 +30,7 @@ ANSWER_S: Final = 2.0
 
 
 class Answer(enum.Enum):
-    """The kinds of processes that may hold a port."""
+    """The kinds of processes that may hold a port that a node wants to listen on."""
 
     NODE = enum.auto()
     """A node of the same network."""
@@ -44,7 +44,7 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a port."""
+    """The process that listens on a port that a node wanted, as far as its answer tells."""
 
     answer: Answer
     """The kind of process."""
@@ -54,7 +54,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The keys of a node that asks."""
+    """The keys with which a node identifies itself to the holder of a port."""
 
     keyring: Keyring = field(repr=False)
     """The secrets of the network."""
@@ -64,7 +64,7 @@ class Credentials:
     """The source of ephemeral keys."""
 
     def handshake(self, attempt: int) -> LinkHandshake:
-        """Return the handshake of a link, as initiator; each attempt uses the next generation of the secret."""
+        """Return a new handshake as initiator. Each attempt uses the next generation of the network's secret."""
         generations = self.keyring.generations
         return LinkHandshake(
             initiator=True,
@@ -77,7 +77,7 @@ class Credentials:
 
 
 async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> Holder:
-    """Find out which process listens at an address.
+    """Find out which kind of process listens at an address, by the first two messages of a link's handshake.
 
     Args:
         host: The address, or a host name.
@@ -101,7 +101,7 @@ async def ask_holder(network: Network, host: str, port: int, handshake: LinkHand
 
 
 class _Knock(asyncio.BufferedProtocol):
-    """A stream for the two messages of a handshake."""
+    """The connection to the holder of a port, for the two messages of a handshake."""
 
     def __init__(self, handshake: LinkHandshake, holder: asyncio.Future[Holder]) -> None:
         self.holder = holder
@@ -134,7 +134,7 @@ class _Knock(asyncio.BufferedProtocol):
         self._tell(Holder(Answer.UNSURE))
 
     def abort(self) -> None:
-        """Drop the stream."""
+        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -31,19 +31,19 @@ logger = EventLogger("iris_py.net")
 #: would allow more; too large: programs that walk through all possible descriptors, as some do before they start another one,
 #: take seconds, because some systems allow a thousand million.
 DESCRIPTORS_MAX: Final = 65_536
-#: The strangers' share of the descriptors. Too small: a flood evicts honest handshakes; too large: unauthenticated connections
-#: leave too few to the links and the program.
+#: Share of the file descriptors for strangers: connections without an authenticated peer. Too small: a flood evicts honest
+#: handshakes; too large: unauthenticated connections leave too few to the links and the program.
 STRANGERS_SHARE: Final = 0.25
-#: The share for links to authenticated peers. Too small: conversations with many peers go through the ring; too large: with the
-#: strangers and the ring neighbours (``LEAF_LINKS_SHARE``), the program has none left.
+#: Share of the file descriptors for links to authenticated peers. Too small: conversations with many peers go through the ring;
+#: too large: with the strangers and the ring neighbours (``LEAF_LINKS_SHARE``), the program has none left.
 LINKS_SHARE: Final = 0.5
-#: The share for strangers at a gateway's listener, in addition to those at its node. Too small: a flood evicts gateways of
-#: neighbours that are connecting; too large: with the shares of the node, the cloud links have none left.
+#: Share of the file descriptors for strangers at a gateway's listener, in addition to those at its node. Too small: a flood
+#: evicts gateways of neighbours that are connecting; too large: with the shares of the node, the cloud links have none left.
 GATEWAY_STRANGERS_SHARE: Final = 1 / 16
 #: Shortest interval between log messages about exhausted descriptors (seconds). Too small: with many connections the log fills
 #: the disk; too large: the message is overlooked.
 EXHAUSTED_TOLD_S: Final = 10.0
-#: The error numbers of exhaustion: in this process, or in the whole machine.
+#: The error numbers of a system call that finds no free file descriptor: in this process, or in the whole machine.
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 
 
@@ -61,17 +61,17 @@ def raise_limit() -> int:
 
 
 def handshakes_max(descriptors: int) -> int:
-    """Return the largest number of strangers at a node, for a descriptor limit."""
+    """Return the largest number of strangers (unauthenticated connections) at a node, for a descriptor limit."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * STRANGERS_SHARE)))
 
 
 def gateway_handshakes_max(descriptors: int) -> int:
-    """Return the largest number of strangers at a gateway, for a descriptor limit."""
+    """Return the largest number of strangers (unauthenticated connections) at a gateway, for a descriptor limit."""
     return max(1, min(HANDSHAKES_MAX, int(descriptors * GATEWAY_STRANGERS_SHARE)))
 
 
 def links_max(descriptors: int) -> int:
-    """Return the largest number of links beyond ring neighbours, for a descriptor limit."""
+    """Return the largest number of links, without the reserve for ring neighbours, for a descriptor limit."""
     return max(1, min(LINKS_MAX, int(descriptors * LINKS_SHARE)))
 
 
@@ -82,7 +82,7 @@ class Exhaustion:
         self._told_at = -math.inf
 
     def tell(self, error: BaseException, now: float) -> None:
-        """Log the error, unless one was logged a moment ago.
+        """Log that no descriptor is free, unless this was logged within ``EXHAUSTED_TOLD_S``.
 
         Args:
             error: The system's error.
@@ -100,17 +100,21 @@ class Exhaustion:
         )
 
 
-#: Data and number of tries for measuring a cipher; the fastest try counts: 0.1 ms in all where both are fast.
+#: The data to encrypt, and the number of tries, for measuring a cipher; the fastest try counts: 0.1 ms in all where both are
+#: fast.
 _SAMPLE: Final = bytes(16 * 1024)
 _TRIES: Final = 5
-#: AES-256-GCM is used unless it takes this many times as long. Too small: noise decides, and of two machines fast with AES one
-#: may request the slower cipher; too large: it is used where it is slow.
+#: AES-256-GCM is used unless it takes this many times as long as ChaCha20-Poly1305. Too small: noise decides, and of two
+#: machines fast with AES one may request the slower cipher; too large: AES-256-GCM is used where it is slow.
 _MARGIN: Final = 1.5
 
 
 @functools.cache
 def fastest_suite() -> Suite:
-    """Return the fastest cipher on this machine; measured once per process, usually in less than a millisecond."""
+    """Return the fastest cipher on this machine.
+
+    A process measures once, usually in less than a millisecond.
+    """
     times = {suite: _measure(suite.cipher(bytes(32))) for suite in Suite}
     is_slow = times[Suite.AES_256_GCM] > _MARGIN * times[Suite.CHACHA20_POLY1305]
     return Suite.CHACHA20_POLY1305 if is_slow else Suite.AES_256_GCM
@@ -138,10 +142,10 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class Lateness:
-    """The lateness of the event loop, measured by existing timers.
+    """How late the event loop runs its timers. The timers of the driver report their own lateness.
 
     Attributes:
-        stalls: Number of times it exceeded ``STALL_S``.
+        stalls: Number of timers that were later than ``STALL_S``.
     """
 
     __slots__ = ("_before_s", "_begun_at", "_longest_s", "stalls")
@@ -177,7 +181,7 @@ def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
     """Return the statistics of this process.
 
     Args:
-        lateness: The lateness of its event loop.
+        lateness: The lateness of the process's event loop.
         now: The time of the event loop, in seconds.
     """
     return ProcessStatistics(
@@ -193,10 +197,12 @@ def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
 
 
 def run_delay_s(thread: int | None = None) -> float:
-    """Return the time a runnable thread has waited for a processor, in seconds; 0 where the system does not report it.
+    """Return the total time that a thread was ready to run and waited for a processor, in seconds.
+
+    Returns 0 where the system does not report it.
 
     Args:
-        thread: Its native id; None for the calling thread.
+        thread: The native id of the thread; None for the calling thread.
     """
     path = _SCHEDULED if thread is None else Path(f"/proc/self/task/{thread}/schedstat")
     try:

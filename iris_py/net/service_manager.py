@@ -22,8 +22,8 @@ __all__ = ["ServiceManager", "service_manager"]
 
 logger = EventLogger("iris_py")
 
-#: Interval at which the status is checked, and sent if it has changed, unless the watchdog requires a shorter one. Too small:
-#: wake-ups of an idle service; too large: `systemctl status` is outdated.
+#: Interval at which the status is checked, and sent if it has changed (seconds); the watchdog may require a shorter interval.
+#: Too small: wake-ups of an idle service; too large: `systemctl status` is outdated.
 STATUS_S: Final = 5.0
 
 #: The longest status (characters): the limit of a readable line, which a datagram must hold.
@@ -34,7 +34,8 @@ class ServiceManager:
     """Reports the status of this process to a service manager; does nothing without one.
 
     Args:
-        address: The address of its socket: a path, or a name in the abstract namespace after an ``@``. Empty for none.
+        address: The address of the manager's socket: a path, or a name in the abstract namespace after an ``@``. Empty
+            without a manager.
         watchdog_s: Silence after which the manager kills the process as stuck; None for no limit.
     """
 
@@ -70,7 +71,7 @@ class ServiceManager:
         return bool(self._address)
 
     def ready(self, describe: Callable[[], str]) -> None:
-        """Report that the service is ready, and from now on regularly that its event loop is turning.
+        """Report that the service is ready. From now on, also report regularly that its event loop is running.
 
         Args:
             describe: Returns the current activity in a line for people; called repeatedly.
@@ -83,20 +84,23 @@ class ServiceManager:
             self._telling = asyncio.get_running_loop().create_task(self._keep_told())
 
     def reloading(self) -> None:
-        """Report that the service is reading its settings again; :meth:`reloaded` follows."""
+        """Report that the service is reading its settings again. Call :meth:`reloaded` afterwards."""
         self._tell(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000))
 
     def reloaded(self) -> None:
-        """Report the end of the reload."""
+        """Report that the service has read its settings again."""
         self._tell(READY="1")
 
     def stopping(self) -> None:
-        """Report that the service is about to end cleanly; the watchdog is served until the event loop ends."""
+        """Report that the service is ending as intended. Reports to the watchdog continue until the event loop ends."""
         self._describe = lambda: "leaving"
         self._tell(STOPPING="1", **self._changed_status())
 
     async def _keep_told(self) -> None:
-        """Serve the watchdog at half its interval, as sd_watchdog_enabled(3) recommends, and update the status."""
+        """Report regularly to the watchdog, and report a changed status.
+
+        The interval is half of the watchdog's, as sd_watchdog_enabled(3) recommends.
+        """
         interval_s = STATUS_S if self._watchdog_s is None else min(STATUS_S, self._watchdog_s / 2)
         while True:
             state = self._changed_status()
@@ -114,7 +118,7 @@ class ServiceManager:
         return {"STATUS": status}
 
     def _tell(self, **state: str) -> None:
-        """Send values, with those not sent before. Never blocks and never raises."""
+        """Send values to the service manager, with earlier values that could not be sent. Never blocks and never raises."""
         if not self.is_there:
             return
         if "READY" in state:

@@ -17,7 +17,7 @@ Streams: TypeAlias = "tuple[asyncio.StreamReader, asyncio.StreamWriter]"
 
 @asynccontextmanager
 async def open_line(bytes_max: int) -> AsyncIterator[tuple[Streams, int]]:
-    """Open a socket pair; start the child inside the block. On an exception the socket is closed.
+    """Open a socket pair to a child process, which the block starts. On an exception in the block the socket is closed.
 
     Args:
         bytes_max: The longest line of text, in bytes.
@@ -36,7 +36,7 @@ async def open_line(bytes_max: int) -> AsyncIterator[tuple[Streams, int]]:
 
 
 async def take_line(descriptor: int, bytes_max: int) -> Streams:
-    """Return the streams of the child's end; processes started by the child do not inherit it.
+    """Return the streams of the child's end, opened from the inherited descriptor. The child's own children do not inherit it.
 
     Args:
         descriptor: The inherited descriptor.

@@ -21,13 +21,13 @@ __all__ = ["RESOLVE_S", "hears_itself", "is_refused", "try_port"]
 #: Time for a name server, and for a dialled peer (seconds).
 RESOLVE_S: Final = 3.0
 DIAL_S: Final = 1.0
-#: Number of tries, and time for each (seconds), for a multicast datagram of this machine to return.
+#: Number of tries to receive this machine's own multicast datagram, and the time for each (seconds).
 MULTICAST_TRIES: Final = 3
 MULTICAST_S: Final = 0.2
 
 
 async def hears_itself(host: str) -> bool:
-    """Tell whether a multicast datagram, sent like the beacons of a node that listens on an address, returns."""
+    """Tell whether this machine receives its own multicast, sent as a node sends beacons that listens on ``host``."""
     token = os.urandom(16)
     try:
         datagrams = await SocketNetwork().open_datagrams(host, 0, multicast=True, group_port=BEACON_PORT + 1)
@@ -47,7 +47,7 @@ async def hears_itself(host: str) -> bool:
 
 
 async def try_port(host: str, port: int, *, is_udp: bool = False) -> str:
-    """Return the reason why listening at an address fails; empty if it works. No listener remains."""
+    """Try to listen at an address; return the reason why that fails, or an empty text if it works. No listener remains."""
     kind = socket.SOCK_DGRAM if is_udp else socket.SOCK_STREAM
     found = await resolve(host, RESOLVE_S)
     if not found:
@@ -76,7 +76,7 @@ def _try_socket(host: str, port: int, kind: socket.SocketKind) -> str:
 
 
 async def is_refused(address: str) -> bool:
-    """Tell whether a host refuses connections at an address."""
+    """Tell whether a dial to an address is refused; False if it succeeds, or fails for another reason."""
     host, port = parse_address(address)
     try:
         async with asyncio.timeout(DIAL_S):

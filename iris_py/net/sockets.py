@@ -40,8 +40,8 @@ _shuffle = random.shuffle
 #: waits behind as many (with 4,096 none connected within 2 s; a dialler beyond the bound retries after 1 s).
 BACKLOG = 512
 
-#: Streams accepted in one turn of the event loop. Too small: more turns for the same; too large: that many descriptors exceed
-#: the bounds of a node for a moment.
+#: Streams accepted in one turn of the event loop. Too small: more turns for the same work; too large: this number of
+#: descriptors exceed the bounds of a node for a moment.
 ACCEPTS_MAX = 8
 
 #: The pause (seconds) after a failure to accept, usually for lack of descriptors. Too small: a busy loop; too large: nodes wait
@@ -91,7 +91,7 @@ class SocketListener:
         return self._address
 
     def close(self) -> None:
-        """Accept no more streams; accepted ones live on. May be called again."""
+        """Accept no more streams. Accepted streams continue. May be called again."""
         if self._retry is not None:
             self._retry.cancel()
         for sock in self._open():
@@ -163,7 +163,7 @@ class SocketNetwork:
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Return the protocol of a new stream; see :meth:`iris_py.net.network.Network.dial`.
+        """Connect to a host, and return the protocol of the new stream; see :meth:`iris_py.net.network.Network.dial`.
 
         The addresses of a name are tried in parallel, each with a head start over the next, and the first to answer wins: a
         dead address costs a moment instead of the whole timeout. Their order is random within each family. The resolver's order
@@ -212,7 +212,7 @@ class SocketNetwork:
         return parts[0] if len(parts) == 1 else DualDatagrams(*parts)
 
     async def _bind(self, host: str, port: int, bind: Callable[[int, SocketAddress], socket.socket]) -> list[socket.socket]:
-        """Return a socket at an address; for the unspecified IPv6 address also an IPv4 socket on the same port."""
+        """Return a socket bound to an address. For the unspecified IPv6 address, return an IPv4 socket on the same port too."""
         family, address = (await _resolve(asyncio.get_running_loop(), host, port))[0]
         sock = bind(family, address)
         if family != socket.AF_INET6 or not ipaddress.IPv6Address(address[0].partition("%")[0]).is_unspecified:
@@ -224,7 +224,7 @@ class SocketNetwork:
             raise OSError(exc.errno, f"{exc.strerror or exc}, for IPv4, which [::] includes") from exc
 
     def _configure(self, sock: socket.socket) -> None:
-        """Set the options of a stream, dialled or accepted, before its protocol is made."""
+        """Set the options of a dialled or accepted socket. Called before its protocol is made."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -256,7 +256,7 @@ def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
 
 
 async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[_Resolved]:
-    """Return (family, address) of each address of a host, the preferred one first.
+    """Return the family and the socket address for each address of a host, the preferred one first.
 
     Raises:
         OSError: There is none, or the name is impossible, as names from peers may be.
@@ -332,31 +332,32 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, addresses: list[_Resolve
 
 
 def _discard(attempt: asyncio.Task[socket.socket]) -> None:
-    """Close the socket of an attempt that succeeded after another had won."""
+    """Close the socket of a dial that succeeded after a dial to another address."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().close()
 
 
-#: Unsent bytes in the kernel, per stream. Too small: the line idles while the next bytes are prepared; too large: urgent data
-#: waits behind them, for a second on a line of 1 Mbit/s.
+#: Largest number of unsent bytes in the kernel, per stream. Too small: the line idles while the next bytes are prepared; too
+#: large: urgent data waits behind them, for a second on a line of 1 Mbit/s.
 NOTSENT_BYTES_MAX = 128 * 1024
 
-#: Time (seconds) for which sent bytes may stay unacknowledged before the kernel breaks the stream. Too small: a brief
-#: interruption of the line costs all its streams; too large: silent streams hold their descriptors for longer. Above the
+#: Time (seconds) for which sent bytes may stay unacknowledged until the kernel breaks the stream. Too small: a brief
+#: interruption of the line costs all its streams; too large: silent streams hold their descriptors for longer. Longer than the
 #: timeout of a silent link, so that links end with a more specific reason.
 USER_TIMEOUT_S = 20
 
-#: The congestion control algorithm. One that treats losses as a full line carries 0.2 MB/s at 80 ms and a loss of 1 %.
+#: The congestion control algorithm of TCP for lines between sites. An algorithm that takes each loss for a full line carries
+#: only 0.2 MB/s at 80 ms and a loss of 1 %.
 CONGESTION = "bbr"
 
-#: A line with a shorter round trip (seconds) keeps the system's algorithm. BBR paces by timers, which within a machine or rack
-#: costs half of the requests per second, and such lines have no losses. Too small: this cost; too large: a line between sites
-#: suffers from losses.
+#: On a line with a shorter round trip (seconds), streams keep the system's congestion control. BBR paces by timers, which
+#: within a machine or rack costs half of the requests per second, and such lines have no losses. Too small: this cost; too
+#: large: a line between sites suffers from losses.
 SHORT_S = 0.002
 
 
 class WanNetwork(SocketNetwork):
-    """Streams with options for long lines; otherwise like :class:`SocketNetwork`.
+    """The network of this machine for lines between sites: a :class:`SocketNetwork` with TCP options for long lines.
 
     Options that the system lacks are omitted.
     """

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["retransmissions", "round_trip_s"]
 
-#: The smoothed round trip, in microseconds.
+#: The field with the smoothed round trip, in microseconds.
 _ROUND_TRIP: Final = struct.Struct("@68xI")
-#: Segments retransmitted since the start of the connection.
+#: The field with the number of segments retransmitted since the start of the connection.
 _RETRANSMISSIONS: Final = struct.Struct("@100xI")
 
 
 class _Options(Protocol):
-    """The options interface of a socket, which uvloop's transports provide too."""
+    """A socket, or a transport of uvloop, whose options can be read."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 

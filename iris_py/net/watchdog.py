@@ -27,13 +27,13 @@ logger = EventLogger("iris_py.net")
 
 #: Interval of the checks (seconds). Too small: idle processes wake up in vain; too large: short blocks go unnoticed.
 BEAT_S: Final = 0.1
-#: Shortest block that is logged (seconds); one longer by ``BEAT_S`` always is. Too small: a busy machine fills the log; too
-#: large: blocks that delay callers go unnoticed.
+#: Shortest block of an event loop that is logged (seconds); a block longer than this by ``BEAT_S`` is always logged. Too small:
+#: a busy machine fills the log; too large: blocks that delay callers go unnoticed.
 TOLD_S: Final = 0.4
-#: A process that computed for at least this share of a time was not stopped meanwhile.
+#: A process that used the processor for at least this share of a time was not stopped during that time.
 COMPUTED_MIN: Final = 0.5
-#: Time for which the end of the last node waits for the thread (seconds). The thread ends at its next check, so only a machine
-#: without a free processor takes longer, and the thread then ends by itself.
+#: Time for which the end of the last node waits for the watchdog's thread (seconds). The thread ends at its next check, so only
+#: a machine without a free processor takes longer, and the thread then ends by itself.
 JOIN_TIMEOUT_S: Final = 1.0
 
 _IRIS: Final = f"{Path(__file__).parents[1]}{os.sep}"
@@ -41,7 +41,7 @@ _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.
 
 
 class Watch:
-    """A loop that drives nodes, and the last request for a sign of life. Create it in the thread of the loop."""
+    """One event loop that drives nodes, and the last request for its sign of life. Create it in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.drivers = 0
@@ -54,7 +54,9 @@ class Watch:
         self._stopped_s = 0.0
 
     def look(self, now: float, stopped_s: float) -> None:
-        """Ask for a sign of life, or read the stack of a silent loop. Runs in the watchdog's thread.
+        """Ask the loop for a sign of life; if an earlier request is unanswered, read the stack of the loop's thread instead.
+
+        Runs in the watchdog's thread.
 
         Args:
             stopped_s: Time for which the whole process was just stopped, in seconds.
@@ -73,7 +75,7 @@ class Watch:
             return
 
     def _answer(self) -> None:
-        """Give the sign of life, in the loop."""
+        """Answer the request for a sign of life, in the loop. If the answer is late, log the blocking code."""
         if self._asked_at is None:
             return
         late_s = time.monotonic() - self._asked_at
@@ -106,7 +108,7 @@ class Watch:
 
 
 class Watchdog:
-    """Watches all loops of a process that drive a node."""
+    """Watches all event loops of a process that drive a node; see the module."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -128,7 +130,7 @@ class Watchdog:
         return watch
 
     def unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Handle the end of a driver. A loop is watched until its last driver ends, and the thread ends with the last loop."""
+        """Record the end of a driver. The loop is watched until its last driver ends; the thread ends with the last loop."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is not None:
@@ -162,7 +164,7 @@ class Watchdog:
 
 
 def describe_stack(innermost: FrameType | None) -> str | None:
-    """Describe the location of a thread: its innermost code in the program, otherwise in a package, otherwise anywhere.
+    """Describe where a thread is: its innermost code in the program, otherwise in a package, otherwise anywhere.
 
     Args:
         innermost: The innermost frame of its stack.
@@ -198,7 +200,7 @@ def _origin(frame: FrameType) -> str:
 
 @cache
 def _folders() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the folders of packages and of the standard library; computed on demand."""
+    """Return the folders of packages, and those of the standard library; computed at the first use."""
     import site
     import sysconfig
 
@@ -216,7 +218,7 @@ def watchdog() -> Watchdog:
 
 
 def _handle_fork() -> None:
-    """Replace the watchdog in the child of a fork, which has no thread but its own."""
+    """Make a new watchdog in the child process after a fork, where the parent's thread does not exist."""
     global _current
     _current = Watchdog()
 
