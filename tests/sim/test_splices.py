@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_py.api.cloud.duplex import GatewayTunnel
+from iris_py.api.parts import parts_of
+from iris_py.api.server import Server
 from iris_py.gateway.splice import splice
 from iris_py.testing import NodeSimulation, run
 
@@ -39,6 +42,12 @@ class Far(iris.Handler):
         self.ends.append(None)
 
 
+class GatewayServer(Server):
+    """Gives its handler tunnels that can be spliced."""
+
+    tunnel_type = GatewayTunnel
+
+
 class Middle(iris.Handler):
     """Continues each tunnel to the cluster behind it."""
 
@@ -48,8 +57,10 @@ class Middle(iris.Handler):
         self.held: Callable[[], int] = lambda: 0
 
     async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
-        far = await self.node.tunnel("far", window_bytes=WINDOW_BYTES, headers=tunnel.headers)
-        ends = tunnel._core, far._core
+        assert isinstance(tunnel, GatewayTunnel)
+        opened = await self.node.tunnel("far", window_bytes=WINDOW_BYTES, headers=tunnel.headers)
+        far = GatewayTunnel(opened._core, opened._local, opened._wake)
+        ends = tunnel.core, far.core
         self.held = lambda: sum(end.buffered_bytes + end.queued_bytes for end in ends)
         self.splices.append(asyncio.ensure_future(splice(tunnel, far)))
         await self.splices[-1]
@@ -63,7 +74,8 @@ def simulate(scenario: Any, serve: Callable[[iris.Tunnel], Awaitable[None]]) -> 
             caller, node, member = await simulation.start_nodes(3)
             far, middle = Far(serve), Middle(node)
             await member.join("far", far, tunnel_window_bytes=WINDOW_BYTES)
-            await node.join("near", middle, tunnel_window_bytes=WINDOW_BYTES)
+            memberships = parts_of(node).memberships
+            await memberships.enlist("near", middle, tunnel_window_bytes=WINDOW_BYTES, server_type=GatewayServer)
             await scenario(simulation, caller, far, middle)
             await simulation.until(lambda: not any(len(each._core.tunnels._live) for each in simulation.nodes))
 
