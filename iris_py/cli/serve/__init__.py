@@ -1,1 +1,1 @@
-"""`iris serve`: a handler of a user's module as a service, in one or several supervised processes."""
+"""`iris serve`: runs a handler or a service of a user's module, in one or several supervised processes."""

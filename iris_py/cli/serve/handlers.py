@@ -1,4 +1,4 @@
-"""The handler or service named by ``MODULE:NAME`` on a command line, and its source files."""
+"""The handler or service named on the command line of `iris serve` (``MODULE:NAME``), and its source files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A handler or service as named on a command line."""
+    """The name of a handler or service, as on a command line: a module and an attribute."""
 
     module: str
     names: tuple[str, ...]
@@ -39,12 +39,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The last of the names, which is also the default name of the cluster."""
+        """The last part of the attribute's name; also the default name of the cluster."""
         return self.names[-1]
 
 
 def parse_target(text: str) -> Target:
-    """Parse ``MODULE:NAME``; the name may be that of an attribute: ``app:services.upper``.
+    """Parse ``MODULE:NAME``, where NAME may be an attribute of an attribute: ``app:services.upper``.
 
     Raises:
         ConfigurationError: The text has another form.
@@ -59,15 +59,15 @@ def parse_target(text: str) -> Target:
 
 
 def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any object of the module
-    """Import the object named on a command line.
+    """Import and return the object named on a command line.
 
     Args:
-        target: The names.
-        directory: The first directory to search for modules.
+        target: The name of the object.
+        directory: The directory that is searched first for modules.
 
     Raises:
-        ConfigurationError: The module cannot be imported, with its traceback on standard error; or it has no such attribute; or
-            the object cannot be served.
+        ConfigurationError: The module cannot be imported (its traceback is on standard error), the attribute does not exist,
+            or the object cannot be served.
     """
     sys.path.insert(0, directory)
     try:
@@ -85,7 +85,7 @@ def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any ob
 
 
 def _served_names(owner: object) -> list[str]:
-    """Return the servable public names of a module or class, without imported names."""
+    """Return the public names of servable objects in a module or class, without imported names."""
     home = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
 
     def is_imported(value: object) -> bool:
@@ -119,11 +119,12 @@ def _can_be_served(found: object) -> bool:
 
 
 def imported_files(target: Target, error: BaseException | None = None) -> list[str]:
-    """Return the source files of imported modules that are not installed, sorted.
+    """Return the source files of all imported modules except installed packages, sorted: changes of these files restart
+    workers.
 
     Args:
-        target: The handler; its file is included even after a failed import.
-        error: An error, if any; its files are included, too.
+        target: The handler, whose own file is included even after a failed import.
+        error: The error of a failed import, whose files are included, too; None without an error.
     """
     found = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     try:

@@ -1,4 +1,4 @@
-"""A worker's end of the connection to its supervisor: reports, and answers to queries."""
+"""A worker's end of the connection to the supervisor of `iris serve`: sends reports, and answers queries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SupervisorLine"]
 
-#: Interval of checks for the supervisor while the event loop is blocked. Too small: processor time during imports; too large:
+#: Interval at which a thread checks for the supervisor's end (seconds). Too small: processor time during imports; too large:
 #: an orphaned worker runs for longer.
 LOOK_S: Final = 1.0
 
@@ -31,7 +31,7 @@ AnyFamily = TypeVar("AnyFamily")
 
 
 class SupervisorLine:
-    """The connection to the supervisor of this process.
+    """The connection of a worker process to its supervisor.
 
     Args:
         reader: The receiving side.
@@ -44,20 +44,20 @@ class SupervisorLine:
 
     @classmethod
     async def open(cls) -> SupervisorLine | None:
-        """Return the connection named by the environment, or None; remove it from the environment."""
+        """Open the connection named by an environment variable, and remove the variable; return None without a supervisor."""
         number = os.environ.pop(LINE_VARIABLE, None)
         if number is None:
             return None
         return cls(*await take_line(int(number), LINE_BYTES_MAX))
 
     def tell(self, message: FromWorker) -> None:
-        """Send a message, now or as soon as possible."""
+        """Send the supervisor a message, without waiting for the supervisor to read."""
         if not self._writer.is_closing():
             self._writer.write(msgspec.json.encode(message) + b"\n")
 
     @contextmanager
     def ending_with_supervisor(self) -> Iterator[None]:
-        """End the process if the supervisor ends while the event loop is blocked inside the ``with`` block."""
+        """In the block, end the process as soon as the supervisor has ended, even if the event loop is blocked."""
         is_over = threading.Event()
         sock = self._writer.get_extra_info("socket")
         threading.Thread(target=_end_with, args=(sock.fileno(), is_over), daemon=True).start()
@@ -67,14 +67,14 @@ class SupervisorLine:
             is_over.set()
 
     async def go(self) -> Go | None:
-        """Wait for the order to continue; None if the supervisor has ended."""
+        """Wait for the supervisor's order to connect and join; return None if the supervisor has ended."""
         while (message := await self._read()) is not None:
             if isinstance(message, Go):
                 return message
         return None
 
     async def answer(self, node: Node) -> None:
-        """Answer queries until the supervisor has ended.
+        """Answer the supervisor's queries about a node until the supervisor has ended.
 
         Args:
             node: The node to report on.
@@ -87,7 +87,7 @@ class SupervisorLine:
                 self.tell(Told(message.number, node.health(message.cluster), metrics, of_program))
 
     async def close(self) -> None:
-        """Send the waiting messages, and close the connection."""
+        """Send all waiting messages, and close the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -103,7 +103,7 @@ class SupervisorLine:
 
 
 async def _gather(metrics: Iterable[AnyFamily]) -> list[AnyFamily]:
-    """Return the metrics, with a turn of the event loop after each, so that requests are not delayed."""
+    """Return all metrics, with a turn of the event loop after each, so requests are not delayed."""
     found = []
     for family in metrics:
         found.append(family)
@@ -112,7 +112,7 @@ async def _gather(metrics: Iterable[AnyFamily]) -> list[AnyFamily]:
 
 
 def _end_with(descriptor: int, is_over: threading.Event) -> None:
-    """End the process when the other end of a connection is closed; stop when the event loop takes over this check."""
+    """End the process when the other end of a connection is closed. Stop when `is_over` is set: the event loop then watches."""
     poll = select.poll()
     poll.register(descriptor, 0)  # a hang-up is always reported
     while not is_over.is_set():

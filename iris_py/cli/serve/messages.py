@@ -1,4 +1,4 @@
-"""Messages between a supervisor of `iris serve` and its workers: a line of JSON each, over a pair of sockets."""
+"""Messages between the supervisor of `iris serve` and its workers: lines of JSON over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_BYTES_MAX: Final = 1 << 22
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
-    """A change in a worker."""
+    """From a worker: a change of its state, or its source files."""
 
     is_loaded: bool = False
     """Whether the handler is imported. The worker then waits for a :class:`Go`."""
@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
-    """The answer of a worker to an :class:`Ask`."""
+    """From a worker: the answer to an :class:`Ask`."""
 
     number: int
     health: Health
@@ -42,17 +42,17 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
 
 
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag="go"):
-    """The order to connect and to join."""
+    """To a worker with an imported handler: the order to connect and to join."""
 
     http: str = ""
-    """The address of the supervisor's metrics and health of all workers, for the worker's announcement."""
+    """The address at which the supervisor serves metrics and health of all workers, for the worker's announcement."""
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
-    """A query of the supervisor about the worker's state."""
+    """To a worker: a query about its health and its metrics."""
 
     number: int
-    """The number of the answer."""
+    """The number of the query, repeated in the answer."""
     cluster: str | None = None
     """The cluster concerned; None for the whole node."""
     has_metrics: bool = False

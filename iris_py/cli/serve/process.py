@@ -1,4 +1,4 @@
-"""One serving process from the supervisor's view: reports, state and end."""
+"""One worker process of `iris serve`, as the supervisor sees it: its reports, its state and its end."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerProcess"]
 
-#: Timeout for workers that leave: longer than a member waits for running requests.
+#: Time after which a leaving worker is killed (seconds): longer than a leaving member waits for running requests.
 LEAVE_S: Final = 40.0
-#: How long to read from an ended process: its last messages are in the socket, but a child may hold the socket open.
+#: How long to read from an ended process (seconds): its last messages are in the socket, but a child may hold the socket open.
 LAST_WORDS_S: Final = 1.0
 #: Bytes of standard error read at once. Too small: a turn of the event loop for each line; too large: unused memory.
 READ_BYTES: Final = 1 << 16
 
 
 class WorkerProcess:
-    """One process, from start to end.
+    """A worker process of `iris serve`, from its start to its end.
 
     Attributes:
         pid: The process id.
         began_ns: The start time, comparable to the times of files.
-        files: The source files, as far as reported.
-        loaded: Done when the handler is imported; with False if the process ends before.
-        ready: Done when the process serves; with False if it ends before.
-        ended: Done with the exit code at the end; negative for a signal.
+        files: The source files reported by the process so far.
+        loaded: A future: True when the handler is imported, False if the process ends before.
+        ready: A future: True when the process serves, False if it ends before.
+        ended: A future: the exit code when the process has ended; negative for a signal.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, began_ns: int, streams: Streams) -> None:
@@ -63,7 +63,7 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, command: Sequence[str], *, keeps_bytecode: bool) -> WorkerProcess:
-        """Start a process.
+        """Start a worker process, and return it.
 
         Args:
             command: The arguments of its command line.
@@ -95,11 +95,11 @@ class WorkerProcess:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the process was told to leave."""
+        """Whether the process was told to leave the cluster."""
         return self._leaving is not None
 
     def go(self, http: str) -> None:
-        """Let the process connect and join, once its handler is imported.
+        """Let the process connect and join as soon as its handler is imported.
 
         Args:
             http: The address of metrics and health of all workers; empty for none.
@@ -107,12 +107,12 @@ class WorkerProcess:
         self._tell(Go(http))
 
     async def ask(self, cluster: str | None, within_s: float, *, has_metrics: bool = False) -> Told | None:
-        """Return the state of the process; None without an answer in time.
+        """Query the process about its health; return the answer, or None without an answer in time.
 
         Args:
             cluster: The cluster concerned; None for the whole node.
             within_s: Timeout, in seconds.
-            has_metrics: Whether metrics are wanted.
+            has_metrics: Whether the answer has metrics, too.
         """
         number = next(self._numbers)
         answer = self._questions[number] = asyncio.get_running_loop().create_future()
@@ -124,13 +124,13 @@ class WorkerProcess:
             del self._questions[number]
 
     def leave(self) -> asyncio.Task[None]:
-        """Let the process leave the cluster and end, and kill it after a timeout. Return a task for the end."""
+        """Tell the process to leave the cluster and to end. It is killed after `LEAVE_S`. Return a task for its end."""
         if self._leaving is None:  # a second signal would end it at once
             self._leaving = asyncio.create_task(self._leave())
         return self._leaving
 
     def send(self, number: signal.Signals) -> None:
-        """Send the process a signal, if it is running."""
+        """Send the process a signal, if the process is running."""
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -176,7 +176,7 @@ class WorkerProcess:
             complain(f"messages of process {self.pid} are not read any more: {exc}")
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
-        """Write each line of the process's standard error as a JSON object."""
+        """Write each line from the process's standard error as a JSON object."""
         from iris_py.cli.json_lines import LineSplitter, put_objects
 
         splitter, decoder = LineSplitter(pid=self.pid), codecs.getincrementaldecoder("utf-8")("backslashreplace")

@@ -1,4 +1,4 @@
-"""The slot of a worker, filled by successive processes."""
+"""The slot of a worker in `iris serve`: one worker process after the other has the slot, and serves."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Slot"]
 
-#: Delay before an ended worker is restarted, doubled with each end. Too small: a broken worker keeps a processor busy; too
-#: large: a service is down for longer than its cause.
+#: Delay before an ended worker is restarted (seconds), doubled with each end. Too small: a broken worker keeps a processor
+#: busy; too large: a service is down for longer than its cause.
 BACK_OFF_MIN_S: Final = 0.5
 BACK_OFF_MAX_S: Final = 30.0
-#: Time of running after which the next end counts as the first.
+#: Running time after which the delay before a restart is the minimum again (seconds).
 STEADY_S: Final = 60.0
 
 
 class Slot:
-    """The slot of one worker.
+    """Keeps one worker process running: an ended process is restarted, an outdated process replaced.
 
     Args:
         number: The number of the slot, from 1.
         command: The arguments of a worker's command line.
-        failed: Receives the exit code of a worker that cannot serve, if no change of a file can help.
+        failed: Receives the exit code of a worker that never served. With `is_reloading` a changed file may still help.
         is_reloading: Whether changes of files restart workers.
         has_port: Whether the worker listens on a fixed port, which two processes cannot share.
         http: The address of metrics and health of all workers; empty for none.
 
     Attributes:
         number: As given.
-        current: The present process; None between two.
+        current: The process that has the slot; None between two processes.
         ends: Number of unexpected ends.
         has_served: Set when a process has served here for the first time.
     """
@@ -67,12 +67,14 @@ class Slot:
 
     @property
     def name(self) -> str:
-        """The name of the slot."""
+        """The name of the worker in messages."""
         return f"worker {self.number}"
 
     @property
     def files(self) -> Mapping[str, int]:
-        """The source files of the processes, also of the last failed one, each with the latest start time."""
+        """The source files of the present and of the last failed process, each with the latest start time of a process using
+        the file.
+        """
         found: dict[str, int] = {}
         for process in (self.current, self._tried):
             if process is not None:
@@ -80,7 +82,7 @@ class Slot:
         return found
 
     async def run(self) -> None:
-        """Keep a process running until cancelled."""
+        """Keep a process running in the slot until cancelled. Restarts are delayed, each twice as long as the last."""
         wait_s = BACK_OFF_MIN_S
         while True:
             if self.current is None:
@@ -108,12 +110,11 @@ class Slot:
             wait_s = await self._pause(wait_s, is_endless=waits_for_change)
 
     async def replace(self) -> bool:
-        """Start a process from the present files, and give it the slot once it serves; until then the old process has the slot.
+        """Start a process with the changed files. When the process serves, it gets the slot and the old process leaves.
 
-        Cancelling ends the new process.
+        Until then the old process serves, unless both need the same port. Cancelling ends the new process.
 
-        Returns:
-            Whether the new process serves. If not, the cause is on standard error.
+        Returns:\n    Whether the new process serves. If not, the cause is on standard error.
         """
         await self._wait_for_leaving()
         try:
@@ -145,14 +146,14 @@ class Slot:
         await asyncio.gather(*(process.leave() for process in self._processes))
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the serving process."""
+        """Send a signal to the process that has the slot."""
         if self.current is not None:
             self.current.send(number)
 
     # --
 
     async def _fill(self) -> None:
-        """Start a process for the slot, unless another one takes the slot meanwhile."""
+        """Start a process, and give the empty slot to it. If another process has got the slot meanwhile, the new one leaves."""
         process = await self._start()
         process.go(self._http)
         if self.current is None:
@@ -168,7 +169,9 @@ class Slot:
         return process
 
     def _give_place_to(self, newcomer: WorkerProcess) -> asyncio.Task[None] | None:
-        """Give the slot to another process; return a task for the old process's departure, if any."""
+        """Give the slot to another process, and let the old process leave; return a task for its end, None without an old
+        process.
+        """
         old, self.current = self.current, newcomer
         if old is newcomer:
             return None
@@ -177,19 +180,19 @@ class Slot:
         return None if old is None else old.leave()
 
     async def _hand_over(self, newcomer: WorkerProcess) -> None:
-        """Give the slot and the port to another process, which can listen only after the old process has ended."""
+        """Give the slot to another process, and let it connect once the old process has ended and freed the port."""
         if (leaving := self._give_place_to(newcomer)) is not None:
             await leaving
         newcomer.go(self._http)
 
     async def _wait_for_leaving(self) -> None:
-        """Wait for leaving processes: otherwise their number would grow with frequent changes and long requests."""
+        """Wait until leaving processes have ended. Otherwise frequent changes and long requests would pile up processes."""
         leaving = [process.leave() for process in self._processes if process.is_leaving]
         if leaving:
             await asyncio.wait(leaving)
 
     async def _pause(self, wait_s: float, *, is_endless: bool = False) -> float:
-        """Wait until the next process is due, or has taken the slot; return the delay after that one."""
+        """Wait until a delay has passed, or until another process has the slot; return the next delay, twice as long."""
         await asyncio.wait((self._taken,), timeout=None if is_endless else wait_s)
         return min(2 * wait_s, BACK_OFF_MAX_S)
 

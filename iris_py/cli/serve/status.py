@@ -1,4 +1,4 @@
-"""The status of several workers at one address (docs/design.md 16.4), collected by their supervisor."""
+"""Metrics and health of several workers at one address (docs/design.md 16.4), collected by the supervisor of `iris serve`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = ["WorkersStatus", "merge"]
 #: How long a worker may take to report its health (seconds). Too small: a worker with a busy event loop counts as silent; too
 #: large: a probe of Kubernetes, whose default timeout is a second, gets no answer.
 TELL_S: Final = 0.7
-#: How long a worker may take to report its metrics. Too small: metrics of a busy worker are missing; too large: one hung worker
-#: delays the metrics of all. Prometheus waits 10 s.
+#: How long a worker may take to report its metrics (seconds). Too small: metrics of a busy worker are missing; too large: a
+#: hung worker delays the metrics of all. Prometheus waits 10 s.
 METRICS_S: Final = 3.0
-#: Maximum number of workers' reasons reported while none serves.
+#: Maximum number of reasons that are reported while no worker serves.
 REASONS_MAX: Final = 8
 
 
 class WorkersStatus:
-    """Serves the status of several workers.
+    """Serves the metrics and the health of all workers of `iris serve` at one address.
 
     Attributes:
         slots: The slots of the workers, once they exist.
@@ -43,7 +43,7 @@ class WorkersStatus:
 
     @asynccontextmanager
     async def listening(self, listen: str | None) -> AsyncIterator[str]:
-        """Serve the status in the block, and yield the address.
+        """Serve metrics and health in the ``with`` block, and yield the address.
 
         Args:
             listen: The value of the option ``--http``; None to start no server, and yield an empty address.
@@ -65,14 +65,14 @@ class WorkersStatus:
             await endpoint.close()
 
     async def alive(self) -> Health:
-        """Return whether any worker is alive: ended workers are restarted, but all running ones may hang."""
+        """Return unhealthy only if all running workers hang. Ended workers do not count, because they are restarted."""
         told = await self._ask_all(None)
         if told and not any(told.values()):
             return Health(status="NOT_SERVING", reasons=(f"no event loop runs in {_workers(len(told))}",))
         return Health(status="SERVING")
 
     async def ready(self, cluster: str | None) -> Health:
-        """Return whether any worker serves, as soon as known.
+        """Return healthy as soon as any worker reports that it serves; otherwise the reasons of the workers.
 
         Args:
             cluster: The cluster concerned; None for the whole service.
@@ -93,11 +93,11 @@ class WorkersStatus:
         return _none_of(found)
 
     async def refresh(self) -> None:
-        """Query the metrics of all workers for :meth:`collect`."""
+        """Query the metrics of all workers, and keep them for :meth:`collect`."""
         self._told = await self._ask_all(None, has_metrics=True)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics of all workers, with series labelled by worker number."""
+        """Return the metrics of the last :meth:`refresh`, each labelled with the number of the worker."""
         from iris_py.metrics.prometheus import make_metric, merge_families
 
         up = [((str(slot.number),), float(self._told.get(slot.number) is not None)) for slot in self.slots]
@@ -110,7 +110,7 @@ class WorkersStatus:
         yield from merge_families({worker: told.of_program for worker, told in by_worker.items()})
 
     async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, Told | None]:
-        """Return the answers of all serving workers; None for a worker without an answer."""
+        """Query all serving workers; return the answer by worker number, None for a worker without an answer."""
         asked = [(slot.number, slot.current) for slot in self.slots if slot.current is not None and slot.current.is_ready]
         within_s = METRICS_S if has_metrics else TELL_S
         told = await asyncio.gather(*(process.ask(cluster, within_s, has_metrics=has_metrics) for _number, process in asked))
@@ -118,10 +118,10 @@ class WorkersStatus:
 
 
 def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
-    """Merge families of the same name.
+    """Merge the metrics of several workers: families of the same name become one, with the worker as a label.
 
     Args:
-        families: The families, by the worker's label. A worker may have fewer, because its files may be older.
+        families: The families by the worker's label. Workers may have different families, because their files may differ.
     """
     merged: dict[str, Family] = {}
     samples: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {}
@@ -145,7 +145,7 @@ async def _health_of(slot: Slot, cluster: str | None) -> Health:
 
 
 def _none_of(found: Mapping[int, Health]) -> Health:
-    """Return the health of workers of which none serves."""
+    """Return the health of all workers if none serves: unhealthy, with the reasons of the workers."""
     reasons = [f"worker {number}: {reason}" for number, health in sorted(found.items()) for reason in health.reasons]
     if len(reasons) > REASONS_MAX:
         reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more reasons"]

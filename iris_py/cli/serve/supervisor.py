@@ -1,6 +1,6 @@
-"""The supervisor of several `iris serve` processes: it restarts ended workers.
+"""The supervisor of the worker processes of `iris serve`: restarts ended workers, and with ``--reload`` outdated workers.
 
-With ``--reload`` it also watches the source files of the workers, and replaces all workers when one of the files changes.
+With ``--reload`` it watches the source files of the workers. When a file changes, it replaces all workers.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["supervise", "watch"]
 
-#: Interval of checks of the files. Too small: useless processor time; too large: a saved file takes effect late.
+#: Interval at which source files are checked for changes (seconds). Too small: useless processor time; too large: a saved file
+#: takes effect late.
 WATCH_S: Final = 0.3
 
 
 async def watch(slots: Sequence[Slot]) -> None:
-    """Replace all workers after each change of a file, until cancelled; a further change starts over."""
+    """Replace all workers after each change of a source file, until cancelled. A further change restarts the replacement."""
     seen: dict[str, tuple[int, int]] = {}
     replacing: asyncio.Task[None] | None = None
     try:
@@ -51,14 +52,14 @@ async def watch(slots: Sequence[Slot]) -> None:
 
 
 async def _replace(slots: Sequence[Slot]) -> None:
-    """Replace one worker after the other, up to the first failure, which all others with the same files would share."""
+    """Replace the workers one after the other, up to the first failure: the rest has the same files and would fail, too."""
     for slot in slots:
         if not await slot.replace():
             return
 
 
 def _find_changes(slots: Sequence[Slot], seen: dict[str, tuple[int, int]]) -> list[str]:
-    """Return the files changed since the last check, and remember their state."""
+    """Return the files changed since the last call. `seen` remembers the state of each file."""
     began_ns: dict[str, int] = {}
     for slot in slots:
         began_ns |= {path: max(began, began_ns.get(path, 0)) for path, began in slot.files.items()}
@@ -85,7 +86,7 @@ def _shown(paths: Sequence[str]) -> str:
 async def supervise(
     settings: Settings, command: Sequence[str], *, workers: int, is_reloading: bool, http: str | None = None
 ) -> int:
-    """Run workers until a signal arrives, and let them leave.
+    """Run the worker processes of `iris serve` until a signal arrives, and then let them leave.
 
     Args:
         settings: The settings of the nodes.
@@ -95,7 +96,7 @@ async def supervise(
         http: The address of metrics and health of all workers; None for none.
 
     Returns:
-        The exit code: a worker's exit code, if the worker could not even start.
+        The exit code; without ``--reload``, that of a worker that ended before it ever served.
 
     Raises:
         ConfigurationError: Several workers would share one port, or the status cannot be served.
@@ -131,7 +132,7 @@ async def supervise(
 
 
 async def _tell_ready(slots: Sequence[Slot]) -> None:
-    """Report to the service manager when all workers serve."""
+    """Report to the service manager (systemd) when all workers serve."""
     for slot in slots:
         await slot.has_served.wait()
     service_manager().ready(lambda: _describe(slots))
@@ -143,6 +144,6 @@ def _describe(slots: Sequence[Slot]) -> str:
 
 
 async def _pass_on(slots: Sequence[Slot]) -> None:
-    """Let every worker read its secrets again."""
+    """Send SIGHUP to every worker, so that it reads its secrets again."""
     for slot in slots:
         slot.send(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""One process of `iris serve`: a service that runs until a signal arrives, or until the supervisor has ended."""
+"""One worker process of `iris serve`: serves until a signal arrives, or until the supervisor has ended."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = ["LINES", "ServeOptions", "serve"]
 
 #: The lines of `--json`, by command.
 LINES: Final[Lines] = {"serve": (ReadyLine,)}
-#: Interval of checks for newly imported modules. Too small: useless processor time; too large: a change is missed for this
-#: time.
+#: Interval at which a worker looks for newly imported modules (seconds). Too small: useless processor time; too large: a
+#: change is missed for this time.
 LOOK_S: Final = 1.0
 
 
@@ -55,7 +55,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def as_options(self) -> list[str]:
-        """Return the equivalent options for a worker's command line."""
+        """Return the options as words for a worker's command line."""
         words = [f"--directory={self.directory}", f"--weight={self.weight}"]
         named = {
             "cluster": self.cluster,
@@ -68,12 +68,12 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def serve(settings: Settings, options: ServeOptions, *, http: str | None = None) -> int:
-    """Serve until a signal arrives or the supervisor has ended, then leave without failing a request.
+    """Serve until a signal arrives or the supervisor has ended; then leave without failing a request. Return the exit code.
 
     Args:
         settings: The settings of the node.
         options: The target and its options.
-        http: The address of metrics and health; None for none. A supervisor serves them for its workers.
+        http: The address of metrics and health; None for none. Workers of a supervisor get None: the supervisor serves them.
     """
     line = await SupervisorLine.open()
     target = parse_target(options.target)
@@ -108,7 +108,7 @@ async def serve(settings: Settings, options: ServeOptions, *, http: str | None =
 
 
 async def _start(running: Running, stack: AsyncExitStack, ended: asyncio.Future[int]) -> bool:
-    """Start a service and enter it into a stack; return whether it has started before a signal arrived.
+    """Start a service, to be ended by the stack; return False if a signal arrived before the service had started.
 
     Hooks may take any time, and a signal cancels the running one. Hooks start and end in the same task, because task groups and
     timeouts in generator hooks require that.
@@ -145,7 +145,7 @@ def _announce(node: Node, service: Service, options: ServeOptions, address: str)
 
 
 async def _load(target: Target, options: ServeOptions, line: SupervisorLine | None) -> Service:
-    """Import and check the target, and report the source files to the supervisor, also after a mistake."""
+    """Import the target and return it as a service. The supervisor gets the source files even if the import fails."""
     try:
         with nullcontext() if line is None else line.ending_with_supervisor():
             service = _as_service(load_target(target, options.directory), target, options)
@@ -161,7 +161,7 @@ async def _load(target: Target, options: ServeOptions, line: SupervisorLine | No
 
 
 def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - any object that can be served
-    """Return a service unchanged, or a service made of a handler.
+    """Return a service unchanged; return a service with this one handler for a handler.
 
     Raises:
         ConfigurationError: The handler cannot be served, or an option applies only to a handler.
@@ -187,7 +187,9 @@ def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  
 async def _heeding(
     line: SupervisorLine | None, running: Node, ended: asyncio.Future[int], target: Target
 ) -> AsyncIterator[None]:
-    """Answer the supervisor in the block, also while leaving the cluster, and end when the supervisor has ended."""
+    """In the block, answer the supervisor's queries, also while leaving the cluster; end the command when the supervisor has
+    ended.
+    """
     if line is None:
         yield
         return
@@ -206,7 +208,7 @@ async def _answer(line: SupervisorLine, running: Node, ended: asyncio.Future[int
 
 
 async def _look_for_imports(line: SupervisorLine, target: Target) -> None:
-    """Report files imported later, such as those needed by a request."""
+    """Report later imported source files to the supervisor, such as modules first needed by a request."""
     known = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_S)

@@ -1,1 +1,1 @@
-"""The command `iris top`: an overview of the network, printed once or refreshed on the full screen."""
+"""The command `iris top`: an overview of the network, on the full screen and refreshed, or printed once."""

@@ -1,4 +1,4 @@
-"""The full screen of `iris top`: a periodically updated table."""
+"""The full screen of `iris top`: a table of clusters, nodes, topics or other things, updated at an interval."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ __all__ = ["Ask", "TopApp"]
 
 #: The intervals selected by the keys + and - (seconds).
 INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-#: Time between the first two readings, before which no rates exist (seconds).
+#: Time between the first two readings (seconds). Rates need two readings.
 FIRST_S: Final = 1.0
-#: Interval at which the head shows the age of a reading, and the terminal is checked (seconds).
+#: Interval at which the screen shows the age of the reading, and checks whether the terminal is still open (seconds).
 TICK_S: Final = 1.0
 
 
 class Ask(Protocol):
-    """Queries nodes: :meth:`iris_py.Node.ask_nodes`."""
+    """The type of :meth:`iris_py.Node.ask_nodes`, which queries nodes."""
 
     async def __call__(
         self,
@@ -57,10 +57,10 @@ class Ask(Protocol):
 
 
 class TopApp(App[int]):
-    """The full screen. It returns the exit code.
+    """The full screen of `iris top`. Its result is the exit code.
 
     Attributes:
-        gathering: The state of the network.
+        gathering: The state of the network, by the last readings.
         failure: The error that has ended the screen; None without an error.
         interval_s: Seconds between two readings.
         is_paused: Whether reading is paused.
@@ -123,12 +123,12 @@ class TopApp(App[int]):
         Args:
             ask: Queries nodes.
             network: The name of the network.
-            start: The first place to show.
-            order: The first order of clusters.
+            start: The first table to show.
+            order: The order of clusters at the start.
             sample: Number of nodes in a sample of a large network.
-            interval_s: Seconds between two readings; raised to the minimum of nodes.
+            interval_s: Seconds between two readings; raised to :attr:`Gathering.interval_min_s` if smaller.
             timeout_s: Timeout of a query, in seconds.
-            ask_clouds: Queries the gateways for other clouds; None to show no clouds.
+            ask_clouds: Queries the gateways about other clouds; None to show no clouds.
         """
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
@@ -152,7 +152,7 @@ class TopApp(App[int]):
         self._is_hasty = False
 
     async def run_to_end(self) -> int:
-        """Show the screen until it ends.
+        """Show the screen until the user or an error ends it.
 
         Returns:
             The exit code.
@@ -168,7 +168,7 @@ class TopApp(App[int]):
 
     @property
     def place(self) -> Place:
-        """The place shown."""
+        """The shown table."""
         return self._trail[-1]
 
     # -- drawing
@@ -185,7 +185,7 @@ class TopApp(App[int]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Begin to read the network, once the screen exists."""
         self.table.focus()
         self.draw()
         self.set_interval(TICK_S, self._tick)
@@ -193,11 +193,11 @@ class TopApp(App[int]):
 
     @property
     def table(self) -> LiveTable:
-        """The table."""
+        """The widget of the table."""
         return self.query_one(LiveTable)
 
     def draw(self) -> None:
-        """Redraw everything that has changed."""
+        """Redraw the changed parts of the screen."""
         place = self.place
         sheet = sheet_of(place)
         arranged = arrange(sheet, rows_of(place, self.gathering), self._order, self._words.get(place, ""))
@@ -214,14 +214,14 @@ class TopApp(App[int]):
         self.query_one("#place", Static).update(Text(f"{said}   {self._logged}" if self._logged else said, no_wrap=True))
 
     def on_resize(self, event: Resize) -> None:
-        """Resize the columns."""
+        """Fit the columns to the new width of the screen."""
         if self._arranged is not None:
             self.call_after_refresh(self.draw)
 
     # -- reading
 
     async def read(self) -> None:
-        """Read the network once, and draw."""
+        """Query the network once, and draw the result."""
         loop, gathering, place = asyncio.get_running_loop(), self.gathering, self.place
         nodes = gathering.next_asked(loop.time())
         asked = self._ask(*parts_of(place), nodes=nodes, sample=self._sample, since=gathering.latest, timeout=self._timeout_s)
@@ -243,7 +243,7 @@ class TopApp(App[int]):
         )
 
     async def _read_on(self) -> None:
-        """Read until the screen ends, also by an error."""
+        """Read the network at the interval until the screen ends. An error also ends the screen."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -261,7 +261,7 @@ class TopApp(App[int]):
 
     @property
     def _gap_s(self) -> float:
-        """Seconds from one reading to the next in the present state."""
+        """Seconds from one reading to the next: infinity while paused, shorter until the first rates are known."""
         if self.is_paused:
             return inf
         wanted_s = 0.0 if self._is_hasty else min(self.interval_s, FIRST_S) if self.gathering.is_warming else self.interval_s
@@ -294,7 +294,9 @@ class TopApp(App[int]):
         self.exit(int(ExitCode.FAILED))
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the screen with an error of its own. Textual would print a traceback with the values of all variables."""
+        """End the screen and keep the error for the command. Textual itself would print a traceback with the values of
+        variables.
+        """
         self._fail(error)
         self._close_messages_no_wait()
 
@@ -309,7 +311,7 @@ class TopApp(App[int]):
         self.action_show(TABS[(TABS.index(self._tab) + step) % len(TABS)])
 
     def action_leave(self) -> None:
-        """Close the filter, or return to the previous place."""
+        """Close the filter if it is open; otherwise return to the previous table."""
         if self._filter.has_class("is-open"):
             self._words.pop(self.place, None)
             self._close_filter()
@@ -332,7 +334,7 @@ class TopApp(App[int]):
         self.draw()
 
     def action_filter(self) -> None:
-        """Open the filter for rows."""
+        """Open the input for the filter of rows."""
         self._filter.value = self._words.get(self.place, "")
         self._filter.add_class("is-open")
         self._filter.focus()
@@ -344,7 +346,7 @@ class TopApp(App[int]):
         self._draw_head()
 
     def action_interval(self, step: int) -> None:
-        """Read less or more often."""
+        """Take the next longer or shorter interval between readings."""
         others = [each for each in INTERVALS if (each - self.interval_s) * step > 0]
         if others:
             self.interval_s = min(others) if step > 0 else max(others)
@@ -356,13 +358,13 @@ class TopApp(App[int]):
         self.push_screen(HelpScreen())
 
     def on_data_table_row_selected(self, event: LiveTable.RowSelected) -> None:
-        """Go to the place of the row."""
+        """Show the table for the selected row, such as the members of a cluster."""
         place = next_place(self.table.current)
         if place is not None and place != self.place:
             self._go([*self._trail, place])
 
     def on_data_table_header_selected(self, event: LiveTable.HeaderSelected) -> None:
-        """Sort by a column, or reverse its order."""
+        """Sort by the selected column; reverse the order if the table is already sorted by the column."""
         title = event.label.plain.strip().rstrip("▼▲")
         if title == self._order.title:
             self.action_reverse()
@@ -370,7 +372,7 @@ class TopApp(App[int]):
             self._sort_by(title)
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
-        """Show the table of a clicked tab. Events of tabs left again by keys may come late."""
+        """Show the table of a clicked tab. Late events of tabs that keys have left again are ignored."""
         kind = next((each for each in TABS if each == event.tabs.active), None)
         if kind is not None and kind != self._tab:
             self.action_show(kind)
@@ -382,7 +384,7 @@ class TopApp(App[int]):
             self.draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter."""
+        """Close the input, and keep the filter."""
         self._close_filter()
 
     # -- places
@@ -410,7 +412,7 @@ class TopApp(App[int]):
         self.draw()
 
     def _go(self, trail: list[Place]) -> None:
-        """Show another place, and read further data as soon as nodes allow."""
+        """Show another table, the last of `trail`, and request further data for the table as soon as nodes allow."""
         if self._filter.has_class("is-open"):
             self._close_filter()
         self._currents[self.place] = self.table.current_key

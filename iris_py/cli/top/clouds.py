@@ -1,4 +1,4 @@
-"""The connected clouds, as reported by gateways: cloud links, round trips, and failures."""
+"""The other clouds in `iris top`, by the reports of gateways: cloud links, round trips, and failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DONE: Final = "done"
 
 
 class CloudLine(Line, tag="cloud", kw_only=True):
-    """Another cloud, from the view of one gateway of this cloud."""
+    """The connection of one gateway of this cloud to another cloud."""
 
     cloud: str
     """The alias of the cloud."""
@@ -80,13 +80,13 @@ class _Gateway(msgspec.Struct):
 
 
 def has_gateways(pairs: Iterable[Pair]) -> bool:
-    """Tell whether any node that answered is a gateway."""
+    """Return whether any answering node is a gateway."""
     clusters = (pair.last.statistics.clusters.get(GATEWAYS) for pair in pairs)
     return any(each is not None and each.service is not None and each.service.handlers for each in clusters)
 
 
 async def ask_clouds(node: Node) -> list[CloudLine]:
-    """Query all gateways for their reach of other clouds; an empty list without answers."""
+    """Query all gateways about other clouds; return a line for each pair of gateway and cloud, none without answers."""
     try:
         gateways, _missing = await survey_gateways(node, Call(op=Op.STATUS), GATEWAYS_TIMEOUT_S)
     except IrisError:
@@ -95,7 +95,7 @@ async def ask_clouds(node: Node) -> list[CloudLine]:
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
-    """Return lines by gateway and cloud, without malformed ones.
+    """Return a line for each pair of gateway and cloud; malformed answers are left out.
 
     Args:
         gateways: The states of the gateways, as for `iris federation status`.
@@ -131,13 +131,13 @@ def _cloud_line(node: str, alias: str, cloud: _Cloud) -> CloudLine:
 
 
 def failed_text(line: CloudLine) -> str:
-    """Return a gateway's failures as text, the most frequent first."""
+    """Return the failed requests of a gateway to a cloud as text, the most frequent error first."""
     counts = sorted(line.failed.items(), key=lambda each: -each[1])
     return ", ".join(f"{format_count(count)} {one_line(outcome).replace('_', ' ')}" for outcome, count in counts)
 
 
 def cloud_faults(lines: Sequence[CloudLine]) -> list[str]:
-    """Return the clouds that some gateway does not reach, as text."""
+    """Return texts about the clouds not reached by some gateway."""
     faults = []
     for cloud in dict.fromkeys(line.cloud for line in lines):
         ways = [line for line in lines if line.cloud == cloud]

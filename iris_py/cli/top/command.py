@@ -47,7 +47,7 @@ LINES: Final[Lines] = {
 #: Maximum number of failures, slow members, publishers and holders of tunnels in `--json`. Too small: the relevant one may be
 #: missing; too large: a program with invented names floods the output.
 DETAILS_MAX: Final = 200
-#: Maximum number of them in a line of text; `--json` has more.
+#: The same maximum for a line of text; `--json` has more.
 SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
@@ -74,7 +74,7 @@ async def top(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Show the network's present activity: totals over all nodes, and clusters, nodes, topics, links and events."""
+    """Show the present activity of the network (`iris top`), on the full screen or printed once; return the exit code."""
     if not is_once and not as_json and _has_screen():
         return await _show(
             settings,
@@ -123,7 +123,7 @@ async def top(
 
 
 def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: Mapping[str, int]) -> None:
-    """Print the present errors of callers, and the earlier ones."""
+    """Print the errors of callers between both queries, and then the errors of callers before."""
     output.lines((line, None) for line in failures[:DETAILS_MAX])
     before = {Met(line.cluster, line.use, line.error): round(line.total) for line in failures if not line.per_s}
     _say(output, "failing", say_rates(failures, unserved), "bold red")
@@ -131,14 +131,14 @@ def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: M
 
 
 def _say(output: Output, label: str, said: Sequence[str], style: str = "") -> None:
-    """Print one line of text, unless it is empty."""
+    """Print a labelled line with the given texts; print nothing without texts."""
     if said:
         more = f";  and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
         output.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
 
 
 def _has_screen() -> bool:
-    """Tell whether input and output are a terminal: keys are read there, and the screen is drawn on standard error."""
+    """Return whether a full screen is possible: input, output and standard error, on which it is drawn, are a terminal."""
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "") not in _DUMB
 
@@ -195,7 +195,7 @@ def _load_app() -> type[TopApp]:
 
 
 async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
-    """Return the only node for a word on the command line."""
+    """Return the only node denoted by a word on the command line."""
     found = await find_targets(node, target, timeout_s)
     if len(found) > 1:
         raise ConfigurationError(f"--node {target!r} matches {len(found)} nodes: give the id of one, or use --cluster.")
@@ -203,6 +203,6 @@ async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
 
 
 async def _alias(node: Node, cluster: str, timeout_s: float) -> str:
-    """Return the name in answers of a cluster with its own secret; empty if the ring does not report it."""
+    """Return the name that nodes report for a cluster with its own secret; empty if the ring does not report the name."""
     route = await node.find_route(cluster, timeout=timeout_s)
     return "" if route is None else f"#{route.key}"

@@ -1,4 +1,4 @@
-"""All numbers of one node, with paths in the tree of statistics and rates of change."""
+"""All numbers of one node for `iris top`: the leaves of its tree of statistics by path, and their rates of change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Figure", "figures_of"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of a node, or the shape of a histogram."""
+    """A number of a node, or the text for a histogram, with the path in the tree of statistics."""
 
     name: str
     """The path, as in ``links.open``."""
@@ -33,12 +33,15 @@ class Figure:
 
     @property
     def change(self) -> str:
-        """The change as text."""
+        """The growth per second as text; empty if unknown or zero."""
         return "" if self.per_s is None else f"{'-' if self.per_s < 0 else '+'}{_text(self.name, abs(self.per_s))}"
 
 
 def figures_of(pair: Pair) -> list[Figure]:
-    """Return the description of a node, and its numbers that differ from their defaults, in the order of the tree."""
+    """Return the description of a node, and its statistics that differ from their defaults.
+
+    The order is that of the tree of statistics (:class:`~iris_py.observe.statistics.Statistics`).
+    """
     about = pair.last.about
     node = pair.last.node
     head = {"id": node.id, "name": node.name, "address": node.address, "zone": node.zone, "version": about.version}
@@ -59,7 +62,7 @@ def figures_of(pair: Pair) -> list[Figure]:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str | float | HistogramStatistics]]:
-    """Yield the leaves of a tree with their paths, without default values."""
+    """Yield the leaves of a tree of statistics with their paths, without leaves that have their default value."""
     if isinstance(value, HistogramStatistics):
         if value.count:
             yield path, value

@@ -1,4 +1,4 @@
-"""The lines above the table of `iris top`: the state of the network, and the rows shown."""
+"""The lines above the table of `iris top`: the state of the network, and the title of the table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["say_head", "say_place"]
 
 #: Maximum number of silent and of departed nodes that are named.
 NAMED_MAX: Final = 3
-#: A departed node with a lower age may belong to a command, and is not named in the head (seconds). Too small: each command is
-#: named; too large: a service that restarts repeatedly is not.
+#: A departed node that ran for less time (seconds) may belong to a command, and is not named. Too small: each command is
+#: named; too large: a service that restarts repeatedly is not named.
 VISITOR_S: Final = 10.0
-#: A reading is reported as old if it is this much older than the interval (seconds).
+#: The age of a reading is shown if it exceeds the interval by this time (seconds).
 LATE_S: Final = 2.0
 _GAP: Final = "  "
 #: Maximum number of lines for totals. The most important come first, so a narrow terminal omits the last.
@@ -36,7 +36,7 @@ _LINES_MAX: Final = 2
 
 
 def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
-    """Return the lines at the top: the number of answers, totals, and failures.
+    """Return the lines at the top of the screen: number of answers, missing nodes, totals, and failures.
 
     Args:
         gathering: The state of the network.
@@ -91,7 +91,7 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
 
 
 def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str, gathering: Gathering, now: float) -> str:
-    """Return the line above the table: its title, and the number of rows shown."""
+    """Return the line above the table: the title, the number of rows, and the filter."""
     said = [" > ".join(place.title for place in trail)]
     if arranged is not None:
         shown = len(arranged.rows)
@@ -106,7 +106,7 @@ def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str
 
 
 def _say_generations(reports: Sequence[NodeReport]) -> str:
-    """Return the nodes by their generations of the secret, the smallest group first; empty if all hold the same."""
+    """Return a text about the nodes by generation of the secret, the smallest group first; empty if all hold the same."""
     holders = (Holder.of(report.node.address or report.node.short, report.statistics.security) for report in reports)
     holdings = holdings_of(holders)
     if len(holdings) < 2:
@@ -120,7 +120,7 @@ def _say_generations(reports: Sequence[NodeReport]) -> str:
 
 
 def _has_stayed(seen: Seen) -> bool:
-    """Tell whether a node was more than the node of a command."""
+    """Return whether a node ran longer than the node of a command does."""
     return seen.pair is not None and seen.pair.last.about.uptime_s >= VISITOR_S
 
 

@@ -47,7 +47,7 @@ too many."""
 
 
 class HelpScreen(ModalScreen[None]):
-    """Shows the keys until one is pressed."""
+    """Shows the keys of `iris top` until a key is pressed."""
 
     CSS = """
     HelpScreen { align: center middle; background: ansi_default; }
@@ -56,5 +56,5 @@ class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,f1,q,enter,space", "dismiss", "Close")]
 
     def compose(self) -> ComposeResult:
-        """Make the text."""
+        """Make the widget with the text."""
         yield VerticalScroll(Static(HELP, markup=False))

@@ -1,7 +1,7 @@
-"""The readings of `iris top`: the choice of nodes to query, and the combination of each node's last two answers.
+"""The readings of `iris top`: which nodes to query, and the last two answers of each node combined.
 
-This module does no queries, waiting or drawing. Its owner queries the nodes from :meth:`Gathering.next_asked`, and passes the
-answers to :meth:`Gathering.take`.
+This module does not query, wait or draw. The caller queries the nodes from :meth:`Gathering.next_asked`, and passes the answers
+to :meth:`Gathering.take`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INTERVAL_MIN_S", "EventSeen", "Gathering", "Seen", "State", "View"]
 
-#: Minimum time between two readings (seconds): nodes take snapshots at this interval, so earlier queries get the same answer.
+#: Minimum time between two readings (seconds). Nodes take snapshots at this interval, so earlier queries get the same answer.
 INTERVAL_MIN_S: Final = SNAPSHOT_S
 #: Share of a node's query limit that one `iris top` uses. Too small: nodes with hundreds of clusters are read rarely; too
 #: large: other observers are refused.
@@ -34,8 +34,8 @@ ANSWERS_SHARE: Final = 0.5
 #: Interval of searches for nodes (seconds); readings in between query known nodes. Too small: a walk round the ring for each
 #: reading, each delayed by silent nodes; too large: new nodes appear late.
 SEARCH_S: Final = 5.0
-#: How long a sample is kept (seconds). Too small: few rates, which need two answers of a node; too large: new nodes are
-#: missing.
+#: How long the same sample of nodes is queried (seconds). Too small: few rates, which need two answers of a node; too large:
+#: new nodes are missing.
 SAMPLE_KEPT_S: Final = 60.0
 #: How long a departed node is shown (seconds), and the maximum number. Too small: departures go unnoticed; too large:
 #: short-lived nodes of shell commands fill the list.
@@ -50,7 +50,7 @@ State: TypeAlias = Literal["answers", "silent", "refuses", "gone"]
 
 @dataclass(slots=True)
 class Seen:
-    """A node, as seen by the readings."""
+    """A node of the network, with its last two answers and its state."""
 
     node: NodeName
     pair: Pair | None = None
@@ -61,25 +61,25 @@ class Seen:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the node has rates, which need two answers."""
+        """Whether the node has two different answers, so that rates are known."""
         return self.pair is not None and self.pair.first is not self.pair.last
 
     def take(self, report: NodeReport) -> None:
-        """Take an answer. An answer from the same snapshot as the last is ignored."""
+        """Add an answer of the node. An answer from the same snapshot as the last answer is ignored."""
         if self.pair is None:
             self.pair = Pair(report, report)
         elif report.about.uptime_s > self.pair.last.about.uptime_s:
             self.pair = Pair(self.pair.last, report)
 
     def become(self, state: State, now: float) -> None:
-        """Record the result of a query."""
+        """Record the state of the node after a query."""
         if state != self.state:
             self.state, self.since = state, now
 
 
 @dataclass(frozen=True, slots=True)
 class EventSeen:
-    """An event at a node."""
+    """An event reported by a node."""
 
     unix_s: float
     """The time, by the clock of this machine."""
@@ -96,7 +96,7 @@ class EventSeen:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One reading."""
+    """The result of one reading: the answers and the states of all nodes."""
 
     at: float
     """The time of the answers (seconds)."""
@@ -109,7 +109,7 @@ class View:
 
 
 class Gathering:
-    """The state of a network whose nodes are queried repeatedly.
+    """The state of a network whose nodes are queried repeatedly, for the screen of `iris top`.
 
     Attributes:
         view: The last reading with rates; None before the first.
@@ -117,9 +117,9 @@ class Gathering:
         is_warming: Whether the last answers have no rates yet, so that :attr:`view` is an older reading.
         events: The last events, the newest first.
         latest: The number of the last known event, by node id.
-        failures: The errors of callers in the last minute.
+        failures: The errors that callers got in the last minute.
         clouds: The clouds, by the last answers of gateways.
-        detail: The node shown in detail, with all its statistics; None without a node, or before the answer.
+        detail: The node of the detailed table, with all its statistics; None without such a table, or before the answer.
     """
 
     def __init__(self) -> None:
@@ -137,12 +137,12 @@ class Gathering:
 
     @property
     def interval_min_s(self) -> float:
-        """Minimum seconds between two readings, which keeps the queries of each node within a share of its limit."""
+        """Minimum seconds between two readings, which leaves a part of each node's limit of queries to other observers."""
         answers = max((seen.pair.last.pages for seen in self._seen.values() if seen.pair is not None), default=1)
         return max(INTERVAL_MIN_S, answers / (ANSWERS_PER_S_MAX * ANSWERS_SHARE))
 
     def next_asked(self, now: float) -> list[NodeName] | None:
-        """Return the nodes to query now; None for a search."""
+        """Return the nodes to query in the next reading; None if nodes have to be searched first."""
         known = [seen.node for seen in self._seen.values() if seen.state == "answers"]
         if self._search is None or not known:
             return None
@@ -150,12 +150,12 @@ class Gathering:
         return known if now - self._searched_at < kept_s else None
 
     def take(self, found: NodeReports, now: float, *, is_search: bool) -> None:
-        """Take the answers to a reading.
+        """Add the answers of a reading, and renew :attr:`view`.
 
         Args:
             found: The outcomes of the queries.
             now: The time (seconds).
-            is_search: Whether this was a search.
+            is_search: Whether the reading searched for nodes.
         """
         if is_search:
             self._search, self._searched_at = found, now
@@ -178,7 +178,7 @@ class Gathering:
         self._renew_view(now)
 
     def look_at(self, node: str) -> None:
-        """Show a node in detail from now on.
+        """Show a node in the detailed table from now on, and drop the data of any other node.
 
         Args:
             node: The node id; empty for none.
@@ -187,7 +187,7 @@ class Gathering:
             self.detail = None
 
     def take_detail(self, found: NodeReports, now: float) -> None:
-        """Take the answer of the node shown in detail, with all parts. Without an answer, the last ones stay."""
+        """Add the answer of the node in the detailed table. Without an answer, the last data stay, marked as silent."""
         for report in found.reports:
             if self.detail is None or self.detail.node.id != report.node.id:
                 self.detail = Seen(report.node)
@@ -205,7 +205,9 @@ class Gathering:
         return seen
 
     def _note_gone(self, found: NodeReports, now: float) -> None:
-        """Mark the nodes missing from a search. If the search had a gap, they may still be present."""
+        """Mark known nodes missing from a search as gone; as silent if a part of the ring did not answer. Forget old gone
+        nodes.
+        """
         met = {report.node.id for report in found.reports}
         met.update(node.id for node in (*found.missing, *found.refused))
         for seen in self._seen.values():

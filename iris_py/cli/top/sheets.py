@@ -1,4 +1,4 @@
-"""The tables of `iris top`: their columns, their rows from the readings, and the selection and order of rows.
+"""The tables of `iris top`: their columns, their rows from the readings, and the filter and order of rows.
 
 A place is one table: all clusters, the members of one cluster, all nodes, the numbers of one node, and so on. This module does
 not draw.
@@ -62,19 +62,19 @@ ID_SHOWN: Final = 8
 Kind: TypeAlias = Literal[
     "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels", "clouds"
 ]
-#: The places with a tab.
+#: The kinds of tables with a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
-#: The statistics requested from every node at every place, also for the totals.
+#: The statistics requested from every node for every table; the totals need them.
 PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
 
 Row = TypeVar("Row")
-#: The value for sorting. None comes last in both directions.
+#: The value by which a row is sorted. None comes last in both directions.
 Value: TypeAlias = "str | float | None"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One table."""
+    """A table of the screen: its kind, and the shown cluster, node or pattern."""
 
     kind: Kind
     name: str = ""
@@ -84,14 +84,14 @@ class Place:
 
     @property
     def title(self) -> str:
-        """The title as text."""
+        """The title of the table as text."""
         shown = self.name[:ID_SHOWN] if self.kind == "node" else one_line(self.name)
         return f"{_TITLES[self.kind]} {shown}".rstrip()
 
 
 @dataclass(frozen=True)
 class Field(Generic[Row]):
-    """A column."""
+    """A column of a table."""
 
     title: str
     width: int
@@ -108,11 +108,11 @@ class Field(Generic[Row]):
 
 @dataclass(frozen=True)
 class Sheet(Generic[Row]):
-    """The columns of a place."""
+    """The columns of a table, and the presentation of its rows."""
 
     fields: tuple[Field[Row], ...]
     key: Callable[[Row], str]
-    """Identifies a row while it is shown."""
+    """The key that identifies a row from reading to reading."""
     sort: str
     """The title of the first sorting column; empty for the original order."""
     mark: Callable[[Row], Literal["", "bad", "faint"]] = lambda row: ""
@@ -121,7 +121,7 @@ class Sheet(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of rows."""
+    """The order of a table's rows: by a column, ascending or descending."""
 
     title: str
     """The column; empty for the original order."""
@@ -130,7 +130,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Arranged(Generic[Row]):
-    """The rows shown."""
+    """The rows of a table after filter, order and limit."""
 
     rows: Sequence[Row]
     """At most ``ROWS_MAX``."""
@@ -142,7 +142,7 @@ class Arranged(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node."""
+    """A node in the table of nodes."""
 
     seen: Seen
     requests_per_s: float | None
@@ -159,7 +159,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberRow:
-    """A subscription at a node."""
+    """A subscription of a node in the table of a topic's subscribers."""
 
     node: str
     address: str
@@ -171,7 +171,7 @@ class SubscriberRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, as reported by one end."""
+    """A link in the table of links, by the report of one end."""
 
     node: str
     address: str
@@ -182,7 +182,7 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class CloudRow:
-    """Another cloud, from the view of one gateway of this cloud."""
+    """The connection of a gateway to another cloud in the table of clouds."""
 
     line: CloudLine
     address: str
@@ -190,7 +190,7 @@ class CloudRow:
 
 
 def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: Order, wanted: str) -> Arranged[Row]:
-    """Return the rows to show.
+    """Filter and sort the rows of a table, and limit their number.
 
     Args:
         sheet: The columns.
@@ -215,18 +215,18 @@ def _sortable(value: Value) -> tuple[float, str]:
 
 
 def parts_of(place: Place) -> tuple[str, ...]:
-    """Return the statistics to request from all nodes at a place, so that nodes send no unused data."""
+    """Return the statistics to request from all nodes while a table is shown; nodes send no further ones."""
     further: dict[Kind, str] = {"links": "peers", "events": "events", "publishers": "topics"}
     return (*PARTS, further[place.kind]) if place.kind in further else PARTS
 
 
 def sheet_of(place: Place) -> Sheet[Any]:
-    """Return the columns of a place."""
+    """Return the columns of a table."""
     return _SHEETS[place.kind]
 
 
 def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
-    """Return all rows of a place."""
+    """Return all rows of a table, without filter and order; empty before the first reading."""
     view = gathering.view
     if place.kind == "node":
         detail = gathering.detail
@@ -255,7 +255,7 @@ def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
 
 
 def next_place(row: object) -> Place | None:
-    """Return the place of a row; None if it has none."""
+    """Return the table to show when a row is selected; None if the row has none."""
     if isinstance(row, ClusterLine):
         return Place("members", row.name)
     if isinstance(row, TopicLine):

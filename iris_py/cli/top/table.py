@@ -1,4 +1,4 @@
-"""The table of the full screen: it updates only changed cells."""
+"""The table widget of `iris top`: redraws only changed cells."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["LiveTable"]
 #: Maximum number of rows removed one by one. Each removal lays out the whole table again (Textualize/textual#5273), so beyond
 #: this number the table is refilled.
 REMOVED_MAX: Final = 8
-#: Room between two columns.
+#: Characters between two columns.
 GAP: Final = 1
-#: Room of the scroll bar.
+#: Characters for the scroll bar.
 _BAR: Final = 2
 _STYLES: Final = {"": "", "bad": "red", "faint": "dim"}
 
@@ -29,13 +29,13 @@ _Text = TypeVar("_Text", bound=Text)
 
 
 class _Cell(Text):
-    """The text of a cell. The table sorts rows by their first cell, which therefore knows its row."""
+    """The text of a cell. The first cell of a row also has the row, because the widget sorts rows by their first cells."""
 
     row = ""
 
 
 class LiveTable(DataTable[Text]):
-    """Shows the rows of a sheet, identified by their keys; the cursor stays at its row."""
+    """Shows rows, identified by their keys. The cursor stays at its row when other rows come and go."""
 
     def __init__(self) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
@@ -63,7 +63,7 @@ class LiveTable(DataTable[Text]):
         return [str(row.key.value) for row in self.ordered_rows]
 
     def show(self, sheet: Sheet[Any], rows: Sequence[Any], order: Order, width: int, current: str | None = None) -> None:
-        """Show rows in order.
+        """Show these rows in this order.
 
         Args:
             sheet: The columns.
@@ -94,7 +94,7 @@ class LiveTable(DataTable[Text]):
             self.move_cursor(row=self.get_row_index(held))
 
     def _begin(self, sheet: Sheet[Any], heads: Sequence[Text], widths: Sequence[int]) -> None:
-        """Make new columns if they have changed, also in width."""
+        """Make the columns anew if titles or widths have changed."""
         said = tuple(head.plain for head in heads)
         if sheet is self._sheet and said == self._heads:
             return
@@ -120,7 +120,7 @@ class LiveTable(DataTable[Text]):
 
 
 def _fitting(sheet: Sheet[Any], room: int) -> list[Field[Any]]:
-    """Return the shown columns, with as many of the wide-terminal columns as fit."""
+    """Return the columns to show. Columns for wide terminals are left out as far as they do not fit."""
     left = room - sum(each.width for each in sheet.fields if not each.is_wide)
     fields = []
     for each in sheet.fields:
@@ -153,7 +153,7 @@ def _cells(key: str, row: object, sheet: Sheet[Any], fields: Sequence[Field[Any]
 
 
 def _fitted(text: _Text, each: Field[Any], room: int) -> _Text:
-    """Fit a text to the width of its column, without the gap to the next."""
+    """Cut a text, or align it, to the width of its column."""
     text.no_wrap = True
     text.truncate(room - GAP, overflow="ellipsis")
     if each.is_number:

@@ -1,4 +1,4 @@
-"""The terminal of the full screen: signals, hang-ups, and log lines while it is shown."""
+"""The terminal of the full screen of `iris top`: signals, hang-ups, and log lines while the screen is shown."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ _CODES: Final = {
 
 
 class TerminalDriver(LinuxDriver):
-    """Draws on a terminal that may be closed: a write error would end the writing thread, and then block its callers."""
+    """Draws on a terminal and ignores write errors: after a closed terminal, an error would end the writing thread and block
+    callers.
+    """
 
     def __init__(self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._file = cast("Any", _Forgiving(cast("IO[str]", self._file)))
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """Query the terminal itself, because the variables COLUMNS and LINES, set by some programs, never change."""
+        """Query the size of the terminal itself: some programs set the variables COLUMNS and LINES, and never change them."""
         try:
             size = os.get_terminal_size(self.fileno)
         except OSError:
@@ -54,7 +56,7 @@ class TerminalDriver(LinuxDriver):
 
 
 class _Forgiving:
-    """Writes to a file, and ignores errors."""
+    """A file that ignores write errors."""
 
     def __init__(self, file: IO[str]) -> None:
         self._inner = file
@@ -77,7 +79,7 @@ class _Forgiving:
 
 @contextmanager
 def on_signals(end: Callable[[int], None]) -> Iterator[None]:
-    """Let signals end the screen cleanly: the terminal is restored, and the node leaves.
+    """In the block, let signals end the screen cleanly: the terminal is restored, and the node leaves.
 
     Args:
         end: Called with the exit code.
@@ -96,7 +98,7 @@ def on_signals(end: Callable[[int], None]) -> Iterator[None]:
 
 
 def is_hung_up() -> bool:
-    """Tell whether the terminal for input is closed. Not every program receives SIGHUP then."""
+    """Return whether the terminal of standard input is closed. In that case not every program receives SIGHUP."""
     if sys.__stdin__ is None:
         return True
     poll = select.poll()
@@ -105,7 +107,7 @@ def is_hung_up() -> bool:
 
 
 def let_go_of_terminal() -> None:
-    """Redirect all streams to the null device: writing buffered text would fail at the end, and change the exit code."""
+    """Redirect all streams to the null device: writing buffered text at exit would fail, and change the exit code."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         if stream is not None:
@@ -115,7 +117,7 @@ def let_go_of_terminal() -> None:
 
 @contextmanager
 def log_to(show: Callable[[str], None]) -> Iterator[None]:
-    """Pass log lines to the screen, which they would otherwise garble.
+    """In the block, pass log lines to the screen, because they would garble it.
 
     Args:
         show: Called with each line, in any thread.
@@ -130,7 +132,7 @@ def log_to(show: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Shows each record as one harmless line."""
+    """Passes each log record on as one line without control sequences."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__()

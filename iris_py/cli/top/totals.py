@@ -1,4 +1,4 @@
-"""Totals over all nodes of a network: the first line of `iris top --json`, and the head of its screen."""
+"""Totals over all nodes of a network: the first line of `iris top --json`, and the top of its screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TotalsLine", "describe_totals", "total_parts", "totals_of"]
 
-#: Drops caused by strangers, which do not concern this network.
+#: Drops caused by nodes of other networks, which are left out of the total.
 FOREIGN: Final = frozenset({"datagram", "refused_connection"})
 
 
@@ -54,7 +54,7 @@ class TotalsLine(Line, tag="totals", kw_only=True):
 
 
 def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
-    """Return the totals over all nodes."""
+    """Return the totals over all nodes; in a sample, estimates with error bounds."""
     size = found.size if found.is_sample else Size(float(len(pairs)))
 
     def total(read: Callable[[Pair], float]) -> Estimate:
@@ -83,7 +83,7 @@ def totals_of(pairs: list[Pair], found: NodeReports) -> TotalsLine:
 
 
 def total_parts(totals: TotalsLine) -> list[str]:
-    """Return the totals as text, the most important first."""
+    """Return the totals as short texts, the most important first."""
     parts = [
         f"{format_estimate(totals.requests_per_s)} requests/s",
         f"{format_estimate(totals.failed_per_s)} failed/s",
@@ -103,7 +103,7 @@ def total_parts(totals: TotalsLine) -> list[str]:
 
 
 def describe_totals(totals: TotalsLine, found: NodeReports) -> str:
-    """Return the totals as two lines."""
+    """Return the totals as two lines of text."""
     parts = total_parts(totals)
     first = [f"{len(found.reports)} of {format_estimate(totals.nodes)} nodes", *parts[:6]]
     return "  ".join(first) + "\n" + "  ".join(parts[6:])

@@ -1,4 +1,4 @@
-"""Publishing nodes, and nodes that hold tunnels: the sources of load on topics and members."""
+"""The sources of load in `iris top`: publishing nodes, and nodes with open tunnels."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TunnelsLine(Line, tag="tunnels", kw_only=True):
 
 
 def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
-    """Return a line for each node and prefix with publications, the highest rate first."""
+    """Return a line for each node and topic prefix with publications, the highest rate first."""
     lines = []
     for pair in pairs:
         node = pair.last.node
@@ -90,7 +90,7 @@ def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
 
 
 def tunnels_lines(pairs: Sequence[Pair]) -> list[TunnelsLine]:
-    """Return lines for nodes with tunnels at a member, the most tunnels first."""
+    """Return a line for each node with open tunnels at a member, the most tunnels first."""
     nodes = {pair.last.node.id: pair.last.node for pair in pairs}
     lines = []
     for pair in pairs:
@@ -117,7 +117,7 @@ def tunnels_lines(pairs: Sequence[Pair]) -> list[TunnelsLine]:
 
 
 def say_publishers(lines: Sequence[PublisherLine]) -> list[str]:
-    """Return the publishing nodes as text."""
+    """Return a text about each publishing node."""
     return [
         f"{one_line(line.topic)}: {format_count(line.published_per_s)}/s by {short_name(line.id, one_line(line.name))} at "
         f"{one_line(line.address)}"
@@ -127,7 +127,7 @@ def say_publishers(lines: Sequence[PublisherLine]) -> list[str]:
 
 
 def say_tunnels(lines: Sequence[TunnelsLine]) -> list[str]:
-    """Return the nodes that hold tunnels, as text."""
+    """Return a text about each node with open tunnels."""
     return [
         f"{one_line(line.cluster)}: {line.tunnels} held by {short_name(one_line(line.holder), one_line(line.holder_name))}"
         f"{f' at {one_line(line.holder_address)}' if line.holder_address else ''}, {line.open} of {line.max} open at "
