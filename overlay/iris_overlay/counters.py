@@ -16,7 +16,7 @@ class Counters:
     messages_unexpected: int = 0
     """Link messages from peers without a link or after a violation, and changes beyond the size limit of a membership view."""
     datagrams_invalid: int = 0
-    """Datagrams that were neither a beacon nor an echo."""
+    """Datagrams that were no valid beacon or echo of their sender."""
     answers_suppressed: int = 0
     """Unanswered questions: beyond `answers_per_s_max`, with a full queue, or smaller than their answer."""
     dial_checks_refused: int = 0
@@ -30,7 +30,7 @@ class Counters:
     registrations_refused: int = 0
     """Refused registrations, groups, copies of groups and watchers in copies, beyond the bounds of directories and nodes."""
     casts_lost: int = 0
-    """Multicasts of this node that reached no root, because the ring was broken or too many were in progress."""
+    """Multicasts of the local node that reached no root, because the ring was broken or too many were in progress."""
     casts_hurried: int = 0
     """Multicasts sent down a tree before its inner nodes had confirmed their children, because too many waited."""
     casts_skipped: int = 0
@@ -40,7 +40,7 @@ class Counters:
     casts_invalid: int = 0
     """Multicasts not made by their claimed source, or with an impossible number of earlier ones to skip."""
     casts_early: int = 0
-    """Multicasts made before this node joined: kept by a node, or still in transit."""
+    """Multicasts made before the local node joined: kept and replayed by another node, or still in transit."""
     messages_undeliverable: int = 0
     """Messages of the groups layer that the ring could not deliver; their content is sent again."""
     questions_refused: int = 0

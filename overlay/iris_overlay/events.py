@@ -81,7 +81,7 @@ class PeerSuspected(msgspec.Struct, frozen=True):
 
 
 class PacketReceived(msgspec.Struct, frozen=True):
-    """Report a packet sent to this node through the ring, by `Overlay.send`."""
+    """Report a packet sent to the local node through the ring, by `Overlay.send`."""
 
     source: NodeInfo
     """The sender."""
@@ -119,7 +119,7 @@ class DialChecked(msgspec.Struct, frozen=True):
     peer: NodeId
     """The node that dialled."""
     outcomes: tuple[tuple[str, DialOutcome], ...]
-    """Each dialled address and its outcome; empty if the node could dial no address of this node."""
+    """Each dialled address and its outcome; empty if the node could dial no address of the local node."""
 
 
 class GroupJoined(msgspec.Struct, frozen=True):

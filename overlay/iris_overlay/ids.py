@@ -13,7 +13,7 @@ ID_BYTES = 16
 
 ID_BITS: Final = 8 * ID_BYTES
 
-#: The number of positions.
+#: The number of positions on the ring of ids.
 RING: Final = 1 << ID_BITS
 
 #: The b of Pastry: 16 columns. Smaller digits mean longer routes, larger ones larger tables; 4 is the paper's choice.

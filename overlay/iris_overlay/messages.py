@@ -17,26 +17,29 @@ from msgspec import Meta
 from iris_overlay.errors import InfoError, MessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 
-#: A DNS name has at most 253 characters (RFC 1035 section 2.3.4), plus ``:65535`` and the two brackets of IPv6.
+#: The largest length of an address. A DNS name has at most 253 characters (RFC 1035 section 2.3.4), plus ``:65535`` and the two
+#: brackets of IPv6.
 ADDRESS_LENGTH_MAX: Final = 261
 
-#: A node listens on a few interfaces. More addresses would multiply the dials that every node wastes on a dead one.
+#: The largest number of addresses of a node, which listens on a few interfaces. More addresses would multiply the dials that
+#: every node wastes on a dead one.
 ADDRESSES_MAX: Final = 8
 
-#: ``continent/region/site/rack`` fits; a beacon must fit into one unfragmented datagram.
+#: The largest length of a zone: ``continent/region/site/rack`` fits; a beacon must fit into one unfragmented datagram.
 ZONE_LENGTH_MAX: Final = 64
 
-#: A membership proof (docs/design.md 2.4) and a few numbers. The root and the watchers store the attributes of every member.
+#: The largest size of a member's attributes: a membership proof (docs/design.md 2.4) and a few numbers. The root and the
+#: watchers store the attributes of every member.
 ATTRIBUTES_BYTES_MAX: Final = 256
 
-#: The groups of one node. Registered again in batches, 1024 of full size are 280 KiB.
+#: The largest number of groups joined by one node. Registered again in batches, 1024 of full size are 280 KiB.
 GROUPS_PER_NODE_MAX: Final = 1024
 
 #: The largest link message: half of it is for the layer above, the rest for routes and descriptions of nodes.
 MESSAGE_BYTES_MAX: Final = 1 << 20
 
-#: A beacon before encryption. With tag, signature and headers it stays below 1280 bytes, the smallest IPv6 path (RFC 8200
-#: section 5).
+#: The largest size of a beacon before encryption. With tag, signature and headers it stays below 1280 bytes, the smallest IPv6
+#: path (RFC 8200 section 5).
 DATAGRAM_BYTES_MAX: Final = 1000
 
 #: Questions are padded to this size, and an answer is never larger than its question. So a replayed question with a forged
@@ -60,7 +63,7 @@ _Sequence: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 
 
 class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
-    """The description of a node for other nodes."""
+    """The description of a node, as other nodes know it: id, addresses and zone."""
 
     id: _NodeId
     """The node id."""
@@ -81,7 +84,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
-    """Announce the sender to unknown nodes."""
+    """Announce the sender to unknown nodes, as a question or not."""
 
     info: NodeInfo
     """The sender and its listening addresses."""

@@ -251,7 +251,7 @@ class Overlay:
         self._discovery.dial_connected(now)
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None:
-        """Handle the failure of a requested dial.
+        """Note the failure of a requested dial, so that another address is dialled, or the same later.
 
         Args:
             address: The requested address.
@@ -277,7 +277,7 @@ class Overlay:
         self._finish_turn(now)
 
     def receive_message(self, peer: NodeId, data: bytes, now: float) -> None:
-        """Handle a link message from a peer."""
+        """Take a link message from a peer; ignore and count it without a link or after a violation."""
         if peer not in self._links or peer in self._violators:
             self.counters.messages_unexpected += 1
             return
@@ -501,11 +501,11 @@ class Overlay:
         return self._liveness.detector.round_trips
 
     def directory_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
-        """Return the members of a group and their attributes if this node is the group's root: for display and tests."""
+        """Return the members of a group and their attributes if the local node is the group's root: for display and tests."""
         return self._groups.directory_of(group)
 
     def watchers_of(self, group: GroupId) -> list[NodeId]:
-        """Return the watchers of a group if this node is its root: for display and tests."""
+        """Return the watchers of a group if the local node is its root: for display and tests."""
         return self._groups.watchers_of(group)
 
     def leaves(self) -> list[NodeInfo]:
@@ -540,7 +540,7 @@ class Overlay:
         return [*links, *views.values(), *received, *completed]
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         deadlines = (
             self._ring.deadline(),
             self._groups.deadline(),

@@ -109,7 +109,7 @@ class SignedGenerations(KeyMaterial):
 
 
 class AdministrationKey(KeyMaterial):
-    """The administrator key, for its only holder: signs the generations to which a running network rotates its secret.
+    """The administrator key of a network: signs the generations to which the secret of the running network rotates.
 
     Args:
         value: The private key, 32 bytes.

@@ -56,7 +56,7 @@ class DatagramSealer:
     __slots__ = ("_counter", "_encrypt", "_identity", "_prefix")
 
     def __init__(self, keys: NetworkKeys, identity: Identity) -> None:
-        """Start the counter of a sender.
+        """Begin to encrypt the datagrams of this node.
 
         Args:
             keys: The keys of the network, in production the primary ones.

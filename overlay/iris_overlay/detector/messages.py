@@ -45,7 +45,7 @@ _Incarnation: TypeAlias = Annotated[int, Meta(ge=0, le=INCARNATION_MAX)]
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=65, gc=False):
-    """Ask for a sign of life."""
+    """Ask a node for a sign of life (`Ack`)."""
 
     sequence: _Sequence
     """The sequence for the Ack."""
@@ -65,7 +65,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=66, gc=False):
     responder: _NodeId
     """The live node."""
     incarnation: _Incarnation
-    """Its incarnation, higher than any incarnation known to be suspected."""
+    """The incarnation of the live node, higher than any incarnation known to be suspected."""
 
 
 class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=67, gc=False):

@@ -93,7 +93,7 @@ class ProbeOrder:
         return None
 
     def draw_helpers(self, count: int, is_able: Callable[[Contact], bool]) -> list[Contact]:
-        """Draw random helpers, to ping for this node, from the first HELPERS_AMONG able contacts."""
+        """Draw random helpers, to ping for the local node, from the first HELPERS_AMONG able contacts."""
         able: list[Contact] = []
         for contact in self.contacts.values():
             if is_able(contact):

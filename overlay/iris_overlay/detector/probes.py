@@ -165,7 +165,7 @@ class Probing:
         self._continue_suspicion(watch, now)
 
     def _continue_suspicion(self, watch: PeerState, now: float) -> None:
-        """Send another round, or declare the peer dead."""
+        """Send another round of pings to a suspect, or declare it dead."""
         if now < watch.suspected_at + self._suspicion_s(watch):
             watch.round += 1
             self._ping(watch)
@@ -192,7 +192,7 @@ class Probing:
         return is_silent and len(self._order.contacts) > 1
 
     def note_heard(self, now: float) -> None:
-        """Note a message from any peer."""
+        """Note the time of a message from any peer, and the end of a long silence."""
         woke_at = self._quiet_until - self._config.period_s
         if self._config.silence_s_max < now - max(self._heard_at, woke_at) < inf:
             self._heard_again_at = now
@@ -295,7 +295,7 @@ class Probing:
         self.end(watch)
 
     def end(self, watch: PeerState) -> None:
-        """End the probe without a verdict."""
+        """End the probe of a peer without a verdict."""
         watch.stage = Stage.IDLE
         watch.is_checked = False
         self.timers.cancel(watch.contact.id)
@@ -325,7 +325,7 @@ class Probing:
         return None if watch is None else watch.source
 
     def send(self, message: DetectorMessage, address: Address) -> None:
-        """Queue a datagram."""
+        """Queue a datagram to an address."""
         self.datagrams.append((address, encode_detector_message(message)))
 
     def next_sequence(self) -> int:

@@ -61,7 +61,9 @@ class GroupConfig:
     """
 
     groups_watched_max: int = 4096
-    """Groups watched at once; more are refused with an error. Too small: gateways reach it. Too large: memory."""
+    """The largest number of groups watched at once; more are refused with an error. Too small: gateways reach it. Too large:
+    memory.
+    """
 
     tells_counts: bool = True
     """Whether a root tells any insider the numbers of a group's members and watchers, but not their ids."""

@@ -58,7 +58,7 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int 
 
 
 class HeldCopy:
-    """The copy of another root's directory, held by this node."""
+    """The copy of another root's directory, held by the local node."""
 
     __slots__ = ("directory", "expires", "floor", "is_mixed", "owner", "passed_to", "watchers")
 
@@ -99,7 +99,7 @@ class HeldCopy:
         return len(self.directory.members) + len(self.directory.tombstones) + len(self.watchers)
 
     def merge(self, other: HeldCopy) -> None:
-        """Merge the entries of another copy."""
+        """Merge the entries of another copy into this copy."""
         for node, (stamp, expires) in other.directory.tombstones.items():
             self.directory.remove(node, stamp, expires)
         for member in other.directory.members.values():

@@ -30,7 +30,7 @@ class Ring(Protocol):
 
 
 class RouteTo(msgspec.Struct, frozen=True):
-    """Ask to route a message to the root of a key (`Pastry.route`)."""
+    """Ask the owner to route a message to the root of a key (`Pastry.route`)."""
 
     key: bytes
     """A group, or a node: if another node gets the message as the nearest one, the node is gone."""
@@ -43,7 +43,7 @@ class RouteTo(msgspec.Struct, frozen=True):
 
 
 class SendTo(msgspec.Struct, frozen=True):
-    """Ask to send a message to a node directly, in order with earlier ones (`Pastry.send`)."""
+    """Ask the owner to send a message to a node directly, in order with earlier ones (`Pastry.send`)."""
 
     info: NodeInfo
     """The receiver; never the local node."""
@@ -52,7 +52,7 @@ class SendTo(msgspec.Struct, frozen=True):
 
 
 class AnswerTo(msgspec.Struct, frozen=True):
-    """Ask to send a message back along the path of a delivered one (`Pastry.answer`)."""
+    """Ask the owner to send a message back along the path of a delivered one (`Pastry.answer`)."""
 
     path: Path
     """The path of the delivered message."""

@@ -161,7 +161,7 @@ class GroupLayer:
             self._finish_turn(now)
 
     def received(self, source: NodeInfo, payload: bytes, now: float) -> None:
-        """Handle a message sent to this node directly or back along a path."""
+        """Handle a message sent to the local node directly or back along a path."""
         message = self._decode(source, payload)
         if message is not None:
             self._handle(message, source, None, now)
@@ -199,7 +199,7 @@ class GroupLayer:
         self._outputs.append(HandoverDone(to))
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
-        """Handle the death or departure of a node; a broken link is neither."""
+        """Act on the death or departure of a node, as a member, root or follower; a broken link is neither."""
         self._death_reports.peer_dead(peer, now)
         self._roots.peer_dead(peer, now)
         self._watches.peer_dead(peer, now)

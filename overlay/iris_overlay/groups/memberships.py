@@ -52,8 +52,8 @@ ROUTED_MAX: Final = 64
 #: out of views for that time.
 HIDDEN_ASKED_S: Final = 5.0
 
-#: Joins and leaves that wait for acknowledgements; beyond it the oldest completes at once, as if its time limit had passed. Too
-#: small: a caller that joins and leaves in a loop reaches it; too large: memory.
+#: The largest number of joins and leaves that wait for acknowledgements; beyond it the oldest completes at once, as if its time
+#: limit had passed. Too small: a caller that joins and leaves in a loop reaches it; too large: memory.
 COMMANDS_MAX: Final = 4096
 
 
@@ -79,7 +79,7 @@ class _Membership:
 
 
 class Memberships:
-    """Keep the local node registered in its groups."""
+    """The memberships of the local node: register them at the roots of the groups, and keep them registered."""
 
     __slots__ = (
         "_clock",
@@ -172,7 +172,7 @@ class Memberships:
         self._send(group, membership, now)
 
     def applied(self, message: Applied, now: float) -> None:
-        """Handle a root's acknowledgement of registrations or unregistrations."""
+        """Complete the joins and leaves that a root acknowledges, and note the root."""
         for group, stamp, size, is_member in message.items:
             membership = self.groups.get(group) or self._leaving.get(group)
             if membership is None and is_member:
@@ -263,7 +263,7 @@ class Memberships:
                     self._resend.set(group, now)
 
     def missed(self, group: GroupId, now: float) -> None:
-        """Register through the ring after a view without this node, because the known root may be wrong."""
+        """Register through the ring after a view without the local node, because the known root may be wrong."""
         membership = self.groups.get(group)
         if membership is not None and now - membership.routed_at >= MISSED_S:
             membership.root = None
@@ -319,16 +319,16 @@ class Memberships:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
-        """Return the root of a group, if known."""
+        """Return the root of a joined group; None if unknown."""
         membership = self.groups.get(group)
         return None if membership is None else membership.root
 
     def roots(self) -> list[NodeInfo]:
-        """Return the roots of the groups."""
+        """Return the known roots of the joined groups."""
         return [membership.root for membership in self.groups.values() if membership.root is not None]
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether a node is the root of a small group, whose members have to notice its death first."""
+        """Return whether a node is the root of a small joined group: the members have to notice its death first."""
         return any(
             membership.root is not None and membership.root.id == peer and membership.size <= VIEW_MAX
             for membership in self.groups.values()

@@ -45,27 +45,27 @@ from iris_overlay.messages import (
 )
 from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX, PAYLOAD_BYTES_MAX
 
-#: Members in a membership view: enough for a choice of two among live and near ones. Too large: sending all of them to all
-#: watchers is expensive.
+#: The largest number of members in a membership view: enough for a choice of two among live and near ones. Too large: sending
+#: all of them to all watchers is expensive.
 VIEW_MAX: Final = 32
 
-#: Watchers of a group. Too small: more nodes have to poll. Too large: the root sends each change to all of them, which
-#: overloads one node.
+#: The largest number of watchers of a group. Too small: more nodes have to poll. Too large: the root sends each change to all
+#: of them, which overloads one node.
 WATCHERS_MAX: Final = 256
 
 #: The largest number of copies of a multicast sent by one node, the fan-out of the tree: 1,000 members are two hops from the
 #: root, 30,000 three.
 FANOUT_MAX: Final = 32
 
-#: Groups in one message: with full attributes 95 KiB. Too small: more messages; too large: following messages on the link are
-#: delayed.
+#: The largest number of groups in one message: with full attributes 95 KiB. Too small: more messages; too large: following
+#: messages on the link are delayed.
 BATCH_MAX: Final = 256
 
-#: Members and watchers in one part of a copy: about 21 KiB together, and 350 KiB with the longest addresses. Too small: more
-#: messages; too large: the ring may refuse them.
+#: The largest number of members, and of watchers, in one part of a copy: about 21 KiB together, and 350 KiB with the longest
+#: addresses. Too small: more messages; too large: the ring may refuse them.
 COPY_MEMBERS_MAX: Final = 64
 
-#: Removals in one part of a copy: about 30 KiB.
+#: The largest number of removals in one part of a copy: about 30 KiB.
 COPY_REMOVED_MAX: Final = 1024
 
 #: The largest payload of a multicast: with all headers it fits into a link message.
@@ -89,7 +89,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     info: NodeInfo
     """The member."""
     attributes: _Attributes
-    """See `Membership`."""
+    """Data of the layer above about the member; opaque here."""
     stamp: _Number
     """The stamp of the registration."""
     permit: _Signature = b""
@@ -106,7 +106,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     group: _GroupId
     """The group."""
     attributes: _Attributes
-    """See `Membership`."""
+    """Data of the layer above about the member; opaque here."""
     stamp: _Number
     """The stamp of this registration, unchanged by renewals."""
     permit: _Signature = b""
@@ -167,7 +167,7 @@ class Entrust(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Accuse(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Declare a member dead."""
+    """Report the death of a member to the root of its group."""
 
     node: _NodeId
     """The member."""
@@ -295,7 +295,7 @@ class Copied(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class Drop(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Tell a neighbour that its copy is no longer updated."""
+    """Tell a neighbour to delete its copy, which the sender no longer updates."""
 
     group: _GroupId
     """The group."""
@@ -508,12 +508,12 @@ def cast_part(group: GroupId, sequence: int, at: int, payload: bytes) -> bytes:
 
 
 def encode_group_message(message: GroupMessage) -> bytes:
-    """Encode a message."""
+    """Encode a message of the groups layer."""
     return _ENCODER.encode(message)
 
 
 def decode_group_message(data: bytes) -> GroupMessage:
-    """Decode a message.
+    """Decode a message of the groups layer.
 
     Raises:
         UnknownMessageError: The message is of a kind unknown to this version.

@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 #: each change can cost 256 messages. Too small: wrong sizes; too large: messages.
 SIZE_DRIFT: Final = 32
 
-#: Recent multicasts of a group, kept for repetition. Too small: those sent through a dying inner node may be lost; too large:
-#: memory.
+#: The largest number of recent multicasts of a group, kept for repetition. Too small: multicasts sent through a dying inner
+#: node may be lost; too large: memory.
 RECENT_MAX: Final = 64
 
 #: The bound of the total payload of recent multicasts (bytes).
 RECENT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: Multicasts that wait until the inner nodes of the tree know their children; a silent inner node delays each by a second.
-#: Beyond it the oldest goes down the present tree. Too small: a multicast during a change of the tree misses a part of it. Too
-#: large: memory, while a source sends as fast as its links allow.
+#: The largest number of multicasts that wait until the inner nodes of the tree know their children; a silent inner node delays
+#: each by a second. Beyond it the oldest goes down the present tree. Too small: a multicast during a change of the tree misses
+#: a part of it. Too large: memory, while a source sends as fast as its links allow.
 HELD_MAX: Final = 1024
 
 #: The bound of the total payload of waiting multicasts (bytes).
@@ -151,7 +151,7 @@ class GroupRoot:
         return True
 
     def accuse(self, node: NodeId, stamp: int, expires: float) -> bool:
-        """Remove a member whose incarnation died. Return whether it was a member."""
+        """Remove a member reported as dead in the incarnation of a stamp. Return whether it was a member."""
         return self.remove(node, accusation_of(stamp), expires)
 
     def believe_accusations(self) -> None:
@@ -161,7 +161,7 @@ class GroupRoot:
             self.remove(node, stamp, expires)
 
     def expire(self, now: float) -> None:
-        """Forget members and watchers without renewal."""
+        """Remove members and watchers past their expiry, and tell the watchers a changed size of the group."""
         expired = self.directory.expire(now)
         for node in expired:
             self._exit(node)

@@ -247,7 +247,7 @@ class Roots:
         self._dirty[message.group] = None
 
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
-        """Handle an unreachable member: ask the ring whether it lives."""
+        """Ask the ring whether an unreachable member lives."""
         root = self.roots.get(group)
         if root is not None and node in root.directory.members and (Timer.CHECK, group, node) not in self._timers:
             self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # all users of the member may doubt it at once
@@ -278,7 +278,7 @@ class Roots:
                     self._outbox.answer(path, root.view_unwatched())
 
     def look(self, message: Look, path: Path | None) -> None:
-        """Tell the known members to a node that doubts a root."""
+        """Answer a node that doubts the root of a group with the members known here."""
         if not self._signer.is_permitted(message.group, user_part(message.info.id), message.permit):
             self._counters.permits_invalid += 1
             return
@@ -366,7 +366,7 @@ class Roots:
     # The ring
 
     def activate(self, now: float) -> None:
-        """Handle activation of the local node."""
+        """Take over the directories received before the local node was active, and acknowledge them."""
         early = self._passing.activate()
         self.ring_changed(now)
         for group in early:
@@ -406,7 +406,7 @@ class Roots:
         self._passing.peer_dead(peer)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link: tell the peer unacknowledged versions again."""
+        """Repeat unacknowledged messages to the peer of a broken link."""
         for group, root in self.roots.items():
             if root.successor is not None and root.successor.info.id == peer:
                 self._timers.set((Timer.HANDOVER, group, _NOBODY), now)

@@ -220,7 +220,7 @@ class Watches:
         return is_possible
 
     def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
-        """Ask for a view again, because its root does not know this node as a watcher."""
+        """Ask for a view again, because its root does not know the local node as a watcher."""
         watch = self.groups.get(group)
         if watch is not None and watch.root is not None and watch.root.id == source:
             watch.root = None
@@ -312,17 +312,17 @@ class Watches:
         return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
 
     def lacks(self, group: GroupId, node: NodeId) -> bool:
-        """Return whether the whole view of a group is known and lacks a node."""
+        """Return whether a node is missing in the view of a group of which all members are known."""
         watch = self.groups.get(group)
         return watch is not None and watch.version > 0 and watch.size <= VIEW_MAX and node not in watch.members
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
-        """Return the root of a group, if known."""
+        """Return the root of a watched group; None if unknown."""
         watch = self.groups.get(group)
         return None if watch is None else watch.root
 
     def roots(self) -> list[NodeInfo]:
-        """Return the roots of the watched groups."""
+        """Return the known roots of the watched groups."""
         return [watch.root for watch in self.groups.values() if watch.root is not None]
 
     def needs(self, peer: NodeId) -> bool:
@@ -348,7 +348,7 @@ class Watches:
 
     @staticmethod
     def _mask(watch: _Watch, peer: NodeId, stamp: int, now: float) -> None:
-        """Leave a member found dead by this node out of the view for MASK_S."""
+        """Leave a member found dead by the local node out of the view for MASK_S."""
         if peer not in watch.masked and len(watch.masked) >= MASKED_MAX:
             del watch.masked[next(iter(watch.masked))]
         watch.masked[peer] = (stamp, now + MASK_S)

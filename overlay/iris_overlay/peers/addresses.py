@@ -11,10 +11,10 @@ from iris_overlay.messages import ADDRESS_LENGTH_MAX
 
 IPAddress: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 
-#: Digits of a port. A longer number with leading zeros would be valid too, but no node writes it.
+#: The largest number of digits of a port. A longer number with leading zeros would be valid too, but no node writes it.
 PORT_DIGITS_MAX: Final = 5
-#: Addresses with a remembered canonical form. Too small: the address of each datagram is parsed anew, which takes 3 us; too
-#: large: memory, about 200 bytes each.
+#: The largest number of addresses with a remembered canonical form. Too small: the address of each datagram is parsed anew,
+#: which takes 3 us; too large: memory, about 200 bytes each.
 SPELLINGS_MAX: Final = 4096
 
 

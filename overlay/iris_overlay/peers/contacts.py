@@ -258,7 +258,7 @@ class Contacts:
         return events
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         tables = (self._timeouts, self._again, self._patience, self._idle, self._resting)
         deadlines = [table.deadline() for table in tables]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -145,11 +145,11 @@ class Reaching:
                 self._fail(peer)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         return self._deadlines.deadline()
 
     def _ask_back(self, wanted: _Wanted, now: float) -> bool:
-        """Ask a node to dial back; return False if this node cannot be dialled either, or is in no ring."""
+        """Ask a node to dial back; return False if the local node cannot be dialled either, or is in no ring."""
         if not self._local.addresses or not self._ring.is_active:
             return False
         wanted.is_asked = True

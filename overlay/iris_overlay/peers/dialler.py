@@ -283,7 +283,7 @@ class Dialler:
             del self._ready[key]
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         first, second = self._waiting.deadline(), self._dial_timeouts.deadline()
         if first is None or second is None:
             return second if first is None else first

@@ -179,7 +179,7 @@ class Discovery:
             self._send_answer(source, peers, self._question_bytes.pop(source))
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         first, second = self._timers.deadline(), self._answers.deadline()
         if first is None or second is None:
             return second if first is None else first

@@ -227,7 +227,7 @@ class Liveness:
             self._doubts.cancel(peer)
 
     def wanted(self, info: NodeInfo, now: float) -> bool:
-        """Handle the owner's request for a link. Return False and report the death if the node is dead.
+        """Check the node to which the owner wants a link. Return False and report the death if the node is dead.
 
         The owner may not know of the death: the node was not in use then, and a root after a standstill has named it again. A
         silent node may be back, and is checked; without an answer, the death is reported again.
@@ -262,6 +262,6 @@ class Liveness:
             self.bury(info, now, is_silent=True)
 
     def deadline(self) -> float | None:
-        """Return the earliest time to call `handle_timeout`."""
+        """Return the earliest time to call `handle_timeout`, or None."""
         deadlines = (self.detector.deadline(), self._doubts.deadline(), self._refresh_at)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -72,7 +72,7 @@ _Padding: TypeAlias = Annotated[bytes, Meta(max_length=ECHO_BYTES_MAX)]
 
 
 class Echo(msgspec.Struct, frozen=True, array_like=True, tag=68, gc=False):
-    """Ask for a datagram of the same size."""
+    """Ask a node to return a datagram of the same size."""
 
     number: _Number
     """The number for the reply."""
@@ -85,7 +85,7 @@ class Echo(msgspec.Struct, frozen=True, array_like=True, tag=68, gc=False):
 
 
 class EchoReply(msgspec.Struct, frozen=True, array_like=True, tag=69, gc=False):
-    """Answer an echo."""
+    """Answer an echo with the same number and padding."""
 
     number: _Number
     """The number of the echo."""
@@ -125,7 +125,7 @@ def is_echo(data: bytes) -> bool:
 
 
 def encode_echo(message: EchoMessage) -> bytes:
-    """Encode a datagram."""
+    """Encode an echo or its reply."""
     return _ENCODER.encode(message)
 
 
@@ -207,7 +207,7 @@ class Reachability:
     # Inputs
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int]) -> None:
-        """Handle an echo or a reply of an authenticated node."""
+        """Answer an echo of an authenticated node, or report the reply to an echo of the local node."""
         try:
             message = decode_echo(data)
         except MessageError:

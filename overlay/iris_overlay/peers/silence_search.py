@@ -30,8 +30,8 @@ TOGETHER_S: Final = 5.0
 #: chance reaches it three times as often. Too large: a cut hides behind an earlier death for longer.
 SEVERAL: Final = 3
 
-#: The time after a fruitless search without another one. Too small: churn costs a search per node and death. Too large: a cut
-#: soon after a death is noticed only by samples, a second later.
+#: The time after a fruitless search during which a single death causes no full search. Too small: churn costs a search per node
+#: and death. Too large: a cut soon after a death is noticed only by samples, a second later.
 FRUITLESS_S: Final = 300.0
 
 #: The number of leaves probed per death after a fruitless search, until the next search is due. Too small: a cut passes

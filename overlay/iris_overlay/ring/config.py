@@ -10,7 +10,9 @@ class PastryConfig:
     """The configuration of the ring. All nodes of a network should agree, but different values break nothing."""
 
     leaf_half: int = 8
-    """Leaves on each side. Too small: a few simultaneous deaths cut the ring. Too large: joins and repairs cost more."""
+    """The number of leaves on each side of a node. Too small: a few simultaneous deaths cut the ring. Too large: joins and
+    repairs cost more.
+    """
 
     probe_timeout_s: float = 3.0
     """The time for a leaf to answer a probe before it is skipped. Too small: a joining node leaves a busy neighbour out of its

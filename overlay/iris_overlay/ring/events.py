@@ -48,7 +48,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Undeliverable(msgspec.Struct, frozen=True):
-    """Report a message of this node as given up after all retries. It may have arrived nevertheless."""
+    """Report a message of the local node as given up after all retries. It may have arrived nevertheless."""
 
     key: bytes
     """The key of the message; for `Pastry.send` and `Pastry.answer`, the id of the receiver."""

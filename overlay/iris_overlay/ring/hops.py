@@ -27,7 +27,7 @@ HOP_TIMES_MAX: Final = 256
 
 
 class Pending:
-    """A routed message, kept by this node until the next hop acknowledges it."""
+    """A routed message, kept by the local node until the next hop acknowledges it."""
 
     __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "taken_at", "tried")
 

@@ -47,7 +47,7 @@ MERGE_CONTACTS_MAX: Final = 4
 
 
 class Merging:
-    """Merge rings: seek the place of this node in another ring, answer seeks, and pass on hints about other rings."""
+    """Merge rings: seek the place of the local node in another ring, answer seeks, and pass on hints about other rings."""
 
     __slots__ = ("_contacts", "_hinted_at", "_ring")
 
@@ -62,7 +62,7 @@ class Merging:
             router.originate(RoutedKind.SEEK, self._ring.local.id, b"", now, first=contact)
 
     def receive_seek(self, message: Routed, neighbours: Neighbours, now: float) -> bytes | None:
-        """Handle a seek that ended here: its source is of another ring, or the local node.
+        """Probe the source of a seek that ended here, if the source belongs to another ring.
 
         Returns:
             The probe to send back along the path to a source without a link, because perhaps only the contact has a link to the
@@ -225,7 +225,7 @@ class Joining:
             self._ring.timers.set((Timer.JOIN, None), self._alone_at)
 
     def should_start_alone(self) -> bool:
-        """Return whether to start an own ring, because the other joiners seem to wait for this node."""
+        """Return whether to start an own ring, because the other joiners seem to wait for the local node."""
         if not self.is_waiting:
             return False
         if self._attempt >= self._ring.config.join_alone_attempts:

@@ -218,12 +218,12 @@ def signed_part(message: Routed | Returned) -> bytes:
 
 
 def encode_ring_message(message: RingMessage) -> bytes:
-    """Encode a message."""
+    """Encode a message of the ring."""
     return _ENCODER.encode(message)
 
 
 def decode_ring_message(data: bytes) -> RingMessage:
-    """Decode a message.
+    """Decode a message of the ring.
 
     Raises:
         UnknownMessageError: The message is of a kind unknown to this version.

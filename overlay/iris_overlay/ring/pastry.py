@@ -230,7 +230,7 @@ class Pastry:
             self._core.finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """Send the leaf set to neighbours after a standstill of this process: they may believe this node dead."""
+        """Send the leaf set to neighbours after a standstill of this process: they may believe the local node dead."""
         if self._ring.is_active:
             self._core.neighbours.spread_news(now)
             self._core.finish_turn(now)
@@ -305,7 +305,7 @@ class Pastry:
             self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
-        """Tell the leaf set and all linked nodes that this node leaves. It is inactive then, and acknowledges nothing."""
+        """Tell the leaf set and all linked nodes that the local node leaves. It is inactive then, and acknowledges nothing."""
         ring = self._ring
         if ring.is_left:
             return

@@ -22,7 +22,7 @@ COLUMNS: Final = 1 << DIGIT_BITS
 #: rows would repeat the leaf set.
 ENTRIES_MAX: Final = 128
 
-#: A new node replaces an entry only at or below this share of its round-trip time, so that entries do not flap.
+#: A new node replaces an entry only below this share of its round-trip time, so that entries do not flap.
 IMPROVEMENT: Final = 0.8
 
 
