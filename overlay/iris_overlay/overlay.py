@@ -290,7 +290,7 @@ class Overlay:
         self._hearsay.teller = None
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: tuple[str, int], now: float) -> None:
-        """Handle a datagram; pass each datagram once.
+        """Pass a datagram to the failure detector, the echoes or the discovery; call it once per datagram.
 
         Args:
             sender: The authenticated sender.
@@ -515,12 +515,12 @@ class Overlay:
     # Outputs
 
     def messages_to_send(self) -> list[tuple[NodeId, bytes]]:
-        """Take the link messages to send."""
+        """Remove and return the link messages to send."""
         messages, self._messages = self._messages, []
         return messages
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
-        """Take the datagrams to send; the address None stands for the multicast group."""
+        """Remove and return the datagrams to send; the address None stands for the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
         datagrams += self._liveness.detector.datagrams_to_send()
         if self._reachability.datagrams:
@@ -529,7 +529,7 @@ class Overlay:
         return datagrams
 
     def events_received(self) -> list[Event]:
-        """Take the events."""
+        """Remove and return the events for the owner."""
         if not self._events and not self._views:
             return []
         taken, self._events = self._events, []
@@ -590,7 +590,7 @@ class Overlay:
             self._groups.resume(now)
 
     def _finish_turn(self, now: float) -> None:
-        """Carry the outputs of the components until none is left."""
+        """Pass the outputs of the components between them until none is left."""
         self._due = inf  # until the owner asks for the next deadline
         if self._dialler.found:
             self._merge_with_found(now)

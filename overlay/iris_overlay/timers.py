@@ -52,7 +52,7 @@ class DeadlineTable(Generic[K]):
             self._compact()
 
     def expired(self, now: float) -> list[K]:
-        """Remove and return the keys with a deadline up to `now`, the earliest first."""
+        """Remove and return the keys with a deadline up to `now`, the earliest deadline first."""
         keys: list[K] = []
         heap = self._heap
         live = self._live

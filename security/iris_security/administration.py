@@ -52,7 +52,7 @@ class Rank(NamedTuple):
         return cls(*_RANK.unpack(encoded))
 
     def encode(self) -> bytes:
-        """Encode the rank as `number:u32 digest:8`."""
+        """Encode a rank as `number:u32 digest:8`."""
         return _RANK.pack(*self)
 
 
@@ -135,7 +135,7 @@ class AdministrationKey(KeyMaterial):
 
     @classmethod
     def generate(cls, entropy: Entropy) -> "AdministrationKey":
-        """Make a new key.
+        """Make a new administrator key from random bytes.
 
         Args:
             entropy: The source of random bytes; in production `os.urandom`.
@@ -147,7 +147,7 @@ class AdministrationKey(KeyMaterial):
 
     @classmethod
     def parse(cls, text: str) -> "AdministrationKey":
-        """Parse the text form; surrounding white space is ignored.
+        """Parse the text form of an administrator key; surrounding white space is ignored.
 
         Raises:
             SecretFormatError: The text is no administrator key, or was damaged in copying.
@@ -156,12 +156,12 @@ class AdministrationKey(KeyMaterial):
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `irisadmin1.` and 48 characters. The line contains the private key."""
+        """The text form of the key, one line to copy: `irisadmin1.` and 48 characters. The line contains the private key."""
         return encode_text(self.value, ADMINISTRATION_PREFIX, _KEY_LABEL)
 
     @property
     def administrator_text(self) -> str:
-        """The text form of the public half: `irispublic1.` and 48 characters."""
+        """The text form of the key's public half: `irispublic1.` and 48 characters."""
         return encode_text(self.administrator, ADMINISTRATOR_PREFIX, _PUBLIC_LABEL)
 
     def sign(self, network: str, number: int, secrets: Sequence[Secret]) -> SignedGenerations:
@@ -184,7 +184,7 @@ class AdministrationKey(KeyMaterial):
         return SignedGenerations(said + self._signing.sign(_SIGNATURE_LABEL, _signed(network, said)), number, tuple(secrets))
 
     def __repr__(self) -> str:
-        """Return the same text for every key."""
+        """Return the same text for every key, without the key."""
         return "AdministrationKey(<hidden>)"
 
 

@@ -63,7 +63,7 @@ class CloudKey(KeyMaterial):
 
     @classmethod
     def generate(cls, entropy: Entropy) -> "CloudKey":
-        """Make a new key.
+        """Make a new private key of a cloud from random bytes.
 
         Args:
             entropy: The source of random bytes; in production `os.urandom`.
@@ -75,7 +75,7 @@ class CloudKey(KeyMaterial):
 
     @classmethod
     def parse(cls, text: str) -> "CloudKey":
-        """Parse the text form; surrounding white space is ignored.
+        """Parse the text form of a cloud's private key; surrounding white space is ignored.
 
         Raises:
             SecretFormatError: The text is no private key of a cloud, or was damaged in copying.
@@ -88,12 +88,12 @@ class CloudKey(KeyMaterial):
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `irisidp1.` and 48 characters. A reader of the line can impersonate the cloud."""
+        """The text form of the key, one line to copy: `irisidp1.` and 48 characters. Its reader can impersonate the cloud."""
         return encode_text(self.value, PRIVATE_PREFIX, _PRIVATE_LABEL)
 
     @property
     def public_text(self) -> str:
-        """The text form of the public half: `irisid1.` and 48 characters."""
+        """The text form of the key's public half: `irisid1.` and 48 characters."""
         return cloud_public_key_text(self.public)
 
     def origin_key(self, neighbour_public: bytes) -> bytes:
@@ -105,7 +105,7 @@ class CloudKey(KeyMaterial):
         return hkdf(self.value, info=b"iris origin" + neighbour_public)
 
     def __eq__(self, other: object) -> bool:
-        """Compare in constant time."""
+        """Compare two keys in constant time."""
         if not isinstance(other, CloudKey):
             return NotImplemented
         return hmac.compare_digest(self.value, other.value)
@@ -115,7 +115,7 @@ class CloudKey(KeyMaterial):
         return hash((CloudKey, self.public))
 
     def __repr__(self) -> str:
-        """Return the same text for every key."""
+        """Return the same text for every key, without the key."""
         return "CloudKey(<hidden>)"
 
 

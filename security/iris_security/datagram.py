@@ -96,7 +96,7 @@ class DatagramOpener:
     __slots__ = ("_keyring", "_senders", "_senders_max")
 
     def __init__(self, keyring: Keyring, *, senders_max: int = SENDERS_MAX) -> None:
-        """Start without known senders.
+        """Begin without known senders.
 
         Args:
             keyring: The generations of the network's keys; datagrams of all generations are accepted.

@@ -145,7 +145,7 @@ class GroupOpener:
     __slots__ = ("_keys", "_senders", "_senders_max")
 
     def __init__(self, keys: GroupKeys, *, senders_max: int = SENDERS_MAX) -> None:
-        """Start without known senders.
+        """Begin without known senders.
 
         Args:
             keys: The keys of the group.

@@ -62,7 +62,7 @@ class Identity:
         raise TypeError("an Identity is not pickled: its private key never leaves its process")
 
     def sign(self, purpose: Purpose, data: bytes) -> bytes:
-        """Return the signature of `data`, `SIGNATURE_BYTES`."""
+        """Return this node's signature of `data` for a purpose, `SIGNATURE_BYTES`."""
         return self._key.sign(purpose.value, data)
 
 

@@ -102,7 +102,7 @@ class NetworkKeys(KeyMaterial):
         return hmac.digest(self.link_psk, label + handshake_hash, "sha256")[:PROOF_BYTES]
 
     def verify(self, handshake_hash: bytes, proof: bytes, *, initiator: bool) -> bool:
-        """Verify a received proof of one side of a link in constant time; see `prove`."""
+        """Return whether a received proof of one side of a link is right, in constant time; see `prove`."""
         return hmac.compare_digest(self.prove(handshake_hash, initiator=initiator), proof)
 
     def __repr__(self) -> str:
@@ -158,7 +158,7 @@ class GroupKeys(KeyMaterial):
         return hmac.digest(hkdf(self.key, info=b"iris member"), node_id + statement, "sha256")[:PROOF_BYTES]
 
     def verify_proof(self, node_id: bytes, proof: bytes, statement: bytes = b"") -> bool:
-        """Verify a received proof for a node and its statement in constant time."""
+        """Return whether a received proof for a node and its statement is right, in constant time; see `proof`."""
         return len(node_id) == NODE_ID_BYTES and hmac.compare_digest(self.proof(node_id, statement), proof)
 
     def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:
@@ -197,7 +197,7 @@ class Keyring:
         strict: bool = False,
         administrator: bytes | None = None,
     ) -> None:
-        """Derive the keys of the network.
+        """Derive the keys of the network from its secret.
 
         Args:
             primary: The secret with which this node encrypts.
@@ -263,7 +263,7 @@ class Keyring:
         return self._primary
 
     def find(self, key_id: bytes) -> NetworkKeys | None:
-        """Return the keys of the generation named by a peer's key id, or None.
+        """Return the keys of the generation that a peer names by its key id; None for an unknown one.
 
         A key id is public, so a match proves nothing about the peer.
         """
@@ -297,7 +297,7 @@ class Keyring:
         return self._derive_group(self._secrets_of(name)[0], "cluster", name)
 
     def topic(self, name: str) -> GroupKeys:
-        """Derive the primary keys of a topic.
+        """Derive the primary keys of a topic from the network's secret.
 
         Raises:
             ValueError: The name is not valid, see `encode_name`.

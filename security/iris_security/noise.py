@@ -27,7 +27,7 @@ class Handshake(TwoMessages):
     """One handshake of a link between nodes of a network, as initiator or responder; see `TwoMessages` for its use."""
 
     def __init__(self, *, initiator: bool, psk: bytes, prologue: bytes, ephemeral_private: bytes) -> None:
-        """Prepare a handshake (section 5.3, Initialize).
+        """Prepare one side of a handshake (section 5.3, Initialize).
 
         Args:
             initiator: Whether the local side writes the first message.
@@ -48,7 +48,7 @@ class Handshake(TwoMessages):
         self._shared: bytes | None = None
 
     def _mix_first(self, public: bytes) -> None:
-        """Process `-> e`."""
+        """Process the tokens of message 1, `-> e`."""
         self._mix_ephemeral(public)
 
     def _prepare_second(self, remote: bytes) -> None:
@@ -57,7 +57,7 @@ class Handshake(TwoMessages):
         self._shared = exchange(self._ephemeral, remote)
 
     def _mix_second(self, public: bytes) -> None:
-        """Process `<- e, ee`."""
+        """Process the tokens of message 2, `<- e, ee`."""
         self._mix_ephemeral(public)
         if self._initiator:
             self._shared = exchange(self._ephemeral, public)

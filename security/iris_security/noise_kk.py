@@ -34,7 +34,7 @@ class KnownKeysHandshake(TwoMessages):
     def __init__(
         self, *, initiator: bool, static_private: bytes, peer_static_public: bytes, prologue: bytes, ephemeral_private: bytes
     ) -> None:
-        """Prepare a handshake (section 5.3, Initialize).
+        """Prepare one side of a handshake (section 5.3, Initialize).
 
         Args:
             initiator: Whether the local side writes the first message.
@@ -65,7 +65,7 @@ class KnownKeysHandshake(TwoMessages):
             symmetric.mix_hash(public)
 
     def _mix_first(self, public: bytes) -> None:
-        """Process `-> e, es, ss`."""
+        """Process the tokens of message 1, `-> e, es, ss`."""
         symmetric = self._symmetric
         symmetric.mix_hash(public)
         # An ephemeral key of low order fails here, because its product with every key is zero.
@@ -77,7 +77,7 @@ class KnownKeysHandshake(TwoMessages):
         self._prepared = exchange(self._ephemeral, remote), exchange(self._ephemeral, self._peer_static)
 
     def _mix_second(self, public: bytes) -> None:
-        """Process `<- e, ee, se`."""
+        """Process the tokens of message 2, `<- e, ee, se`."""
         self._symmetric.mix_hash(public)
         if self._initiator:
             self._prepared = exchange(self._ephemeral, public), exchange(self._static, public)

@@ -73,7 +73,7 @@ class Exchange(KeyMaterial):
         object.__setattr__(self, "bond", bond)
 
     def seal_reply(self, reply: Buffer, salt: bytes) -> bytes:
-        """Return a sealed reply.
+        """Encrypt a reply to the request.
 
         Args:
             reply: The plaintext.
@@ -90,7 +90,7 @@ class Exchange(KeyMaterial):
         return _open(self.secret, b"iris sealed reply" + self.bond + self.label, sealed)
 
     def seal_failure(self, failure: Buffer, salt: bytes) -> bytes:
-        """Return the sealed description of a handler's failure, which cannot pass for a reply; see `seal_reply`."""
+        """Encrypt the description of a handler's failure, which cannot pass for a reply; see `seal_reply`."""
         return _seal(self.secret, b"iris sealed failure" + self.bond + self.label, failure, salt)
 
     def open_failure(self, sealed: Buffer) -> bytes:
@@ -143,7 +143,7 @@ def seal_request(
 
 
 def open_request(secrets: Sequence[Secret], name: str, sealed: Buffer) -> OpenedRequest:
-    """Decrypt and authenticate a request.
+    """Verify and decrypt a sealed request.
 
     Args:
         secrets: The generations of the secret; each is tried.
@@ -189,7 +189,7 @@ class SaltTable:
     __slots__ = ("_ages", "_floor_ms", "_identities", "_salts_max")
 
     def __init__(self, salts_max: int = SALTS_MAX) -> None:
-        """Start without salts.
+        """Create an empty table.
 
         Args:
             salts_max: The number of remembered salts.

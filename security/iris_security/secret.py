@@ -37,7 +37,7 @@ class Secret(KeyMaterial):
 
     @classmethod
     def generate(cls, entropy: Entropy) -> "Secret":
-        """Make a new secret.
+        """Make a new secret from random bytes.
 
         Args:
             entropy: The source of random bytes; in production `os.urandom`.
@@ -58,7 +58,7 @@ class Secret(KeyMaterial):
 
     @classmethod
     def parse(cls, text: str) -> "Secret":
-        """Parse the text form; surrounding white space is ignored.
+        """Parse the text form of a secret; surrounding white space is ignored.
 
         Raises:
             SecretFormatError: The text is no secret, or was damaged in copying.
@@ -67,11 +67,11 @@ class Secret(KeyMaterial):
 
     @property
     def text(self) -> str:
-        """The text form, one line to copy: `iris1.` and 48 characters. The line contains the secret."""
+        """The text form of the secret, one line to copy: `iris1.` and 48 characters. The line contains the secret."""
         return encode_text(self.value, TEXT_PREFIX, _CHECKSUM_LABEL)
 
     def __eq__(self, other: object) -> bool:
-        """Compare in constant time."""
+        """Compare two secrets in constant time."""
         if not isinstance(other, Secret):
             return NotImplemented
         return hmac.compare_digest(self.value, other.value)
@@ -81,5 +81,5 @@ class Secret(KeyMaterial):
         return hash((Secret, self.value))
 
     def __repr__(self) -> str:
-        """Return the same text for every secret."""
+        """Return the same text for every secret, without the secret."""
         return "Secret(<hidden>)"

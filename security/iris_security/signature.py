@@ -41,7 +41,7 @@ class SigningKey:
         self._sign = private.sign
 
     def sign(self, label: bytes, data: bytes) -> bytes:
-        """Return the signature of `data`, `SIGNATURE_BYTES`."""
+        """Return the signature of `data` for the purpose named by a label, `SIGNATURE_BYTES`."""
         return self.public_key + self._sign(_labelled(label, data))
 
 

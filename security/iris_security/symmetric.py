@@ -252,7 +252,7 @@ def _check_payload(payload: bytes) -> None:
 
 
 def _noise_hkdf(chaining_key: bytes, material: bytes, outputs: int) -> list[bytes]:
-    """Return two or three keys of 32 bytes (section 4.3).
+    """Derive two or three keys of 32 bytes from the chaining key and new key material (section 4.3).
 
     The result equals RFC 5869 with the chaining key as salt and an empty info, cut into blocks.
     """

@@ -34,7 +34,7 @@ def holds_secret(text: str) -> bool:
 
 
 def hide_secrets(text: str) -> str:
-    """Return the text with each secret and private key replaced by `[secret]`."""
+    """Return a text with each secret and private key in it replaced by `[secret]`."""
     return _SECRET.sub("[secret]", text)
 
 

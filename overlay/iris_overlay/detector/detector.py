@@ -123,7 +123,7 @@ class Detector:
             self._tick_at = now + self._config.period_s * self._rng.random()
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: Address, now: float) -> None:
-        """Handle a datagram for the detector (`is_detector_message`); pass each datagram once.
+        """Act on a ping, an answer or a request of another detector (`is_detector_message`); pass each datagram once.
 
         Args:
             sender: The authenticated sender. The sender of an `Ack` may be a helper.
@@ -183,7 +183,7 @@ class Detector:
         self._probing.check(self._watch(contacts.get(peer.id, peer)), now)
 
     def returned(self, peer: NodeId, now: float) -> None:
-        """Handle an indirect message from a contact: check a dead contact, because the message may be old.
+        """Check a dead contact again after an indirect message from it, because the message may be old.
 
         A contact without an address counts as alive.
         """
@@ -247,14 +247,14 @@ class Detector:
         return first
 
     def datagrams_to_send(self) -> list[tuple[Address, bytes]]:
-        """Take the datagrams to encrypt and send."""
+        """Remove and return the datagrams to encrypt and send."""
         datagrams = self._probing.datagrams
         if datagrams:
             self._probing.datagrams = []
         return datagrams
 
     def events_received(self) -> list[DetectorEvent]:
-        """Take the events."""
+        """Remove and return the events for the owner."""
         events = self._probing.events
         if events:
             self._probing.events = []

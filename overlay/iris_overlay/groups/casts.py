@@ -112,7 +112,7 @@ class Casts:
         self._sequences: Sequences[CastDown] = Sequences(config.reorder_s, SOURCES_MAX)
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send the waiting multicasts."""
+        """Send the multicasts that waited until the ring was active."""
         self._is_active = True
         for group, target in self._targets.items():
             self._send_again(group, target, now)

@@ -101,7 +101,7 @@ class Outbox:
         self.posts.append((path, message))
 
     def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
-        """Take the messages: encoded for other nodes; unencoded for the local node, with their path if routed."""
+        """Remove and return the messages: encoded for other nodes; unencoded for the local node, with their path if routed."""
         posts, self.posts = self.posts, []
         detours, self.detours = self.detours, []
         outputs: list[GroupOutput] = [RouteTo(key, encode_group_message(each), around) for key, around, each in detours]

@@ -137,11 +137,11 @@ class GroupLayer:
     # Inputs
 
     def start(self, now: float, unix_s: float) -> None:
-        """Set the time of day, in seconds since 1970, before any join."""
+        """Set the time of day, in seconds since 1970, at a monotonic time, before any join."""
         self._clock.set(now, unix_s)
 
     def activated(self, now: float) -> None:
-        """Handle activation of the ring: send the waiting messages."""
+        """Send the messages that waited until the ring was active."""
         self._is_active = True
         self._roots.activate(now)
         self._watches.activate(now)
@@ -336,12 +336,12 @@ class GroupLayer:
     # Outputs and queries
 
     def outputs_to_send(self) -> list[GroupOutput]:
-        """Take the outputs for the ring."""
+        """Remove and return the outputs for the ring."""
         outputs, self._outputs = self._outputs, []
         return outputs
 
     def events_received(self) -> list[Event]:
-        """Take the events."""
+        """Remove and return the events for the owner."""
         events: list[Event] = [
             *self._violations,
             *self._views.values(),

@@ -130,18 +130,18 @@ class Memberships:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a command waits for its acknowledgement."""
+        """Return whether a join or leave waits for its acknowledgement."""
         return bool(self._commands)
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send the waiting registrations."""
+        """Send the registrations that waited until the ring was active."""
         self._is_active = True
         for command in self._commands:
             self._deadlines.set(command, now + self._config.told_timeout_s)
         self.register_all(now)
 
     def join(self, group: GroupId, attributes: bytes, now: float) -> None:
-        """Join a group, or change the attributes."""
+        """Register the local node in a group, or change its attributes there. `GroupJoined` follows."""
         member = self.groups.get(group)
         old = self._leaving.pop(group, None) or member
         self.stamp += 1
@@ -156,7 +156,7 @@ class Memberships:
         self._send(group, membership, now)
 
     def leave(self, group: GroupId, now: float) -> None:
-        """Leave a group."""
+        """Unregister the local node from a group. `GroupLeft` follows."""
         membership = self.groups.pop(group, None)
         if membership is None:
             self.completions.append(GroupLeft(group))
@@ -227,7 +227,7 @@ class Memberships:
         self._send(message.group, membership, now)
 
     def register_all(self, now: float) -> None:
-        """Register in all groups, or renew the registrations."""
+        """Register the local node in all its groups, or renew the registrations."""
         batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
         for group, membership in self.groups.items():
             if membership.root is None:

@@ -454,7 +454,7 @@ class Roots:
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def flush(self, now: float) -> None:
-        """Send the messages of this turn."""
+        """Send the messages that became due in this turn to followers, members and misdirected senders."""
         dirty, self._dirty = self._dirty, {}
         for group in dirty:
             root = self.roots.get(group)

@@ -86,11 +86,11 @@ class Looks:
         self._deadlines: DeadlineTable[GroupId] = DeadlineTable()
 
     def doubt(self, group: GroupId) -> None:
-        """Doubt a group from now on; harmless if already doubted."""
+        """Check from now on whether a group is really empty when its root reports none; harmless if repeated."""
         self._doubts.setdefault(group, _Doubt())
 
     def forget(self, group: GroupId) -> None:
-        """Stop doubting a group."""
+        """Stop checking the reports of a group's root."""
         self._doubts.pop(group, None)
         self._changed.pop(group, None)
         self._deadlines.cancel(group)
@@ -167,7 +167,7 @@ class Looks:
         return self._deadlines.deadline()
 
     def views_changed(self) -> list[ViewChanged]:
-        """Take the views changed by a second opinion since the last call."""
+        """Remove and return the views changed by other keepers' answers since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}

@@ -119,7 +119,7 @@ class Watches:
         self._renew_at: float | None = None
 
     def activate(self, now: float) -> None:
-        """Handle activation of the ring: send the waiting questions."""
+        """Send the questions for views that waited until the ring was active."""
         self._is_active = True
         self.ask_all(now)
 
@@ -305,7 +305,7 @@ class Watches:
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def views_changed(self) -> list[ViewChanged]:
-        """Take the views changed since the last call."""
+        """Remove and return the views changed since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}

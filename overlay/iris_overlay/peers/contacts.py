@@ -243,17 +243,17 @@ class Contacts:
     # Outputs
 
     def messages_to_send(self) -> list[tuple[NodeId, bytes]]:
-        """Take the messages for open links."""
+        """Remove and return the messages for open links."""
         messages, self._messages = self._messages, []
         return messages
 
     def requests_to_dial(self) -> list[DialRequested]:
-        """Take the dials to make."""
+        """Remove and return the dials to make."""
         requests, self._requests = self._requests, []
         return requests
 
     def events_received(self) -> list[ContactEvent]:
-        """Take the events."""
+        """Remove and return the events for the owner."""
         events, self._events = self._events, []
         return events
 

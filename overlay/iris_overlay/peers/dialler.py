@@ -232,7 +232,7 @@ class Dialler:
             self._find(candidate, node, now)
 
     def handle_timeout(self, now: float, size: int) -> None:
-        """Prepare the due dials, and give up dials without a report.
+        """Make waiting candidates ready for a dial, and give up dials without a report; harmless if early.
 
         Args:
             now: Monotonic seconds.

@@ -72,7 +72,7 @@ class Discovery:
         counters: Counters,
         familiarity_of: Callable[[NodeId], Familiarity],
     ) -> None:
-        """Create the search, with no node found.
+        """Create the component, with no node found.
 
         Args:
             local: The node itself.
@@ -169,7 +169,7 @@ class Discovery:
         self._dialler.forget_untried(self._config.remembered_max)
 
     def handle_timeout(self, now: float, peers: int) -> None:
-        """Send the due beacons and answers."""
+        """Send the beacons and answers that are due; harmless if early."""
         for timer in self._timers.expired(now):
             # Datagrams get lost, and by chance no node may answer: with a single question one start in a thousand would take
             # itself for alone.

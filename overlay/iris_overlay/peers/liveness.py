@@ -125,7 +125,7 @@ class Liveness:
         self.detector.heard_from(peer, now)
 
     def link_broke(self, info: NodeInfo, now: float) -> None:
-        """Check at once whether a peer with a broken link lives."""
+        """Check at once whether the peer of a broken link lives."""
         self._checked.pop(info.id, None)
         if len(self._checked) >= CHECKS_MAX:
             del self._checked[next(iter(self._checked))]

@@ -52,7 +52,7 @@ class Core:
         self._is_answered = False  # whether a ring told this joiner its place
 
     def handle(self, peer: NodeId, message: RingMessage, now: float) -> None:
-        """Handle a message of a peer, received over its link or through the ring."""
+        """Pass a message of a peer, received over its link or through the ring, to the component concerned."""
         handler = _HANDLERS[type(message)]
         handler(self, peer, message, now)
 

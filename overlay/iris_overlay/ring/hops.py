@@ -64,7 +64,7 @@ class Hops:
         return len(self._pending)
 
     def next_sequence(self) -> int:
-        """Return the sequence for the next forwarded message."""
+        """Return the number for the next forwarded message."""
         self._sequence += 1
         return self._sequence
 
@@ -81,7 +81,7 @@ class Hops:
         ring.timers.set((Timer.HOP, sequence), now + self._timeout_s(hop.id, pending.attempts))
 
     def take(self, sequence: int) -> Pending | None:
-        """Stop keeping a message, and return it."""
+        """Stop keeping a forwarded message, and return it; None if unknown."""
         self._ring.timers.cancel((Timer.HOP, sequence))
         return self._pending.pop(sequence, None)
 

@@ -131,7 +131,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
-        """Handle a new link to a peer, dialled by either side."""
+        """Note a new link to a peer, dialled by either side."""
         links = self._ring.links
         links.pop(info.id, None)
         if len(links) >= LINKS_MAX:
@@ -145,7 +145,7 @@ class Pastry:
             self._core.finish_turn(now)
 
     def link_closed(self, peer: NodeId, now: float) -> None:
-        """Handle the end of a link, which proves nothing about the peer's life.
+        """Note the end of a link, which proves nothing about the peer's life.
 
         Unacknowledged messages are sent again, because the link may have lost them.
         """
@@ -386,11 +386,11 @@ class Pastry:
         return sizes | self._core.router.state_sizes()
 
     def messages_to_send(self) -> list[tuple[NodeInfo, bytes]]:
-        """Take the link messages to send."""
+        """Remove and return the link messages to send."""
         return self._ring.take_messages()
 
     def events_received(self) -> list[PastryEvent]:
-        """Take the events."""
+        """Remove and return the events for the owner."""
         return self._ring.take_events()
 
     def deadline(self) -> float | None:

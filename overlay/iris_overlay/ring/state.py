@@ -165,7 +165,7 @@ class Ring:
         self._outbox.append((to, message))
 
     def take_messages(self) -> list[tuple[NodeInfo, bytes]]:
-        """Take the queued messages."""
+        """Remove and return the queued messages."""
         outbox, self._outbox = self._outbox, []
         return outbox
 
@@ -176,7 +176,7 @@ class Ring:
         self.events.append(event)
 
     def take_events(self) -> list[PastryEvent]:
-        """Take the queued events."""
+        """Remove and return the queued events, with a change of the leaf set if any."""
         if self.leaves.version != self._told_version:
             self._tell_leaves()
         events = self.events
@@ -185,7 +185,7 @@ class Ring:
         return events
 
     def find(self, node: NodeId) -> NodeInfo | None:
-        """Return the info of a known node, or None."""
+        """Return the info of a node that has a link, or is in the leaf set or the table; else None."""
         return self.links.get(node) or self.leaves.get(position(node)) or self.table.get(node)
 
     def is_reachable(self, info: NodeInfo, now: float) -> bool:
