@@ -97,6 +97,18 @@ def test_a_duplex_is_looked_at_again_after_a_time_without_a_change() -> None:
     simulate(scenario)
 
 
+def test_a_reader_that_waits_for_room_is_cancelled_at_the_end_of_the_use() -> None:
+    async def scenario() -> None:
+        line = Line()
+        line.wants = False
+        duplex = Duplex()
+        duplex.break_off = lambda reason: duplex.reasons.append(reason)  # type: ignore[method-assign] # the reader reads nothing
+        await line.connection.use(cast("Any", duplex), line.write)
+        assert (len(duplex.reasons), line.readers_ended) == (1, line.reads)
+
+    simulate(scenario)
+
+
 def test_the_end_of_the_reader_ends_the_use() -> None:
     async def scenario() -> None:
         line, duplex = Line(), Duplex()
