@@ -752,7 +752,7 @@ class Bulk:
         for each in self._world.federation.members("us"):
             for end in list(each._core.tunnels._live):
                 end.fail(Failure("the test is over"), is_told=True)
-            each._driver.wake()
+            each._runtime.wake()
 
 
 def test_windows_grow_to_what_a_long_line_holds_and_bound_the_memory_on_the_way() -> None:

@@ -678,7 +678,7 @@ def test_a_neighbour_that_tells_ever_other_counts_makes_no_work_of_that() -> Non
                 for bundle in gateway.core.lines.neighbours["us"].bundles.values():
                     gateway.core.tell_count(bundle, "work", members % 2, federation.now)
                     gateway.core.tell_count(bundle, f"unwanted {members}", 1, federation.now)
-                gateway._runtime.wake()
+                gateway._driver.wake()
             await federation.advance(0.01)
         await federation.advance(SOON_S)
         assert joins.total() <= 2 * 10 / RETURN_S
