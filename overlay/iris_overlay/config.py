@@ -15,16 +15,16 @@ class OverlayConfig:
     """The configuration of an overlay. The defaults suit one machine as well as a data centre."""
 
     ring: PastryConfig = field(default_factory=PastryConfig)
-    """The ring."""
+    """The configuration of the ring."""
 
     detector: DetectorConfig = field(default_factory=DetectorConfig)
-    """The failure detector."""
+    """The configuration of the failure detector."""
 
     groups: GroupConfig = field(default_factory=GroupConfig)
-    """Memberships, membership views and trees."""
+    """The configuration of memberships, membership views and multicast trees."""
 
     contacts: ContactsConfig = field(default_factory=ContactsConfig)
-    """Links on demand."""
+    """The configuration of links on demand."""
 
     dials_max: int = 16
     """The largest number of concurrent dials while this node is in a ring and searches for other parts of the network. Too

@@ -74,7 +74,7 @@ class PeerDied(msgspec.Struct, frozen=True):
 
 
 class PeerSuspected(msgspec.Struct, frozen=True):
-    """Report a node without an answer to the failure detector: it may soon count as dead, or recover. No action is needed."""
+    """Report a node that did not answer the failure detector: it may soon count as dead, or recover. No action is needed."""
 
     peer: NodeId
     """The node."""
@@ -192,7 +192,7 @@ class RootLocated(msgspec.Struct, frozen=True):
     member_count: int | None
     """The number of members of the group with that id; None if the root has no directory of it or withholds the number."""
     watcher_count: int | None
-    """The number of watchers, or None likewise."""
+    """The number of watchers of the group with that id; None as for `member_count`."""
 
 
 class Settled(msgspec.Struct, frozen=True):

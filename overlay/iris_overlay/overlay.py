@@ -195,7 +195,7 @@ class Overlay:
         self._finish_turn(now)
 
     def link_opened(self, info: NodeInfo, now: float) -> None:
-        """Handle a new authenticated link, dialled by either side; a second call for the same peer does no harm."""
+        """Note a new authenticated link, and join or merge rings over it; a second call for the same peer does no harm."""
         self._notice_stall(now)
         if info.id == self._local.id:
             self._events.append(ProtocolViolated(info.id, "a link to the local node itself"))
@@ -225,7 +225,7 @@ class Overlay:
         self._finish_turn(now)
 
     def link_lost(self, peer: NodeId, now: float, *, is_closed: bool = False) -> None:
-        """Handle the end of the link to a peer; harmless without a link.
+        """Repeat messages that a broken link may have lost, and check whether its peer lives; harmless without a link.
 
         Args:
             peer: The peer.
@@ -266,7 +266,7 @@ class Overlay:
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Handle a requested dial that reached a node: the local one, one with a link, or a new one.
+        """Note the node reached by a requested dial: the local one, one with a link, or a new one.
 
         For a new node call `link_opened` as well, before or after.
         """

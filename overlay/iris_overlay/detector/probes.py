@@ -102,7 +102,7 @@ class Probing:
         self.timers.set(watch.contact.id, now + timeout_s * watch.multiplier)
 
     def end_stages(self, now: float, late_by_s: float) -> None:
-        """Take the next step of all probes without an answer in time."""
+        """Take the next step (another ping, helpers, suspicion, death) of all probes without an answer in time."""
         self._late_by_s = late_by_s
         for peer in self.timers.expired(now):
             watch = self.watches[peer]

@@ -182,7 +182,7 @@ class Casts:
             self._expect(group, target, now)
 
     def joined(self, group: GroupId, since: int) -> None:
-        """Note the time of the local node's join: earlier multicasts to the group are rejected."""
+        """Note the joining time of the local node in a group: multicasts made before this time are rejected."""
         self._since[group] = since
 
     def left(self, group: GroupId) -> None:

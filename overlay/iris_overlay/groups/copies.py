@@ -91,7 +91,7 @@ class HeldCopy:
         return self._watch(message.watchers)
 
     def parts(self) -> list[Copy]:
-        """Return the messages for passing the copy on."""
+        """Return the `Copy` messages for passing the copy on to another node."""
         return copy_parts(self.directory, self.watchers.values(), max(self.floor, self.directory.version))
 
     def count(self) -> int:

@@ -493,17 +493,17 @@ _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
-    """Return the bytes for a member's permit to sign: the node, its attributes, and the registration's stamp and time."""
+    """Return the bytes signed by a member's permit: the node, its attributes, and the registration's stamp and time."""
     return _ENCODER.encode((1, node, record.stamp, record.since, record.attributes))
 
 
 def user_part(node: NodeId) -> bytes:
-    """Return the bytes for the permit of a watcher or multicast source to sign."""
+    """Return the bytes signed by the permit of a watcher or multicast source: the node."""
     return _ENCODER.encode((2, node))
 
 
 def cast_part(group: GroupId, sequence: int, at: int, payload: bytes) -> bytes:
-    """Return the bytes of a multicast for its source to sign: neither the root nor an inner node may change these fields."""
+    """Return the bytes of a multicast signed by its source: fields that neither the root nor an inner node may change."""
     return _ENCODER.encode((20, group, sequence, at, payload))
 
 

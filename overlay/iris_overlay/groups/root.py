@@ -260,7 +260,7 @@ class GroupRoot:
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
     def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
-        """Return the whole directory in parts, on request as a forwarded copy for the receiver to merge."""
+        """Return the whole directory as `Copy` messages, on request as a copy passed on for the receiver to merge."""
         watchers = [watcher.info for watcher in self.followers.members[FollowerKind.WATCHER].values()]
         return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
 

@@ -78,7 +78,7 @@ class Dealer:
         return chosen
 
     def release(self, node: NodeId) -> None:
-        """Handle the removal of a member from a sample; harmless for a former member."""
+        """Note the removal of a member from a sample; harmless for a former member."""
         if node in self._places:
             uses = self._take(node)
             self._put(node, max(0, uses - 1))
@@ -125,13 +125,13 @@ class Tree:
         return node in self._numbers
 
     def children(self, node: NodeId | None) -> list[NodeId]:
-        """Return the children of a node; None stands for the root."""
+        """Return the children of a node in the tree; None as the node stands for the root."""
         number = -1 if node is None else self._numbers.get(node, len(self._order))
         first = (number + 1) * FANOUT_MAX
         return [child for child in self._order[first : first + FANOUT_MAX] if child is not None]
 
     def parent(self, node: NodeId) -> NodeId | None:
-        """Return the parent of a node; None stands for the root."""
+        """Return the parent of a node in the tree; None stands for the root."""
         return self._parent_of(self._numbers[node])
 
     def inner_nodes(self) -> list[NodeId]:
@@ -164,7 +164,7 @@ class Tree:
         return [] if parent is None else [parent]
 
     def remove(self, node: NodeId) -> tuple[list[NodeId], NodeId | None]:
-        """Remove a node.
+        """Remove a node; if it has children, the last leaf of the tree takes its place.
 
         Returns:
             The inner nodes with changed children, and the replacement of the node, or None.

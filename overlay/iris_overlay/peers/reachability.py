@@ -116,7 +116,7 @@ class _Check(msgspec.Struct):
 
     begun_at: float
     outcomes: dict[str, DialOutcome | None]
-    """By address; None while the dial is running."""
+    """The outcome of the dial of each address; None while the dial is running."""
 
 
 def is_echo(data: bytes) -> bool:

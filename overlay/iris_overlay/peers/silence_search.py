@@ -54,7 +54,7 @@ class SilenceSearch:
     def whom(
         self, silent: NodeId, leaves: Sequence[NodeId], roots: Iterable[NodeId], table: Iterable[NodeId], now: float
     ) -> list[NodeId]:
-        """Return the nodes to probe at once.
+        """Return the nodes to probe at once after another node fell silent.
 
         Args:
             silent: The node that just fell silent.

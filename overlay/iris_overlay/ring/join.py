@@ -234,7 +234,7 @@ class Joining:
         return self._requester is not None and self._smallest is not None and local < self._requester and local < self._smallest
 
     def stop(self) -> list[NodeInfo]:
-        """End the join; return contacts that may be in another ring, because some were joining at the same time."""
+        """End the join. If a contact was joining at the same time, return all contacts: they may be in another ring."""
         contacts = [info for info in self._contacts.values() if self._has_waited]
         self._ring.timers.cancel((Timer.JOIN, None))
         self._contacts.clear()

@@ -128,7 +128,7 @@ class LeafSet:
         return self._right.admits(distance, self._half) or self._left.admits(RING - distance, self._half)
 
     def admits_without(self, place: int, others: Collection[int]) -> bool:
-        """Return whether a node is a member, or would be one without some other members (`others`)."""
+        """Return whether a node is a member, or would become one if the members in `others` were dead."""
         distance = clockwise(self._local, place)
         left_out = {clockwise(self._local, other) for other in others}
         if distance < _FAR:
