@@ -10,7 +10,7 @@ class Counters:
     """The counters of an overlay. Anybody may read them; only the overlay writes."""
 
     messages_invalid: int = 0
-    """Link messages that violated the protocol; each closes its link."""
+    """Link messages with a violation of the protocol, after which the link is closed."""
     messages_unknown: int = 0
     """Group messages of a kind known only to newer versions."""
     messages_unexpected: int = 0

@@ -266,7 +266,7 @@ class Overlay:
         self._finish_turn(now)
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
-        """Note the node reached by a requested dial: the local one, one with a link, or a new one.
+        """Note the node reached by a requested dial, which may be new, known or the local node.
 
         For a new node call `link_opened` as well, before or after.
         """

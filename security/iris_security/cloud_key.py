@@ -97,7 +97,7 @@ class CloudKey(KeyMaterial):
         return cloud_public_key_text(self.public)
 
     def origin_key(self, neighbour_public: bytes) -> bytes:
-        """Return the key that makes pseudonyms of nodes for one neighbour, 32 bytes; equal at all gateways of this cloud.
+        """Return the key of the pseudonyms of nodes for a neighbour, 32 bytes; equal at all gateways of the cloud.
 
         Args:
             neighbour_public: The public key of the neighbour.

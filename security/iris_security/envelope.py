@@ -69,7 +69,7 @@ def multicast_associated(group_id: bytes, sender: bytes) -> bytes:
 
 
 class GroupSealer:
-    """Encrypts the bodies of one sender to one group; only one sealer per group, sender id and epoch may ever exist."""
+    """Encrypts the bodies of a sender to a group; a group, sender id and epoch may have only one sealer, ever."""
 
     __slots__ = ("_bytes_left", "_counter", "_encrypt", "_epoch", "_epoch_messages", "_keys", "_sender")
 
@@ -227,7 +227,7 @@ class _Sender:
         self.previous: _Epoch | None = None
 
     def advance(self, epoch: _Epoch) -> None:
-        """Make a newer epoch the current one; change nothing for the previous epoch, and raise `ReplayError` for older ones."""
+        """Make a newer epoch the current epoch; ignore the previous epoch, and raise `ReplayError` for an older epoch."""
         if epoch is self.previous:
             return
         # An older epoch without state: its window is gone or never existed, so new and repeated bodies look alike.

@@ -20,7 +20,7 @@ class SecretFormatError(SecurityError, ValueError):
 
 
 class KeyExhaustedError(SecurityError):
-    """A key has reached its safe limit. Further encryption would reuse a nonce, so it is refused."""
+    """A key has reached its safe limit. Further encryption is refused, because it would reuse a nonce."""
 
 
 class AuthenticationError(SecurityError):

@@ -263,7 +263,7 @@ class Keyring:
         return self._primary
 
     def find(self, key_id: bytes) -> NetworkKeys | None:
-        """Return the keys of the generation that a peer names by its key id; None for an unknown one.
+        """Return the keys of the generation named by a peer's key id; None for an unknown key id.
 
         A key id is public, so a match proves nothing about the peer.
         """

@@ -119,7 +119,7 @@ class OpenedRequest:
 def seal_request(
     secret: Secret, name: str, payload: Buffer, *, salt: bytes, sealed_ms: int, key: bytes | None = None
 ) -> tuple[bytes, Exchange]:
-    """Encrypt a request; return it with the exchange that opens its answers.
+    """Encrypt a request; return the sealed request, and the exchange for opening the answers.
 
     Args:
         secret: The secret shared by caller and members.

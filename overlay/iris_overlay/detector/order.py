@@ -72,7 +72,7 @@ class ProbeOrder:
         self._heard.add(peer)
 
     def next_other(self, is_free: Callable[[Contact], bool]) -> Contact | None:
-        """Return the next contact that is free to be probed; None without one, or if the next one pinged this node.
+        """Return the next free contact to probe; None if all are busy, or if the next contact pinged the local node.
 
         Leaves know each other, so each pair pings once per pass instead of twice. Probe the neighbour first, to make it busy.
         """

@@ -69,7 +69,7 @@ class _Inner:
 
 
 class Casts:
-    """The multicasts of one node: send its own to the root, pass others on down the tree, and deliver the received ones."""
+    """The multicasts of a node: send own multicasts to the root, pass multicasts on down the tree, and deliver them."""
 
     __slots__ = (
         "_clock",

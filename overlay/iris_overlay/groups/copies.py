@@ -190,7 +190,7 @@ class Copies:
         held.is_mixed = held.is_mixed or held.count() > count
 
     def keep(self, own: HeldCopy) -> None:
-        """Keep a directory as a copy after its handover; without space drop it: the new root and its neighbours have it."""
+        """Keep a directory as a copy after its handover; without room drop it, because other nodes have copies."""
         group = own.directory.group
         held = self.held.get(group)
         if held is None and len(self) >= GROUPS_MAX:

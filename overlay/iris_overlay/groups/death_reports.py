@@ -132,7 +132,7 @@ class DeathReports:
         self._accused[node] = (max(stamp, message.stamp), now + ACCUSED_S)
 
     def returned(self, info: NodeInfo) -> None:
-        """Tell a node that enters the leaf set of the accusation against it, if any, so that the node can refute."""
+        """Tell a node that enters the leaf set of an accusation against the node, which can then refute."""
         accusation = self._accused.pop(info.id, None)
         if accusation is not None:
             self._outbox.send(info, Accused(info.id, accusation[0]))

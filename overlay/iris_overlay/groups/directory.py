@@ -157,7 +157,7 @@ class Directory:
             member.version = self.version
 
     def changed_since(self, version: int) -> list[NodeId] | None:
-        """Return the nodes that came, went or changed after a version; None if the log does not reach back so far."""
+        """Return the nodes added, removed or changed after a version; None if the log does not reach back to it."""
         if version == self.version:
             return []
         if version >> STAMP_SHIFT != self.version >> STAMP_SHIFT or version > self.version:

@@ -94,7 +94,7 @@ class Followers:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether a follower that is probably alive has not acknowledged the changes that concern it."""
+        """Return whether a probably live follower has unacknowledged changes."""
         return any(follower.attempts < ATTEMPTS_WAITED_MAX for follower in self.unsettled.values())
 
     def touch(self, kind: FollowerKind, follower: Follower, version: int) -> None:
@@ -107,7 +107,7 @@ class Followers:
             self.unsettled_parents += kind is FollowerKind.PARENT
 
     def forget_told(self, kind: FollowerKind, follower: Follower, version: int) -> None:
-        """Treat a follower as if it knew nothing, because it may have lost its state; make a whole message to it due."""
+        """Assume the loss of a follower's state, and make a message with the whole state due."""
         follower.sent = follower.told = -1
         follower.is_stale = True
         self.touch(kind, follower, version)

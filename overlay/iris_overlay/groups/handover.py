@@ -43,7 +43,7 @@ def revive(held: HeldCopy, expires: float) -> Directory:
 
 
 def knows_better(directory: Directory, told: Directory) -> bool:
-    """Return whether a directory has changes that another one of its group lacks; always False for a large group."""
+    """Return whether a directory has changes unknown to another directory of the same group; False for a large group."""
     if len(directory.members) > VIEW_MAX:
         return False
     if any(

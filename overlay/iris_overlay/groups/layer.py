@@ -216,7 +216,7 @@ class GroupLayer:
         self._finish_turn(now)
 
     def resume(self, now: float) -> None:
-        """After a standstill of this process, register again: other nodes may have declared this one dead."""
+        """After a standstill of the process, register again: other nodes may have declared the local node dead."""
         if self._is_active:
             self._roots.resume(now)
             self._memberships.forget_roots()

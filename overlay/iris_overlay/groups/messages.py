@@ -143,7 +143,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Accused(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Tell a node that it was declared dead, so that it can refute. Routed to its id."""
+    """Tell a node of the report of its death, to let the node refute. Routed to the id of the node."""
 
     node: _NodeId
     """The node."""
@@ -385,9 +385,9 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Tell the author of a message that the sender of this reply is not the root; the author repeats it through the ring.
+    """Tell the author of a message to repeat the message through the ring, because the sender is not the root of the group.
 
-    The sender of this reply does not pass the message on, because only its author may send it to the root.
+    The sender does not pass the message on, because only the author may send it to the root.
     """
 
     groups: Annotated[list[_GroupId], Meta(max_length=BATCH_MAX)]

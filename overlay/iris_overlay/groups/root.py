@@ -248,7 +248,7 @@ class GroupRoot:
         return dropped
 
     def refresh_copies(self) -> None:
-        """Make a message to each copy due, so that copies without changes do not expire."""
+        """Make a message to every copy due, to keep unchanged copies from expiring."""
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
@@ -275,7 +275,7 @@ class GroupRoot:
             self._release_first(now)
 
     def release_casts(self, now: float, replay_s: float) -> None:
-        """Send the multicasts that no longer wait; first repeat older ones to nodes that moved in the tree."""
+        """Send multicasts down the tree after their wait; first repeat older multicasts to nodes moved in the tree."""
         self._forget_recent(now - replay_s)
         unsettled = self.followers.unsettled
         for node in [node for node in self._replays if (FollowerKind.PARENT, node) not in unsettled]:

@@ -195,7 +195,7 @@ class Roots:
     # Messages. A node that took this node for the root is told so (`Moved`).
 
     def register(self, message: Register, now: float) -> None:
-        """Add or renew members; acknowledge each registration once all followers know it."""
+        """Add or renew members; acknowledge a registration once all followers know."""
         for item in message.items:
             record = MemberRecord(message.info, item.attributes, item.stamp, item.permit, item.since)
             if not self._may_register(item.group, record):
@@ -217,7 +217,7 @@ class Roots:
                     self._outbox.send(message.info, Later(item.group, root.latest))
 
     def unregister(self, message: Unregister, now: float) -> None:
-        """Remove members that left; acknowledge each unregistration once all followers know it."""
+        """Remove members after they left; acknowledge an unregistration once all followers know."""
         for group, stamp in message.items:
             root = self._root_for(group, message.info, now)
             if root is not None:
@@ -329,7 +329,7 @@ class Roots:
             self._dirty[group] = None
 
     def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
-        """Keep a received copy of a directory; at the root, make it the directory or merge it. Acknowledge it last."""
+        """Keep a received copy of a directory; at the root, make the copy the directory or merge the two. Acknowledge last."""
         has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
         if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
             self._counters.registrations_refused += 1
@@ -527,7 +527,7 @@ class Roots:
         return [kept.directory for kept in (root, held) if kept is not None]
 
     def _look_for(self, root: GroupRoot, node: NodeId) -> None:
-        """Ask the ring whether a member lives: after its death the node nearest to its id accuses it."""
+        """Ask the ring whether a member lives: after its death the node nearest to the id reports the death."""
         directory = root.directory
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
@@ -539,7 +539,7 @@ class Roots:
         return None
 
     def _root_here(self, group: GroupId, now: float, *, is_creating: bool = True) -> GroupRoot | None:
-        """Return the directory of a group with this node as root, marked as changed; create it if allowed, else return None."""
+        """Return the directory of a group, as its root, marked as changed; create it if allowed, else return None."""
         if group in self.copies.held:
             self._take_over(group, now)
         root = self.roots.get(group)
@@ -593,7 +593,7 @@ class Roots:
             self._place(root, now)
 
     def _announce(self, root: GroupRoot, now: float) -> None:
-        """Tell the members of a small group its new root, so that root and members notice each other's deaths.
+        """Tell the members of a small group the new root: root and members then notice a death on the other side.
 
         Members of a large group learn the new root at their renewals, because a link to every member would be too expensive.
         """

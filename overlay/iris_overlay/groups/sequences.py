@@ -79,13 +79,13 @@ class Sequence(Generic[T]):
         return earlier
 
     def expire(self, now: float, reorder_s: float) -> list[T]:
-        """Skip multicasts that are overdue; return the multicasts that waited for them and follow without a gap."""
+        """Skip overdue multicasts; return the waiting multicasts up to the next gap."""
         if self.deadline is None or self.deadline > now:
             return []
         return self._drain(now, reorder_s)
 
     def _drain(self, now: float, reorder_s: float) -> list[T]:
-        """Return the waiting multicasts from the first one to the next gap; skip the missing ones before it."""
+        """Return the waiting multicasts up to the next gap; skip the missing numbers before the first."""
         assert self.expected is not None
         first = min(self._held)
         if first != self.expected:
@@ -159,7 +159,7 @@ class Sequences(Generic[T]):
         return ready
 
     def expired(self, now: float) -> list[tuple[SourceKey, list[T]]]:
-        """Skip multicasts that are overdue; return, for each source, the multicasts that waited for them."""
+        """Skip overdue multicasts; return the multicasts that waited for them, by source."""
         ready: list[tuple[SourceKey, list[T]]] = []
         for key in self._gaps.expired(now):
             sequence = self._sequences[key]

@@ -76,7 +76,7 @@ Key: TypeAlias = NodeId | str
 
 
 def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
-    """Return the wait before a redial: it doubles with each consecutive failure, is bounded, and half of it is random."""
+    """Return the wait before a redial: doubled by each consecutive failure, bounded, and half random."""
     limit = config.redial_delay_s_min * 2.0 ** (min(failures, FAILURES_MAX) - 1)
     return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
 
@@ -183,7 +183,7 @@ class Dialler:
             self._add(_Candidate(node, addresses, node), when, now)
 
     def look_for(self, info: NodeInfo, now: float) -> None:
-        """Add a peer that fell silent: its process may be paused, or it may be beyond a partition."""
+        """Add a silent peer: its process may be paused, or the peer may be beyond a partition."""
         node = info.id
         self._hearsay.note(node)
         addresses = self._dialable(info)
@@ -399,7 +399,7 @@ class Dialler:
             self._fail(candidate, now)
 
     def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
-        """Let a seed that leads to a known node rest; dial it again later, when it may lead to another ring."""
+        """Let a seed of a known node rest; dial the seed again later, in case it then leads to another ring."""
         candidate.failures = 0
         interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)
         self._wait(candidate, now + interval * self._rng.uniform(0.75, 1.25))

@@ -69,12 +69,12 @@ class Hearsay:
             allowance.left = min(allowance.left + charges, self._config.hearsay_dials_max)
 
     def note(self, node: NodeId) -> None:
-        """Note that the sender of the message being handled, if any, has named a node; the first one to do so is charged."""
+        """Note the sender of the current message as the peer to charge for a node, unless another peer was first."""
         if self.teller not in (None, node) and node not in self._named_by and node not in self._met:
             _remember(self._named_by, node, self.teller, NAMED_MAX)
 
     def charge(self, node: NodeId, now: float) -> bool:
-        """Charge a dial of an unmet node to the peer that named it; return False if its allowance is used up."""
+        """Charge a dial of an unmet node to the peer that named the node; return False if the allowance is used up."""
         if node in self._met:
             return True
         allowance = self._flow(self._named_by.get(node), now)

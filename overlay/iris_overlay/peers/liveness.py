@@ -135,7 +135,7 @@ class Liveness:
         self._contacts.connect(info, now)
 
     def refused(self, info: NodeInfo, now: float) -> bool:
-        """Judge a node that refused a dial; return whether it is dead. If its address may be wrong, ask it through the ring."""
+        """Judge a node after a refused dial; return whether the node is dead. Ask through the ring if in doubt."""
         if is_loopback(info) and not self._is_local_loopback:
             return False  # That was the local machine.
         if not (self._contacts.has_reached(info.id) or info.id in self._checked):

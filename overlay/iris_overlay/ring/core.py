@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """The components of one node's ring, composed for `Pastry`: pass messages to them, and results between them."""
+    """The components of a node's ring, composed for `Pastry`: dispatches messages to the components, and results among them."""
 
     __slots__ = ("_is_answered", "joining", "merging", "neighbours", "relaying", "ring", "router")
 

@@ -66,7 +66,7 @@ class HandoverWanted(msgspec.Struct, frozen=True):
     """
 
     to: NodeInfo
-    """The new root, already in the leaf set, so that `Pastry.is_root` is false for its keys."""
+    """The new root, already in the leaf set: `Pastry.is_root` is false for its keys."""
 
 
 class PeerLeft(msgspec.Struct, frozen=True):

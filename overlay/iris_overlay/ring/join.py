@@ -210,7 +210,7 @@ class Joining:
             self._ring.tell(message.source, JoinWaiting(self._ring.local))
 
     def receive_waiting(self, message: JoinWaiting, router: Router, now: float) -> None:
-        """Ask the next contact because one reports that it is joining too; if none is left, wait."""
+        """Ask the next contact after a contact reports a join of its own; without a further contact, wait."""
         if message.info.id not in self._contacts or self.is_waiting:
             return
         self._has_waited = True

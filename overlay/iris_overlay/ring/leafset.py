@@ -179,7 +179,7 @@ class LeafSet:
         self.version += 1
 
     def wanted(self, places: Iterable[int]) -> list[int]:
-        """Return the positions that would become members if all of them were added; none may be a member yet."""
+        """Return the given positions that would become members if all were added; pass no present member."""
         fresh = [clockwise(self._local, place) for place in places]
         half = self._half
         right = sorted([*self._right.distances, *(there for there in fresh if self._right.admits(there, half))])[:half]
@@ -197,7 +197,7 @@ class LeafSet:
         return self.is_complete
 
     def is_in_gap(self, key: int) -> bool:
-        """Return whether a key lies on a side without any members left, so that its root is unknown."""
+        """Return whether a key lies on a side without any members left: the root of the key is then unknown."""
         if not self.is_short:
             return False
         is_right = clockwise(self._local, key) < _FAR

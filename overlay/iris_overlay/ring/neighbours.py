@@ -334,7 +334,7 @@ class Neighbours:
         return encode_ring_message(self._make_probe())
 
     def repair(self, now: float) -> None:
-        """Probe nodes that may know replacements, on each side that lost leaves."""
+        """Probe nodes with possible knowledge of replacements, on the sides that lost leaves."""
         ring = self._ring
         leaves = ring.leaves
         self._is_doubted = False
@@ -438,7 +438,7 @@ class Neighbours:
             self._ring.timers.cancel((Timer.HIDDEN, node))
 
     def _note_acknowledged(self, node: NodeId) -> None:
-        """Remember a node with this joiner in its leaf set; keep at most HEARD_MAX that are no leaves here any more."""
+        """Remember a node with the local joiner in its leaf set; keep at most HEARD_MAX former leaves."""
         if len(self._acknowledged) >= HEARD_MAX:
             leaves = self._ring.leaves
             self._acknowledged = {other: None for other in self._acknowledged if position(other) in leaves}

@@ -161,7 +161,7 @@ class Pastry:
             self._core.lose(peer, now + self._ring.config.dead_memory_s, now)
 
     def peer_doubtful(self, peer: NodeId, doubtful: bool, now: float) -> None:
-        """Route around a peer, or stop doing so. The peer keeps its keys: no other node delivers them until `peer_dead`."""
+        """Route around a peer, or no longer. The peer keeps its keys: no other node delivers them until `peer_dead`."""
         if not doubtful:
             self._ring.doubtful.pop(peer, None)
         elif self._ring.find(peer) is not None:
@@ -209,7 +209,7 @@ class Pastry:
         self._core.finish_turn(now)
 
     def ask(self, info: NodeInfo, now: float) -> None:
-        """Ask a peer for a sign of life over its link: it answers with its leaf set. Harmless if it has left.
+        """Ask a peer for a sign of life, its leaf set, over the link. Harmless after the peer's departure.
 
         A peer without a link is asked through the ring too, because a dial may take too long.
         """
@@ -305,7 +305,7 @@ class Pastry:
             self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
-        """Tell the leaf set and all linked nodes that the local node leaves. It is inactive then, and acknowledges nothing."""
+        """Tell the leaf set and all linked nodes of the local node's departure; then be inactive, and acknowledge nothing."""
         ring = self._ring
         if ring.is_left:
             return

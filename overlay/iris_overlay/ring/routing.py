@@ -266,7 +266,7 @@ class Router:
         return linked
 
     def _maybe_ask_row(self, hop: NodeInfo, now: float) -> None:
-        """Ask the hop that stands in for a missing table entry for its entries of that row."""
+        """Ask the hop used in place of a missing table entry for the entries of the same row."""
         row, self._missing_row = self._missing_row, None
         if row is not None and now - self._row_asked.get(row, -ROW_ASKED_S) >= ROW_ASKED_S:
             self._row_asked[row] = now
@@ -377,7 +377,7 @@ class Router:
         self.hops.watch(pending, hop, sequence, now)
 
     def _times_with_own(self, message: Routed, taken_at: float, now: float) -> tuple[int, ...]:
-        """Return the times in each node, with the local one added; empty if a previous node withheld its time."""
+        """Return the times in the nodes of the path, with the local time added; empty if a time is missing."""
         if len(message.held) != len(message.path):
             return ()
         kept_s = self._ring.read_clock(now) - taken_at

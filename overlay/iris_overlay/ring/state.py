@@ -225,7 +225,7 @@ class Ring:
             self.table.consider(self.intern(info), rtt_s)
 
     def add_leaf(self, info: NodeInfo) -> bool:
-        """Add a node that answered to the leaf set; return whether it is new there."""
+        """Add a node to the leaf set after its answer; return whether the node is new there."""
         return self.leaves.add(info if self.intern is None else self.intern(info))
 
     def revive(self, node: NodeId) -> bool:
