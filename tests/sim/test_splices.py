@@ -10,7 +10,7 @@ import pytest
 
 import iris_py as iris
 from iris_py.api.cloud.duplex import GatewayTunnel
-from iris_py.api.parts import parts_of
+from iris_py.api.lifecycle import parts_of
 from iris_py.api.server import Server
 from iris_py.gateway.splice import splice
 from iris_py.testing import NodeSimulation, run
