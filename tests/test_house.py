@@ -173,9 +173,9 @@ def measure() -> Figures:
     for name, modules in sorted(classes.items()):
         if len(modules) > 1:
             figures.add("class names in several modules", f"{name}: {', '.join(sorted(modules))}")
-    for place, names in bases.items():
-        if sum(name.lstrip("_") in classes for name in names) > BASES_MAX:
-            figures.add("classes with three bases of this repository", f"{place}({', '.join(names)})")
+    for place, own_bases in bases.items():
+        if sum(name.lstrip("_") in classes for name in own_bases) > BASES_MAX:
+            figures.add("classes with three bases of this repository", f"{place}({', '.join(own_bases)})")
     for name in MAY_BE_ZERO:
         figures.counts.setdefault(name, 0)
     words = sum(figures.words.values())

@@ -15,6 +15,7 @@ from drawing import line, text
 from iris_overlay.groups.messages import decode_group_message
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import Direct, Routed, decode_ring_message
+from iris_py.api.runtime import runtime_of
 from iris_py.node.inbound import Inbound
 from iris_py.patterns.tunnel import duplex
 from iris_py.patterns.tunnel.end import TunnelEnd
@@ -67,7 +68,7 @@ def recording(nodes: Sequence[Node]) -> Iterator[list[Arrival]]:
     """
     found: list[Arrival] = []
     index = {bytes.fromhex(node.id): number for number, node in enumerate(nodes)}
-    clock = nodes[0]._loop.time
+    clock = runtime_of(nodes[0]).loop.time
     inbound = {id(node._core._inbound): number for number, node in enumerate(nodes)}
     ends: dict[int, tuple[int, int]] = {}
     receive_message, receive_body, receive_chunk = Overlay.receive_message, Inbound._receive_body, TunnelEnd.receive_chunk

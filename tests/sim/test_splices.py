@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -45,7 +45,7 @@ class Far(iris.Handler):
 class GatewayServer(Server):
     """Gives its handler tunnels that can be spliced."""
 
-    tunnel_type = GatewayTunnel
+    tunnel_type: ClassVar[type[Tunnel]] = GatewayTunnel
 
 
 class Middle(iris.Handler):

@@ -68,7 +68,7 @@ def test_the_options_become_one_value(options: dict[str, Any], expected: Request
             arguments[2].set_result(b"done")
             return 1
 
-        node._core.request = answer  # type: ignore[method-assign]
+        node._core.request = answer  # type: ignore[method-assign,assignment]
         assert await node.request("work", bytearray(b"x"), **options) == b"done"
         ((name, spec, token, _now),) = asked
         assert (name, isinstance(token, asyncio.Future)) == ("work", True)

@@ -12,7 +12,7 @@ import pytest
 
 from iris_py.api.hooks import hook_of
 from iris_py.api.ordered_calls import CALLS_PER_TURN_MAX
-from iris_py.api.subscription import Subscription
+from iris_py.api.subscription import Inbox, Subscription
 from iris_py.api.threads import DaemonThreads
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -44,7 +44,7 @@ class Subscribed:
         self.queue.put(message(sequence))
         self.subscription._inbox.handle_ready()
 
-    async def leave(self, _subscription: Subscription) -> None:
+    async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
 
 
@@ -100,7 +100,7 @@ class InThread:
         self.go_on.clear()
         self.begun.clear()
 
-    async def leave(self, _subscription: Subscription) -> None:
+    async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
 
 
@@ -178,7 +178,7 @@ class Blocked:
     def take(self, _message: Message) -> None:
         """It takes whatever comes."""
 
-    async def leave(self, _subscription: Subscription) -> None:
+    async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
 
     def drained(self, queue: SubscriptionQueue) -> None:
@@ -272,7 +272,7 @@ class Filled:
         self.subscription = Subscription(self.queue, None, self.leave, lambda _queue: None, None)
         self.put(*range(count))
 
-    async def leave(self, _subscription: Subscription) -> None:
+    async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
 
     def put(self, *sequences: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api import survey
-from iris_py.api.survey import Survey
+from iris_py.api.survey import Gathering, Survey
 from iris_py.errors import NoMembers
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.peers.peer import Peer
@@ -31,7 +31,7 @@ class World:
         self.drops: list[str] = []
         self.survey = Survey(self.begin, self.drops.append)
 
-    def begin(self, survey: Survey) -> Callable[[], object]:
+    def begin(self, survey: Gathering) -> Callable[[], object]:
         self.begun += 1
         survey.handle_event(SurveyAsked(survey, PEERS, len(PEERS)))
         return lambda: self.cancelled.append(7)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from iris_py.api.subscription import Inbox
 from iris_py.api.subscription import Subscription as AsyncSubscription
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
@@ -50,7 +51,7 @@ class World:
     async def make(self) -> AsyncSubscription:
         return AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)
 
-    async def leave(self, _subscription: AsyncSubscription) -> None:
+    async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
 
     def put(self, *sequences: int, payload: bytes = b"x") -> None:
