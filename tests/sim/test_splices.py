@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iris_py.api.node import Node
+    from iris_py.api.tunnel import Tunnel
 
 #: The bound of docs/design.md 3.6 for each of two links, and some round trips on top of it.
 LOST_WITHIN_S = 6.2
