@@ -77,7 +77,7 @@ def _temporary_directory() -> str:
 
 
 def search_path(path: list[str]) -> list[str]:
-    """Return the module search path without the useless entries that Spark puts first.
+    """Return the module search path without the useless entries Spark puts first.
 
     Spark's core is a JAR without Python code, and reading its index takes every process 50 ms. Spark's archive of PySpark holds
     only sources, and compiling them costs every daemon a second of processor time. An installed PySpark is compiled already.
@@ -118,7 +118,7 @@ def start_agent() -> None:
 
 
 def start_early() -> int | None:
-    """Start an agent before a task imports its own modules, so that both import at the same time.
+    """Start an agent before a task imports modules, to run both imports at the same time.
 
     Returns:
         The pid of the started process; the task waits for the end of this process before starting an agent itself. None if no

@@ -65,7 +65,7 @@ class Network:
     members are on other machines.
     """
     advertise: Sequence[str] = ()
-    """Addresses that members dial instead, where executors run behind an address translator: ``host`` alone, with the port of
+    """Addresses for members to dial instead, where executors run behind an address translator: ``host`` alone, with the port of
     ``listen``. All nodes share this setting; where hosts differ, set ``IRIS_ADVERTISE`` on each and leave this out.
     """
     zone: str | None = None
@@ -81,7 +81,7 @@ class Network:
     the running network. Put a rotated secret into the settings, too, or nodes on new machines cannot join.
     """
     max_message_bytes: int | None = None
-    """The largest request that tasks send: 16 MiB by default, at most 64 MiB."""
+    """The largest request tasks send: 16 MiB by default, at most 64 MiB."""
     secret_command: Sequence[str] | None = None
     """Alternative to ``secret``: a command on each executor, as a program and its arguments, that prints the secret."""
 

@@ -110,7 +110,7 @@ def explainer(extra: str = "spark") -> Callable[[ImportError | None], str]:
 def _opener(explain: Callable[[ImportError | None], str]) -> Callable[[str, bytes], object]:
     """Return the function that unpickles a shipment (a function sent to executors) and explains a failed import.
 
-    Spark pickles the returned function by value, so it runs even on an executor that lacks this package.
+    Spark pickles the returned function by value, for executors without this package.
     """
     version = iris_py.__version__
 

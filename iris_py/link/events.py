@@ -51,7 +51,7 @@ class PeerIdentified(msgspec.Struct):
     hello: bytes
     """The peer's description of itself, encoded by its node."""
     replaces: bytes
-    """The id of the last open link that the initiator lost to this node, or ``NO_LINK``."""
+    """The id of the last open link the initiator lost to this node, or ``NO_LINK``."""
 
 
 class GenerationClaimed(msgspec.Struct):
@@ -70,7 +70,7 @@ class RankTold(msgspec.Struct):
 
 
 class GenerationsTold(msgspec.Struct):
-    """The peer sends generations of the network's secret, with a signature that the link has not checked."""
+    """The peer sends generations of the network's secret, with a signature the link has not checked."""
 
     encoded: bytes
 

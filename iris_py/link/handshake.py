@@ -69,7 +69,7 @@ class Offer:
         return version, max((suite for suite in common if suite in wanted), default=min(common))
 
     def includes(self, version: int, suite: int) -> bool:
-        """Tell whether this offer contains the version and the cipher that the peer has chosen."""
+        """Tell whether this offer contains the version and the cipher the peer has chosen."""
         return self.version_min <= version <= self.version_max and suite in self.suites
 
 
@@ -81,7 +81,7 @@ class ProtocolError(Exception):
 
 
 class Introducing(Protocol):
-    """The proofs of identity after the handshake: a part that the link keeps when it drops the keys of the handshake."""
+    """The proofs of identity after the handshake: a part the link keeps when it drops the keys of the handshake."""
 
     def introduce(self, handshake_hash: bytes) -> bytes:
         """Return the initiator's first record: its proof of identity and its hello."""
@@ -131,7 +131,7 @@ class Handshaking:
 
     @property
     def introduction(self) -> Introducing:
-        """The part that the link keeps, once the handshake is complete."""
+        """The part the link keeps, once the handshake is complete."""
         raise NotImplementedError
 
     def receive_data(self, data: memoryview) -> int:
@@ -269,7 +269,7 @@ class LinkHandshake(Handshaking):
 
     @property
     def introduction(self) -> NodeIntroduction:
-        """The part that the link keeps."""
+        """The part the link keeps."""
         return NodeIntroduction(self._identity, self._hello)
 
     def _make_noise(self, key_id: bytes, preamble: bytes) -> Handshake:

@@ -101,7 +101,7 @@ _STOPS = struct.Struct(">I")
 
 
 class Signs:
-    """The PING and PONG frames of one link: their contents, and the round-trip times that they measure.
+    """The contents of PING and PONG frames on a link, and the measured round-trip times.
 
     Attributes:
         round_trip_s: The last measured round-trip time (seconds); None before the first.

@@ -167,7 +167,7 @@ class Lanes:
         self._answers[PONG] = body
 
     def add_taken(self, body: bytes) -> None:
-        """Queue the total of tunnel bytes that this side has read, in place of a queued total.
+        """Queue the total of tunnel bytes this side has read, in place of a queued total.
 
         Replacing the older total bounds the lane against a peer that sends chunks and never reads.
         """

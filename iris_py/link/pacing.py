@@ -129,7 +129,7 @@ class Pace:
             self._is_limited = True
 
     def acknowledge(self, total: int, now: float) -> bool:
-        """Record the total of tunnel bytes that the peer reports as read; return False if the total is impossible."""
+        """Record the total of tunnel bytes the peer reports as read; return False if the total is impossible."""
         if not self.acknowledged <= total <= self.sent:
             return False
         self.acknowledged = total

@@ -41,7 +41,7 @@ class Proofs:
     """The proofs of one link, for use while the link is open.
 
     Attributes:
-        generations: Key ids of the secret's generations that the peer has proved to hold.
+        generations: Key ids of the secret's generations the peer has proved to hold.
         shared: Ids of the groups whose key both ends have proved to hold.
     """
 

@@ -4,7 +4,7 @@ Prometheus and OpenTelemetry export the same metrics. Names follow Prometheus: b
 is never an id, an address or a whole topic.
 
 The number of labels is bounded for any number of names in a network (docs/design.md 16.33). The first name with a label keeps
-the label. So the subject of a series never changes, and no counter falls: counts of a name that the node has forgotten stay in
+the label. So the subject of a series never changes, and no counter falls: counts of a name the node has forgotten stay in
 its series, and are not counted again under ``_other``.
 """
 
@@ -33,17 +33,17 @@ __all__ = ["BUCKETS", "Families", "Family", "Histogram"]
 #: Clusters with a series of their own, and as many topics: the first ones used. Too small: important clusters are in
 #: ``_other``; too large: each cluster is up to 50 lines of every scrape of every node.
 NAMES_MAX: Final = 32
-#: Labels for reasons of one metric. Reasons are fixed in the code, so this bounds only mistakes: there are up to 20. Too small:
-#: reasons fall into ``_other``; too large: a mistake fills the scrape.
+#: Number of reasons with a label of their own, for one metric. Reasons are fixed in the code, so this bounds only mistakes: up
+#: to 20 exist. Too small: reasons fall into ``_other``; too large: a mistake fills the scrape.
 REASONS_MAX: Final = 24
-#: Labels for reasons of drops, of which there are some 45.
+#: Number of reasons of drops with a label of their own; some 45 exist.
 DROPS_MAX: Final = 64
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Labels:
-    """Assigns labels to the first names.
+    """Gives labels to a bounded number of names, in the order of first use; further names share the label ``_other``.
 
     Args:
         names_max: The number of names with a label of their own.
@@ -64,7 +64,7 @@ class Labels:
 
 
 class Totals(Generic[Key]):
-    """Counters of many names, as series that never fall.
+    """Adds up counters by label, so that the exported series never fall when the node forgets names.
 
     Args:
         labels: The labels of the names.
@@ -77,10 +77,10 @@ class Totals(Generic[Key]):
         self._other: dict[Key, float] = {}
 
     def take(self, counters: Mapping[str, Mapping[Key, float]]) -> dict[str, dict[Key, float]]:
-        """Return the series, by label.
+        """Add a reading of the node's counters; return the series by label.
 
         Args:
-            counters: The node's counters by name, with those of forgotten names together under OTHER.
+            counters: The node's counters by name; the counters of forgotten names are added up under OTHER.
         """
         taking = self.begin()
         for name, numbers in counters.items():
@@ -88,7 +88,7 @@ class Totals(Generic[Key]):
         return taking.finish()
 
     def begin(self) -> Taking[Key]:
-        """Begin to take counters name by name, instead of all at once as :meth:`take`: a node with many names takes a while."""
+        """Begin a reading that takes the counters name by name, because many names at once would take too long."""
         return Taking(self._labels, self._series)
 
     def _series(self, current: dict[str, Mapping[Key, float]], other: dict[Key, float]) -> dict[str, dict[Key, float]]:
@@ -112,7 +112,7 @@ class Totals(Generic[Key]):
 
 
 class Taking(Generic[Key]):
-    """Counters of one reading of a node, until all names are taken.
+    """One reading of a node's counters, name by name.
 
     Args:
         labels: The labels of the names.
@@ -130,7 +130,7 @@ class Taking(Generic[Key]):
         self._other: dict[Key, float] = {}
 
     def add(self, name: str, numbers: Mapping[Key, float]) -> None:
-        """Take the counters of a name."""
+        """Add the counters of a name to the reading."""
         label = self._labels(name)
         if label == OTHER:
             _add(self._other, {key: value for key, value in numbers.items() if value})
@@ -138,7 +138,7 @@ class Taking(Generic[Key]):
             self._current[label] = numbers
 
     def finish(self) -> dict[str, dict[Key, float]]:
-        """Return the series, by label."""
+        """End the reading; return the series by label."""
         return self._series(self._current, self._other)
 
 
@@ -152,8 +152,8 @@ def _add(sums: dict[Key, float], numbers: Mapping[Key, float]) -> None:
 #: Too few: an alert cannot tell good from bad; too many: each is a line of every scrape for each cluster.
 BUCKETS: Final = (7, 10, 12, 14, 16, 18, 20, 22)
 
-#: The outcomes of requests, by the name of the error; gateways use the same words (docs/federation.md). Other errors are
-#: ``other``.
+#: The label values for the outcomes of requests, by the class of the error; gateways use the same words (docs/federation.md).
+#: Other errors are ``other``.
 OUTCOMES: Final = {
     "CloudUnavailable": "unavailable",
     "MemberLost": "member_lost",
@@ -168,12 +168,13 @@ OUTCOMES: Final = {
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 LabelValues: TypeAlias = "tuple[str, ...]"
-#: A counter of a cluster or topic: a name, ``("outcome", X)``, or for a histogram the number of each bucket and ``_SUM``.
+#: The key of a counter of a cluster or topic: a name, ``("outcome", X)``, or for a histogram its name with a bucket's number or
+#: ``_SUM``.
 _Key: TypeAlias = "str | tuple[str, str | int]"
 
 
 class Histogram(NamedTuple):
-    """The value of a series of a histogram."""
+    """The value of a histogram in one series."""
 
     counts: tuple[float, ...]
     """For each of ``BUCKETS`` the number of durations up to its end, and the total number."""
@@ -197,7 +198,7 @@ class Family(NamedTuple):
 
 
 class Families:
-    """Converts statistics of one node to metrics at each scrape, and remembers which names have labels.
+    """Converts the statistics of one node to metrics, at each scrape, and remembers which names have labels.
 
     Args:
         name: The label of the node; empty for none.
@@ -212,7 +213,7 @@ class Families:
         self._reasons: dict[str, Labels] = {}
 
     def collect(self, statistics: Statistics) -> Iterator[Family]:
-        """Return the metrics, one after the other.
+        """Yield the metrics singly; the caller may pause in between.
 
         Args:
             statistics: The present statistics of the node.
@@ -253,7 +254,7 @@ class Families:
             yield Family(name, "counter", text, (what,), sums)
 
     def _of_node(self, statistics: Statistics) -> Iterator[Family]:
-        """Return the metrics without cluster or topic: their number is ``_OF_NODE``."""
+        """Yield the ``_OF_NODE`` metrics that concern no single cluster or topic."""
         for name, text, number in _COUNTERS:
             yield Family(name, "counter", text, (), [((), number(statistics))])
         for name, text, what, reasons in _COUNTERS_BY_REASON:
@@ -313,7 +314,7 @@ def _histograms_by_cluster(clusters: Mapping[str, Mapping[_Key, float]], key: st
 
 
 def _cluster_counters(cluster: ClusterStatistics) -> dict[_Key, float]:
-    """Return all counters of a cluster, for addition and subtraction."""
+    """Return all counters of a cluster in a flat map, for addition and subtraction."""
     requests, service, broadcasts, surveys = cluster.requests, cluster.service, cluster.broadcasts, cluster.surveys
     numbers: dict[_Key, float] = {
         "retries": requests.retries,
@@ -343,13 +344,13 @@ def _add_histogram(numbers: dict[_Key, float], name: str, histogram: HistogramSt
 
 
 def _add_topic(numbers: dict[_Key, float], topic: TopicStatistics) -> None:
-    """Add the counters of a topic to those of its first token."""
+    """Add the counters of a topic prefix to ``numbers``, which belong to the first word of the topic."""
     for key in ("published", "received", "gaps"):
         numbers[key] = numbers.get(key, 0) + getattr(topic, key)
 
 
 def _in_parts(names: Iterable[str], count: int) -> Iterator[list[str]]:
-    """Return names in a number of parts, of which the last may be empty."""
+    """Split names into ``count`` parts, of which the last may be empty."""
     every = list(names)
     size = -(-len(every) // count)
     return (every[number * size : (number + 1) * size] for number in range(count))

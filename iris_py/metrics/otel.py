@@ -32,8 +32,8 @@ __all__ = ["observe_node"]
 
 #: The exported quantiles of durations.
 QUANTILES: Final = (0.5, 0.9, 0.99)
-#: One reading of a node serves all instruments within this time (seconds). Too small: each of some seventy instruments reads
-#: the node; too large: a reader that collects more often gets no new values.
+#: Time for which one reading of a node serves all instruments (seconds). Too small: each of some seventy instruments reads the
+#: node; too large: a reader that collects more often gets no new values.
 READING_S: Final = 0.25
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
@@ -74,7 +74,7 @@ def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -
 
 
 class _Sheet:
-    """The last reading of a node's metrics.
+    """The last two readings of a node's metrics, for all instruments.
 
     Args:
         node: The node.
@@ -91,11 +91,11 @@ class _Sheet:
     def observe(
         self, name: str, show: Callable[[Family], Iterator[tuple[float, dict[str, str | float]]]]
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """Return the callback of an instrument.
+        """Return the callback of an OpenTelemetry instrument, which reads one metric of the node.
 
         Args:
-            name: The name of the family.
-            show: Returns the observations of the family.
+            name: The name of the metric (family).
+            show: Returns the metric's values with their attributes.
         """
         from opentelemetry.metrics import Observation
 
@@ -117,7 +117,7 @@ class _Sheet:
         self._read_at = now
 
     def quantiles(self, family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
-        """Return the quantiles since the last reading; none for a series without new durations."""
+        """Return the quantiles of the durations since the previous reading. A series without new durations has none."""
         before = dict(self._before[family.name].samples) if family.name in self._before else {}
         for labels, value in family.samples:
             earlier = before.get(labels)
@@ -130,7 +130,7 @@ class _Sheet:
 
 
 def _quantile(counts: list[float], quantile: float) -> float:
-    """Return the end of the quantile's bucket in seconds; for the last bucket, its beginning."""
+    """Return the upper bound of the bucket with the quantile, in seconds; for the last bucket, its lower bound."""
     wanted = quantile * counts[-1]
     return next(
         (upper_s(bucket) for bucket, count in zip(BUCKETS, counts, strict=False) if count >= wanted), upper_s(BUCKETS[-1])

@@ -46,15 +46,15 @@ __all__ = [
 
 logger = EventLogger("iris_py")
 
-#: Series of a program to export. Too small: some of its metrics are missing; too large: workers of `iris serve` send more than
-#: their supervisor accepts, and Prometheus stores a series for every user, path and mistake in a label.
+#: Series of the program's own metrics to export. Too small: some metrics are missing; too large: workers of `iris serve` send
+#: more than their supervisor accepts, and Prometheus stores a series for every user, path and mistake in a label.
 SERIES_MAX: Final = 5_000
-#: The same in bytes, as JSON: labels may have any length, and a supervisor ends the connection of a worker whose message is
-#: over its limit (4 MiB, with the metrics of the node).
+#: The same bound in bytes, as JSON: labels may have any length, and a supervisor ends the connection of a worker whose message
+#: is over its limit (4 MiB, with the metrics of the node).
 BYTES_MAX: Final = 2 * 1024 * 1024
-#: The renaming of a program's label that collides with the workers' label, as Prometheus itself renames it.
+#: The new name of a program's label that collides with the workers' label, as Prometheus itself renames it.
 _RENAMED: Final = {"worker": "exported_worker"}
-#: The prefix of a node's metrics registered by the program, which are already exported.
+#: The prefix of a node's metrics. The program may have registered these itself, and they are exported already.
 _OF_NODE: Final = "iris_"
 
 
@@ -72,9 +72,9 @@ class ProgramFamily(NamedTuple):
 
 
 def program_families() -> Iterator[ProgramFamily]:
-    """Return the program's registered metrics, one after the other; none without the client library.
+    """Yield the metrics the program itself has registered; nothing if it has not imported the client library.
 
-    A failing collector of the program ends them, and is logged.
+    An exception of one of the program's collectors is logged, and ends the metrics.
     """
     client: Any = sys.modules.get("prometheus_client")
     if client is None:
@@ -108,7 +108,7 @@ def program_families() -> Iterator[ProgramFamily]:
 
 
 def merge_families(by_worker: Mapping[str, Iterable[ProgramFamily]]) -> Iterator[Metric]:
-    """Merge metrics of the same name into one, each series with the number of its worker.
+    """Merge the metrics of several workers by name; each series gets a label with the number of its worker.
 
     Args:
         by_worker: The metrics of each worker. A metric of another kind than in an earlier worker is left out: the workers run
@@ -127,7 +127,7 @@ def merge_families(by_worker: Mapping[str, Iterable[ProgramFamily]]) -> Iterator
 
 
 class ProgramCollector:
-    """Collects the program's own metrics, for the registry of its node."""
+    """Collects the program's own metrics for the registry of its node; used by ``prometheus_client``."""
 
     def collect(self) -> Iterator[Metric]:
         """Return the present metrics, one after the other."""
@@ -155,7 +155,7 @@ def inner_node(node: Node | SyncNode) -> Node:
 
 
 class NodeReader:
-    """Reads the statistics of a node.
+    """Reads the statistics of a node, from any thread.
 
     Args:
         node: The node, of :mod:`iris_py` or of :mod:`iris_py.sync`.
@@ -167,10 +167,10 @@ class NodeReader:
         self._lock = threading.Lock()  # only one of several threads waits for the loop
 
     def read(self) -> Statistics | None:
-        """Return the present statistics; from another thread after ``WAIT_S`` at the latest the last ones.
+        """Return the node's statistics. In another thread, wait up to ``WAIT_S`` for them, and then return the last ones.
 
         Returns:
-            None if there are none yet: the event loop of the node has not turned since the start.
+            None before the first statistics: the event loop of the node has not run since the start.
         """
         loop = runtime_of(self._node).loop
         try:
@@ -190,7 +190,7 @@ class NodeReader:
         return self._last
 
     def _answer(self, asked: concurrent.futures.Future[Statistics]) -> None:
-        """Read the statistics; in the loop of the node."""
+        """Read the statistics into the future. Runs in the node's event loop."""
         if asked.set_running_or_notify_cancel():
             asked.set_result(self._node.statistics())
 
@@ -201,7 +201,7 @@ _BOUNDS = (*(repr(upper_s(bucket)) for bucket in BUCKETS), "+Inf")
 class NodeCollector:
     """Collects the metrics of a node, for a registry of ``prometheus_client``: ``REGISTRY.register(NodeCollector(node))``.
 
-    Any thread may collect. The event loop of the node then has a second to answer; after that the last values are returned. A
+    Any thread may collect. The event loop of the node then has a second to answer; later the last values are returned. A
     registry takes one node: two would have the same series. docs/metrics.md has the names.
 
     Args:
@@ -227,7 +227,7 @@ class NodeCollector:
 
 
 def make_metric(family: Family) -> Metric:
-    """Return a metric of the client library."""
+    """Convert a metric of a node to a metric of the client library."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     if family.kind == "histogram":

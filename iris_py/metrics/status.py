@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_LISTEN", "StatusEndpoint", "StatusServer", "parse_listen", "serve_status"]
 
 #: Lines of metrics written in one turn of the event loop, some 5 us each. Too small: a scrape takes long on a busy node; too
-#: large: requests wait meanwhile.
+#: large: requests wait for this time.
 LINES_PER_TURN: Final = 64
 
 _JSON: Final = "application/json"
@@ -45,13 +45,13 @@ async def _nothing() -> None:
 
 
 class StatusEndpoint:
-    """Answers ``/metrics``, ``/healthz`` and ``/readyz``.
+    """The HTTP endpoint with ``/metrics``, ``/healthz`` and ``/readyz``, for the status of a node or of several workers.
 
     Args:
         registry: The registry for ``/metrics``; None for a new one.
         alive: Returns the health for ``/healthz``.
         ready: Returns the health for ``/readyz``, of a cluster or, with None, of the whole process.
-        refresh: Awaited before metrics are gathered, because collectors cannot wait.
+        refresh: Awaited before the metrics are collected, for values that a collector could not wait for.
 
     Attributes:
         registry: The registry.
@@ -99,12 +99,12 @@ class StatusEndpoint:
             ) from exc
 
     async def close(self) -> None:
-        """Stop listening; a running answer has a second. Harmless if repeated."""
+        """Stop listening. Answers in progress get one second to end. Harmless if repeated."""
         await self._server.close()
         self.abort()
 
     def abort(self) -> None:
-        """End at once."""
+        """Stop listening, and end all connections at once."""
         self._server.abort()
         if self._scrape is not None:
             self._scrape.cancel()
@@ -134,8 +134,9 @@ class StatusEndpoint:
         return Answer(status, msgspec.json.encode(health) + b"\n", _JSON)
 
     async def _gather(self) -> bytes:
-        """Write the metrics, with a turn of the event loop after each: writing all at once would block the process for too
-        long.
+        """Write the metrics as text, with a turn of the event loop after each part.
+
+        Writing all at once would block the process for too long.
         """
         await self._refresh()
         parts = []
@@ -159,7 +160,7 @@ def _write(metric: Metric) -> Iterator[bytes]:
 
 
 class _One:
-    """A collector of one metric: the client library writes whole registries.
+    """A registry with a single metric, because the client library can only write whole registries.
 
     Args:
         metric: The metric.
@@ -181,7 +182,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     return parse_address(f"127.0.0.1:{text}" if text.isdecimal() else text, "the address for metrics and health")
 
 
-#: The default address: OpenTelemetry's port for Prometheus, on loopback, because the status has no access control.
+#: The default address: OpenTelemetry's port for Prometheus, on loopback only, because the status has no access control.
 DEFAULT_LISTEN: Final = "127.0.0.1:9464"
 
 
@@ -229,7 +230,7 @@ class StatusServer(Closable):
         reasons: Callable[[], Iterable[str]] = tuple,
         notes: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """Serve the status of a node from now on.
+        """Serve the status and the metrics of a node from now on.
 
         Args:
             node: The node.
@@ -277,7 +278,7 @@ class StatusServer(Closable):
     # --
 
     def _check_loop(self) -> None:
-        """Refuse a call from outside of the node's event loop."""
+        """Raise an error for a call from outside of the node's event loop."""
         if self._node is not None:
             runtime_of(self._node).check_loop()
 

@@ -1,4 +1,4 @@
-"""Human-readable addresses, and the addresses that a node advertises to others."""
+"""Human-readable addresses, and the addresses a node advertises to others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LISTENED: Final = "listen"
 def host_addresses(machine: Machine, families: Collection[int], towards: Iterable[str] = ()) -> tuple[str, ...]:
     """Return the addresses of a machine to advertise, the most widely reachable first.
 
-    The order is: the source addresses that the routing table picks towards the given hosts, then the default route's source
+    The order is: the source addresses the routing table picks towards the given hosts, then the default route's source
     address, then an address of every other interface, at most `ADDRESSES_MAX` in all. Loopback and IPv6 link-local addresses
     are left out, because they are valid on a single machine only.
 
@@ -63,7 +63,7 @@ def _lasting(source: str, interfaces: Iterable[Interface]) -> str:
 
 
 def _interface_addresses(interfaces: Collection[Interface], families: Collection[int]) -> list[str]:
-    """Return one address of each family for each interface."""
+    """Return for every interface an address of each family."""
     found: list[str] = []
     for family in families:
         for interface in interfaces:
@@ -78,7 +78,7 @@ def _is_told(host: str) -> bool:
 
 
 def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the addresses that a node tells others to dial, in order of preference.
+    """Return the addresses a node tells others to dial, in order of preference.
 
     Args:
         listened: The addresses the node listens on.
@@ -96,7 +96,7 @@ def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable
 
 
 def without_ports(advertise: Iterable[str]) -> tuple[str, ...]:
-    """Leave out the entries of ``advertise`` with a port: connections to that port reach the node that listens there."""
+    """Leave out the entries of ``advertise`` with a port, for a node on another port: the entries lead to the first node."""
     return tuple(text for text in advertise if text == LISTENED or parse_advertised(text)[1] is None)
 
 

@@ -239,7 +239,7 @@ class SocketDatagrams(ReceivedDatagrams):
             logger.warning("datagrams_broken", "closing the datagram socket failed: %s", stream.sockname)
 
     def _count_failures(self, stream: DatagramServer) -> None:
-        """Count the errors that the system has reported for an end since the last call."""
+        """Count the errors the system has reported for an end since the last call."""
         while True:
             try:
                 stream.exception  # noqa: B018  # raises the next error, if any

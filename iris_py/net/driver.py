@@ -80,7 +80,7 @@ TRANSMIT_ROUNDS_MAX = 16
 
 
 class Core(Protocol):
-    """The protocol that a driver runs on the network; :class:`iris_py.node.core.NodeCore` documents the methods."""
+    """The protocol a driver runs on the network; :class:`iris_py.node.core.NodeCore` documents the methods."""
 
     def accepted(self, address: str, now: float) -> Link | None: ...
     def dialled(self, address: str, now: float, host: str = "") -> Link | None: ...
@@ -106,7 +106,7 @@ class Owner(Protocol):
     """The user of a driver, which receives the events of the core: a node or a gateway."""
 
     def handle_outcomes(self, outcomes: Any) -> None:  # noqa: ANN401 - those of its core
-        """Handle ended requests, each given as its token and its outcome."""
+        """Handle ended requests, given as pairs of token and outcome."""
 
     def handle_events(self, events: Any) -> None:  # noqa: ANN401 - those of its core
         """Handle all other events of the core."""
@@ -276,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Driver:
-    """Connects the core of one node to the network and the clock: its streams, its datagrams, and its timer.
+    """Connects the core of a node to the network and the clock, by streams, datagrams and a timer.
 
     Args:
         owner: The receiver of events.
@@ -522,7 +522,7 @@ class Driver:
     def transmit_now(self) -> None:
         """Run :meth:`transmit` at once, for a message with no other messages to share its record.
 
-        This saves a turn of the event loop. It has no effect within :meth:`transmit`, as when a handler answers there.
+        Saves a turn of the event loop. No effect within :meth:`transmit`, as when a handler answers there.
         """
         if not (self._is_transmitting or self.is_awake):
             self.transmit()

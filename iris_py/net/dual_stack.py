@@ -1,7 +1,7 @@
 """Datagrams of a node that listens on every address of both families: an IPv6 and an IPv4 socket on one port.
 
 On Linux, one IPv6 socket could serve both. But then IPv4 addresses would appear as ``::ffff:192.0.2.1`` everywhere, IPv4
-multicast would need options that other systems reject there, and some systems have no such sockets.
+multicast would need options rejected there by other systems, and some systems have no such sockets.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ def _question(target: bytes) -> Question:
 
 
 def _host(request: h11.Request) -> str:
-    """Return the host that a request names; ``localhost`` if it names none, which no browser does."""
+    """Return the host a request names; ``localhost`` if it names none, which no browser does."""
     text = next((value.decode("latin-1") for name, value in request.headers if name == b"host"), "localhost")
     host = text.rpartition("]")[0].lstrip("[") if text.startswith("[") else text.partition(":")[0]
     return host.rstrip(".")

@@ -67,7 +67,7 @@ class Machine(Protocol):
         """Return the interfaces that are up; none if the system does not report them."""
 
     def source_towards(self, host: str | None, family: int) -> str | None:
-        """Return the source address that the routing table picks for packets to a host; None without a route.
+        """Return the source address the routing table picks for packets to a host; None without a route.
 
         Args:
             host: A numeric address; None for the rest of the world.
@@ -83,7 +83,7 @@ class ThisMachine:
         return find_interfaces()
 
     def source_towards(self, host: str | None, family: int) -> str | None:
-        """Return the source address that the system picks for a datagram socket connected to the host. No packet is sent."""
+        """Return the source address the system picks for a datagram socket connected to the host. No packet is sent."""
         kind = socket.AF_INET6 if family == 6 else socket.AF_INET
         try:
             with socket.socket(kind, socket.SOCK_DGRAM) as probe:
@@ -120,7 +120,7 @@ def _names() -> list[str]:
 
 
 def _interface(probe: socket.socket, name: str, ipv6: Iterable[InterfaceAddress]) -> Interface | None:
-    """Return the interface with this name; None if it is down or gone."""
+    """Return the interface with a name; None if the interface is down or gone."""
     import fcntl  # not on Windows, where this module is imported as well
 
     def ask(request: int) -> bytes:

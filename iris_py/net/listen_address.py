@@ -60,7 +60,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The addresses of a node: where it listens, and the addresses it advertises to others."""
+    """The addresses of a node, for listening and to advertise to other nodes."""
 
     address: str
     """The address for programs of this machine."""
@@ -175,7 +175,7 @@ async def _find_holder(network: Network, hosts: Sequence[str], port: int, creden
 
 
 def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
-    """Return the addresses at which a process could hold the port, so that this node cannot listen on ``host``."""
+    """Return the addresses where another listener would prevent listening on ``host``."""
     families = {"0.0.0.0": (4,), "::": (6, 4)}.get(host, ())  # noqa: S104 - compared
     interfaces = () if machine is None else machine.interfaces()
     own = [str(each.ip) for interface in interfaces for each in interface.addresses if not each.ip.is_link_local]
@@ -186,7 +186,7 @@ def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
 async def settle_place(
     host: str, port: int, *, machine: Machine | None, advertise: Sequence[str] = (), seeds: Iterable[str] = ()
 ) -> Place:
-    """Determine the addresses that a listening node advertises, and those at which a dial reaches the node itself.
+    """Determine the addresses a listening node advertises, and those at which a dial reaches the node itself.
 
     Args:
         host: The numeric listening address; unspecified for every interface.

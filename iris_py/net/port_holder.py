@@ -30,7 +30,7 @@ ANSWER_S: Final = 2.0
 
 
 class Answer(enum.Enum):
-    """The kinds of processes that may hold a port that a node wants to listen on."""
+    """The kinds of processes on a port wanted by a node."""
 
     NODE = enum.auto()
     """A node of the same network."""
@@ -44,7 +44,7 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that listens on a port that a node wanted, as far as its answer tells."""
+    """The process on a port wanted by a node, as identified by the answer."""
 
     answer: Answer
     """The kind of process."""

@@ -71,7 +71,7 @@ class ServiceManager:
         return bool(self._address)
 
     def ready(self, describe: Callable[[], str]) -> None:
-        """Report that the service is ready. From now on, also report regularly that its event loop is running.
+        """Report the service as ready, and from now on regularly the event loop as running.
 
         Args:
             describe: Returns the current activity in a line for people; called repeatedly.

@@ -246,7 +246,7 @@ def _listening_socket(family: int, address: SocketAddress) -> socket.socket:
 
 
 def _close_failed(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    """Close a socket that an event loop failed to turn into a stream."""
+    """Close a socket after a failure to turn the socket into a stream."""
     if isinstance(loop, asyncio.BaseEventLoop):
         sock.close()
     else:
@@ -359,7 +359,7 @@ SHORT_S = 0.002
 class WanNetwork(SocketNetwork):
     """The network of this machine for lines between sites: a :class:`SocketNetwork` with TCP options for long lines.
 
-    Options that the system lacks are omitted.
+    Options the system lacks are omitted.
     """
 
     def __init__(self, *, congestion: str = CONGESTION) -> None:

@@ -41,7 +41,7 @@ _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.
 
 
 class Watch:
-    """One event loop that drives nodes, and the last request for its sign of life. Create it in the thread of the loop."""
+    """An event loop that drives nodes, and the last request for a sign of life. Create the watch in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.drivers = 0

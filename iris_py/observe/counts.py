@@ -1,4 +1,4 @@
-"""The counters of a working node: a set for each name in use, and the totals of requests and tunnels.
+"""The counters of a working node: a set for every cluster or prefix of topics in use, and totals.
 
 Hot paths add directly to the objects, without locks or calls.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Totals:
-    """Durations of one node, in all clusters.
+    """Histograms of durations at one node, over all of its clusters.
 
     Attributes:
         round_trip: Times from sending a request to a member until its reply.
@@ -35,18 +35,18 @@ class Totals:
         self.broadcast_lag = Histogram()
 
 
-#: Clusters of other clouds counted by name. Too small: a failing cluster is hidden in the sum of the others; too large: memory,
-#: of some 1 KiB each, in a program that invents names.
+#: Clusters of other clouds with a counter of their own; further clusters share one. Too small: a failing cluster is hidden in
+#: the sum of the others; too large: memory, of some 1 KiB each, in a program that invents names.
 FAR_NAMES_MAX: Final = 512
 
 
 class FarCounts:
-    """Requests of a node to a cluster of another cloud.
+    """The counters of a node's requests to one cluster of another cloud.
 
     Attributes:
         sent: Requests made.
         retries: Times that a request was sent to a gateway again.
-        cancelled: Requests that their callers cancelled.
+        cancelled: Requests cancelled by their callers.
         errors: Requests that failed, by the class of the error.
         unopened: Tunnels that could not be opened, by the class of the error.
         round_trip: Times from the call until the reply.
@@ -64,16 +64,16 @@ class FarCounts:
 
 
 class FarTable:
-    """The counters of each cluster of another cloud in use; beyond ``FAR_NAMES_MAX`` names together in one sum."""
+    """The counters of the clusters of other clouds, by name. Beyond ``FAR_NAMES_MAX``, all further clusters share a sum."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, FarCounts] = {}
 
     def of(self, cluster: str) -> FarCounts:
-        """Return the counters of a cluster, made at the first request.
+        """Return the counters of a cluster of another cloud; create missing ones.
 
         Args:
-            cluster: The name with the alias of the cloud.
+            cluster: The name of the cluster with the alias of its cloud: ``databases@eu``.
         """
         counts = self._by_name.get(cluster)
         if counts is None:
@@ -82,12 +82,12 @@ class FarTable:
         return counts
 
     def all(self) -> Mapping[str, FarCounts]:
-        """Return all counters, by name."""
+        """Return the counters of all clusters, by name."""
         return self._by_name
 
 
 class RequesterCounts:
-    """Requests and openings of tunnels, of one node in all clusters.
+    """The counters of all requests and tunnel openings of one node.
 
     Attributes:
         failed: Requests that ended because a handler failed.
@@ -110,14 +110,14 @@ class RequesterCounts:
 
 
 class ServiceCounts:
-    """Requests served by a node in a cluster.
+    """The counters of the requests a node serves as a member of one cluster.
 
     Attributes:
-        failed: Requests and surveys whose handler raised.
+        failed: Requests and surveys whose handler raised an exception.
         rejected: Refused requests, surveys and tunnels, by reason.
         repeated: Repeated idempotent requests that reached no handler.
         broadcasts: Broadcasts for handlers, once for each handler.
-        broadcasts_dropped: Dropped ones of these.
+        broadcasts_dropped: Broadcasts for handlers that were dropped.
         broadcast_lag: Waiting times of a sample of broadcasts.
         queue_wait: Times that requests and surveys waited for a handler.
         handling: Times that handlers took to answer.
@@ -145,7 +145,7 @@ class ServiceCounts:
         self.handling = Histogram(totals.handling, keeps_newest=True)
 
     def add(self, other: ServiceCounts) -> None:
-        """Add all counts of another set."""
+        """Add all counts of another set to this one."""
         self.failed += other.failed
         add_to(self.rejected, other.rejected)
         self.repeated += other.repeated
@@ -157,13 +157,13 @@ class ServiceCounts:
 
 
 class SurveyCounts:
-    """Surveys of a node in a cluster.
+    """The counters of a node's surveys of one cluster.
 
     Attributes:
         asked: Surveys made.
         answered: Received answers.
         missing: Members without an answer.
-        cancelled: Surveys that their callers cancelled.
+        cancelled: Surveys cancelled by their callers.
         completion: Times that surveys took.
     """
 
@@ -177,7 +177,7 @@ class SurveyCounts:
         self.completion = Histogram(totals.survey)
 
     def add(self, other: SurveyCounts) -> None:
-        """Add all counts of another set."""
+        """Add all counts of another set to this one."""
         self.asked += other.asked
         self.answered += other.answered
         self.missing += other.missing
@@ -186,7 +186,7 @@ class SurveyCounts:
 
 
 class GroupCounts:
-    """The counters of a name at a node: a cluster, or a prefix of topics.
+    """The counters of one name at a node: of a cluster, or of a prefix of topics.
 
     Args:
         totals: The totals to add durations to.
@@ -195,7 +195,7 @@ class GroupCounts:
         groups: The number of groups with this name, equal to the generations of the secret.
         sent: Requests made.
         retries: Times that a request was sent to another member.
-        cancelled: Requests that their callers cancelled.
+        cancelled: Requests cancelled by their callers.
         errors: Requests that failed, by the class of the error.
         unopened: Tunnels that could not be opened, by the class of the error.
         round_trip: Times from sending a request to a member until its reply.
@@ -204,7 +204,7 @@ class GroupCounts:
         surveys: Surveys made; None before the first.
         runs: Batches of messages published.
         published: Messages published.
-        received: Messages that a subscription received.
+        received: Messages received by a subscription.
         gaps: Missing messages.
         pauses_asked: Times that this node paused a publisher.
         pauses_obeyed: Times that a subscriber paused this node.
@@ -250,19 +250,19 @@ class GroupCounts:
         self.pauses_obeyed = 0
 
     def serving(self) -> ServiceCounts:
-        """Return the counters of served requests, made at the first."""
+        """Return the counters of served requests; create them at the first use."""
         if self.service is None:
             self.service = ServiceCounts(self._totals)
         return self.service
 
     def surveying(self) -> SurveyCounts:
-        """Return the counters of surveys, made at the first."""
+        """Return the counters of surveys; create them at the first use."""
         if self.surveys is None:
             self.surveys = SurveyCounts(self._totals)
         return self.surveys
 
     def add(self, other: GroupCounts) -> None:
-        """Add all counts of another set."""
+        """Add all counts of another set to this one."""
         for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         add_to(self.errors, other.errors)
@@ -281,13 +281,13 @@ _NUMBERS: Final = (
 
 
 class CountTable:
-    """The counters of each name in use; the counts of forgotten names continue in a sum.
+    """The counters of all clusters, or of all topic prefixes, of a node. Forgotten names share one sum.
 
     Attributes:
         by_name: The counters of names in use.
-        forgotten: The sum of all others.
-        has_forgotten: Whether that sum has any names.
-        totals: Durations of all names.
+        forgotten: The sum over forgotten names.
+        has_forgotten: Whether any name was forgotten.
+        totals: The durations over all names.
     """
 
     def __init__(self) -> None:
@@ -309,7 +309,7 @@ class CountTable:
         return sums
 
     def use(self, name: str) -> GroupCounts:
-        """Return the counters of a name for one more group."""
+        """Return the counters of a name for a new group of this name; create missing ones."""
         if name == OTHER:
             self.has_forgotten = True
             return self.forgotten
@@ -320,7 +320,7 @@ class CountTable:
         return counts
 
     def release(self, name: str) -> None:
-        """Note the end of a group; the last one of a name forgets the name."""
+        """Handle the end of a group. With the last group of a name, move the counters of the name to the forgotten ones."""
         if name == OTHER:
             return
         counts = self.by_name[name]
@@ -332,11 +332,11 @@ class CountTable:
 
 
 def add_to(sums: dict[str, int], counts: Mapping[str, int]) -> None:
-    """Add numbers to others, by name."""
+    """Add each count to the sum of the same name."""
     for name, count in counts.items():
         sums[name] = sums.get(name, 0) + count
 
 
 def count_in(counts: dict[str, int], name: str, times: int = 1) -> None:
-    """Add to a count in a table, by name."""
+    """Add to the count under a name in a table."""
     counts[name] = counts.get(name, 0) + times

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DEPARTURES_MAX", "GATEWAYS_MAX", "Departure", "DepartureKind", "Departures"]
 
-#: Departures to keep. Too small: the beginning of a bad hour is lost; too large: memory, some 400 bytes each, and answers of
-#: many pages.
+#: Departures (nodes that left or died) to keep. Too small: the beginning of a bad hour is lost; too large: memory, some 400
+#: bytes each, and answers of many pages.
 DEPARTURES_MAX: Final = 256
 
-#: Gateways to remember as such. Too small: a dead gateway is reported as an ordinary node; too large: memory, 100 bytes each. A
-#: cloud has a handful of gateways at a time.
+#: Gateways to remember, for the report of their departure. Too small: a dead gateway is reported as an ordinary node; too
+#: large: memory, 100 bytes each. A cloud has a handful of gateways at a time.
 GATEWAYS_MAX: Final = 256
 
 DepartureKind: TypeAlias = Literal["left", "died"]
@@ -47,14 +47,14 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Departures:
-    """The last departures, the oldest first, at most a single one per node."""
+    """The last departures (nodes that left or died), the oldest first, with a single entry per node."""
 
     def __init__(self) -> None:
         self._departures: dict[str, Departure] = {}
         self._gateways: dict[str, None] = {}  # ids, in the order of their discovery
 
     def note_gateway(self, node_id: str) -> None:
-        """Remember a node as a gateway, for the report of a departure."""
+        """Remember that a node is a gateway, for the report of its departure."""
         self._gateways[node_id] = None
         if len(self._gateways) > GATEWAYS_MAX:
             del self._gateways[next(iter(self._gateways))]
@@ -64,7 +64,10 @@ class Departures:
         return node_id in self._gateways
 
     def note(self, kind: DepartureKind, node: NodeName, at_s: float, detail: str) -> None:
-        """Note that a node has left or died. The first departure of a node stays, but an announced one replaces a death."""
+        """Record that a node has left or died.
+
+        The first record of a node stays, except that an announced departure replaces a death.
+        """
         before = self._departures.get(node.id)
         if before is not None and (before.kind == kind or kind == "died"):
             return

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 #: Exported buckets. The last but one ends at 2**23 us, some 8.4 s; the last holds all longer durations. Too few: requests with
-#: usual timeouts are all in the last one; too many: each is a line of every scrape.
+#: usual timeouts are all in the last bucket; too many: each is a line of every scrape.
 BUCKETS: Final = 25
 #: The newest durations to keep individually, where enabled. Too small: a single outlier is the median; too large: a member that
 #: has become slow and gets few requests looks fast for long.
 NEWEST_MAX: Final = 9
-#: The least number of durations for a median; with fewer the shortest counts, because the first of all is often slow. Too
-#: small: a single outlier counts; too large: a slow and seldom used member looks fast after one fast reply.
+#: The least number of durations for a median; with fewer the shortest counts, because a node's first duration is often slow.
+#: Too small: a single outlier counts; too large: a slow and seldom used member looks fast after one fast reply.
 MEDIAN_MIN: Final = 5
-#: Recent durations not yet sorted into buckets. Too small: they are sorted one by one; too large: memory.
+#: Recent durations not yet counted in buckets. Too small: they are sorted one by one; too large: memory.
 RECENT_MAX: Final = 512
 
 
@@ -41,7 +41,7 @@ class HistogramStatistics(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, counts: Sequence[int], sum_s: float) -> HistogramStatistics:
-        """Return a histogram of durations counted elsewhere.
+        """Make a histogram from durations that were counted elsewhere.
 
         Args:
             counts: The number of durations by their number of binary digits in microseconds.
@@ -79,7 +79,7 @@ _EMPTY: Final = HistogramStatistics()
 
 
 def upper_s(index: int) -> float:
-    """Return the end of a bucket in seconds, above all its durations; infinity for the last."""
+    """Return the upper bound of a bucket in seconds; infinity for the last bucket."""
     return float("inf") if index >= BUCKETS - 1 else (1 << index) / 1e6
 
 
@@ -95,18 +95,18 @@ def add_up(histograms: Iterable[HistogramStatistics]) -> HistogramStatistics:
 
 
 class Histogram:
-    """A histogram that counts durations.
+    """Counts durations in buckets, cheaply enough for every request.
 
     Args:
         total: Another histogram that counts the same durations.
         keeps_newest: Whether to keep the newest durations individually.
 
     Attributes:
-        newest: The newest sorted durations, up to ``NEWEST_MAX``, the oldest first; empty unless enabled.
-        settled: The number of sorted durations.
-        recent: Durations not yet sorted (seconds). Hot paths append to it, and call :meth:`settle` at ``RECENT_MAX``: sorting
-            many at once is cheap.
-        at_once: The number of durations of 0 not yet sorted.
+        newest: The newest settled durations, up to ``NEWEST_MAX``, the oldest first; empty unless ``keeps_newest``.
+        settled: The number of durations counted in buckets.
+        recent: Durations not yet counted in buckets (seconds). Hot paths append to it, and call :meth:`settle` at
+            ``RECENT_MAX``: sorting many at once is cheap.
+        at_once: The number of durations of 0 s not yet counted in buckets.
     """
 
     __slots__ = ("_counts", "_keeps_newest", "_shown", "_sum_s", "_total", "at_once", "newest", "recent", "settled")
@@ -133,7 +133,7 @@ class Histogram:
             self.settle()
 
     def settle(self) -> None:
-        """Sort the recent durations into buckets."""
+        """Count the recent durations in their buckets, and in those of the total."""
         recent, found = self.recent, {0: self.at_once} if self.at_once else {}
         if self._keeps_newest:
             self.newest = (*self.newest, *recent[-NEWEST_MAX:])[-NEWEST_MAX:]
@@ -156,12 +156,12 @@ class Histogram:
             histogram = histogram._total
 
     def add(self, other: Histogram) -> None:
-        """Add all counts of another histogram, which has the same total or none."""
+        """Add all counts of another histogram, which must have the same total or none."""
         other.settle()
         self._take(dict(enumerate(other._counts)), other._sum_s)
 
     def show(self) -> HistogramStatistics:
-        """Return the counts until now; for a total, only settled durations of its parts."""
+        """Return the counts so far. A histogram used as a total of others includes only their settled durations."""
         if self.recent or self.at_once:
             self.settle()
         if self._shown is None:
@@ -169,7 +169,10 @@ class Histogram:
         return self._shown
 
     def newest_s(self) -> float:
-        """Return the typical newest duration (seconds) of those sorted; 0.0 if none are kept."""
+        """Return the median of the newest settled durations (seconds); 0.0 if ``newest`` is empty.
+
+        With fewer than ``MEDIAN_MIN`` durations, return the shortest.
+        """
         ordered = sorted(self.newest)
         if not ordered:
             return 0.0

@@ -1,4 +1,4 @@
-"""The journal of a node: drops by reason, and the last events, numbered.
+"""The journal of a node: dropped messages counted by reason, and the last events, numbered.
 
 Events are not sent to other nodes, so an event costs only its place: readers ask for the events after a number. Peers decide
 how often some events occur. So the journal notes an event of a kind and subject once in ``BURST_S``, and the next event counts
@@ -24,7 +24,8 @@ EVENTS_MAX: Final = 512
 #: The time between two noted events of a kind and subject, in seconds. Too small: a peer that comes and goes pushes out all
 #: other events; too large: continuing events show up late.
 BURST_S: Final = 10.0
-#: Kinds and subjects with a known last time. Beyond it the oldest is forgotten, and noted anew.
+#: Number of kinds and subjects for which the time of the last event is known. Beyond it the oldest is forgotten, and its next
+#: event noted at once.
 BURSTS_MAX: Final = 1024
 
 NOBODY: Final = NodeName("")
@@ -78,7 +79,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The drops and events of one node.
+    """The events of one node, and its drops (messages lost to full queues or faults) by reason.
 
     Attributes:
         drops: The number of drops, by reason.
@@ -102,7 +103,7 @@ class Journal:
         self._bursts: dict[tuple[str, str, str], list[float]] = {}  # time of the last event, and occurrences since then
 
     def count_drop(self, reason: str, times: int = 1) -> int:
-        """Count drops; returns the total for the reason."""
+        """Count dropped messages, and note the event. Returns the total for the reason."""
         count = self.drops[reason] = self.drops.get(reason, 0) + times
         self.note("dropped", subject=reason, detail=reason, times=times)
         return count
@@ -118,7 +119,7 @@ class Journal:
         detail: str = "",
         times: int = 1,
     ) -> None:
-        """Note an event, unless it repeats one of the last ``BURST_S``.
+        """Note an event. An event of the same kind, subject and name within ``BURST_S`` is only counted.
 
         Args:
             kind: One of ``KINDS``.
@@ -167,12 +168,12 @@ class Journal:
     def note_at(
         self, now: float, kind: str, subject: str = "", *, node: NodeName | None = None, name: str = "", detail: str = ""
     ) -> None:
-        """Note an event with its time: see :meth:`note`."""
+        """Set the present time, and note an event as :meth:`note` does."""
         self.now = now
         self.note(kind, subject, node=node, name=name, detail=detail)
 
     def note_leaving(self, node: NodeName, detail: str) -> None:
-        """Note a node's announcement of leaving."""
+        """Record in ``departures`` that a node has announced to leave."""
         self.departures.note("left", node, self.now - self.started_at, detail)
 
     def since(self, number: int) -> tuple[EventRecord, ...]:
@@ -180,7 +181,7 @@ class Journal:
         return tuple(event for event, _told in self._after(number))
 
     def told_since(self, number: int) -> tuple[EventRecord, ...]:
-        """Return the same in the form for other nodes: without the names of clusters with a secret of their own."""
+        """Return the kept events after a number for other nodes: without the names of clusters with a secret of their own."""
         return tuple(told for _event, told in self._after(number))
 
     def _after(self, number: int) -> Iterator[tuple[EventRecord, EventRecord]]:

@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
     from iris_py.observe.journal import Journal
 
-#: One answer, before encryption. Too small: a node with many clusters is asked many times; too large: answers delay other
-#: messages on the links of the ring.
+#: Size of one answer, before encryption. Too small: a node with many clusters is asked many times; too large: answers delay
+#: other messages on the links of the ring.
 PAGE_BYTES: Final = 16 * 1024
-#: Pages that an asker takes from one node: half of the most for a node with 2,048 clusters and as many topics. The rest is left
-#: out, and reported as left out.
+#: Pages that an asking node takes from another: half of the most for a node with 2,048 clusters and as many topics. The rest is
+#: reported as left out.
 PAGES_MAX: Final = 64
-#: Parts in one question. There are fewer.
+#: Largest number of parts in one question; fewer kinds of parts exist.
 PARTS_MAX: Final = 16
-#: The length of a name of a part or cluster.
+#: Longest name of a part or cluster.
 NAME_MAX: Final = 255
 #: Bytes of an answer besides its parts.
 _HEAD_BYTES: Final = 128
 
-#: The parts that are maps from names, and those that are lists: these are cut where a page is full. Other parts are whole.
+#: The parts that are maps from names, and the parts that are lists. Both may continue on the next page; other parts are whole.
 _MAPS: Final = ("clusters", "topics", "far_requests")
 _LISTS: Final = ("subscriptions", "peers", "events", "departures")
-#: The parts that are one struct.
+#: The parts that are a single struct.
 _WHOLE: Final = ("counts", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
-#: All parts. ``counts`` are the numbers in ``Statistics`` itself, ``peers`` are ``links.each``, ``events`` are the journal's,
-#: and ``departures`` the nodes that left or died.
+#: The names of all parts. ``counts`` are the numbers in ``Statistics`` itself, ``peers`` are ``links.each``, ``events`` are the
+#: journal's, and ``departures`` the nodes that left or died.
 PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)
 #: The parts without names of clusters, topics and peers: the answers of a node with ``observe = "counts"``.
 NAMELESS_PARTS: Final = _WHOLE
@@ -120,7 +120,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
 _ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
-#: The decoder also lets through Python's errors for bad UTF-8 and for deep nesting.
+#: Errors of a malformed message. The decoder also lets through Python's errors for bad UTF-8 and for deep nesting.
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -153,7 +153,7 @@ def decode_answer(data: bytes) -> Answer | None:
 
 
 def lean(value: object) -> object:
-    """Return a tree of structs as maps and lists, without fields with their defaults."""
+    """Convert a tree of structs to maps and lists, without the fields that have their defaults."""
     if isinstance(value, msgspec.Struct):
         fields = ((name, default, getattr(value, name)) for name, default in _defaults(type(value)))
         return {name: lean(found) for name, default, found in fields if found != default}
@@ -165,7 +165,7 @@ def lean(value: object) -> object:
 
 
 def _lean_event(event: EventRecord) -> dict[str, object]:
-    """Return ``lean`` of an event in a third of the time: events come by the hundred."""
+    """Convert an event as :func:`lean` does, in a third of the time, because events come by the hundred."""
     return {name: found for name, default in _defaults(EventRecord) if (found := getattr(event, name)) != default}
 
 
@@ -187,7 +187,7 @@ def take_page(
     events: Sequence[EventRecord] = (),
     departures: Sequence[Departure] = (),
 ) -> Answer:
-    """Return one page of a node's answer.
+    """Return the page of a node's answer at which the question asks to continue, by default the first.
 
     Args:
         question: The question, with permitted parts only.
@@ -229,7 +229,7 @@ def take_page(
 
 
 def events_after(question: Question) -> int | None:
-    """Return the number of the event before a page's first one; None without events."""
+    """Return the number of the last event before the page in question; None if the question wants no events."""
     if "events" not in question.parts:
         return None
     after = question.after_key if question.after_part == "events" else ""
@@ -243,8 +243,9 @@ def _things(
     kept: tuple[Sequence[EventRecord], Sequence[Departure]],
     after: str,
 ) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield the keys of a part's elements after a given one, each with a function to make the element: only those that fit are
-    made.
+    """Yield the key of each element of a part behind ``after``, with a function that makes the element.
+
+    The caller makes only the elements that fit on the page.
     """
     if part in _MAPS:
         named: dict[str, Any] = getattr(statistics, part)
@@ -273,12 +274,12 @@ def _things(
             yield name, partial(lean, getattr(whole, name))
 
 
-#: The fields of ``Statistics`` itself that are no parts.
+#: The fields of ``Statistics`` that belong to the part ``counts``.
 _COUNTS: Final = frozenset(Statistics.__struct_fields__) - {*PARTS}
 
 
 class Pages:
-    """The answers of one node, page by page.
+    """Joins the pages of one node's answer, on the asking side.
 
     Attributes:
         about: The node, from the last page.
@@ -301,7 +302,7 @@ class Pages:
         return self._question
 
     def take(self, answer: Answer) -> None:
-        """Take a page."""
+        """Add the node's next page."""
         self.about = answer.about
         self.left_out += max(0, min(answer.left_out, 1 << 32))
         self.taken += 1
@@ -319,7 +320,7 @@ class Pages:
         )
 
     def statistics(self) -> Statistics | None:
-        """Return the statistics of the node; None if malformed. Parts not asked for have their defaults."""
+        """Return the statistics in the answer; None if malformed. Parts not asked for have defaults."""
         parts = dict(self._parts)
         for name in ("events", "departures"):
             parts.pop(name, None)
@@ -327,15 +328,15 @@ class Pages:
         return _convert({**counts, **parts, "links": {**links, "each": peers}}, Statistics)
 
     def departures(self) -> tuple[Departure, ...] | None:
-        """Return the departures seen by the node; None if malformed."""
+        """Return the departures (nodes that left or died) in the answer; None if malformed."""
         return _convert(self._parts.get("departures", []), tuple[Departure, ...])
 
     def tells(self, part: str) -> bool:
-        """Whether the answer has a part: the node may not know the part, or may hide it."""
+        """Tell whether the answer has a part. The node may not know the part, or may hide it."""
         return part in self._parts
 
     def events(self) -> tuple[EventRecord, ...] | None:
-        """Return the events of the node; None if malformed."""
+        """Return the events in the answer; None if malformed."""
         return _convert(self._parts.get("events", []), tuple[EventRecord, ...])
 
 
@@ -355,8 +356,8 @@ Observe: TypeAlias = Literal["all", "counts", "none"]
 #: Answers within a second; further questions are refused, and counted. Too small: several operators hinder each other. Too
 #: large: an endless asker costs a node more than 1 % of a core, at half a millisecond each.
 ANSWERS_PER_S_MAX: Final = 20
-#: The life of a snapshot (seconds). Too small: each asker costs a snapshot, some 0.4 ms; too large: rates between two answers
-#: are of different times than stated.
+#: Time for which a snapshot of the statistics answers all questions (seconds). Too small: each asking node costs a snapshot,
+#: some 0.4 ms; too large: rates between two answers are of different times than stated.
 SNAPSHOT_S: Final = 0.25
 
 #: Reasons for refusals.
@@ -365,13 +366,13 @@ CLOSED: Final = "closed"
 
 
 class Desk:
-    """Answers questions about one node.
+    """Answers other nodes' questions about this node, within its settings and a rate limit.
 
     Args:
-        observe: The setting of the node.
+        observe: The node's setting ``observe``.
         take_statistics: Takes the statistics of the node.
         journal: The events of the node.
-        hide: Returns a cluster's name for answers, or a replacement for a secret name.
+        hide: Returns the name of a cluster for answers: the name itself, or a replacement if it is secret.
         version: The version of Iris.
         link_versions: The oldest and the newest link version of the node.
         name: The label of the node; empty for none.
@@ -406,16 +407,16 @@ class Desk:
         self._answered_then = 0
 
     def statistics(self) -> QuestionStatistics:
-        """Return the numbers of questions."""
+        """Return how many questions were answered and refused."""
         return QuestionStatistics(answered=self.answered, refused=dict(self.refused))
 
     def answer(self, data: bytes, now: float, unix_s: float) -> bytes | None:
-        """Answer a question; None if malformed.
+        """Answer an encoded question; return None if the question is malformed.
 
         Args:
             data: The question.
-            now: The time.
-            unix_s: The same as seconds since 1970.
+            now: The monotonic time (seconds).
+            unix_s: The same time as seconds since 1970.
         """
         question = decode_question(data)
         if question is None:

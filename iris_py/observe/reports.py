@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 #: In a normal distribution, 95 % lie within this many deviations; for the mean of 64 numbers, hardly more.
 _DEVIATIONS: Final = 2.0
 #: If a few nodes have most of a sum, the mean of 64 is not normal: the interval grows by this factor times the skewness over
-#: the root of their number. Found by trial, for lognormal and exponential numbers, and for numbers of which one in 20 is not 0.
+#: the root of their number. Found by trial, for lognormal and exponential numbers, and for numbers of which 19 in 20 are 0.
 _SKEWED: Final = 2.0
-#: The least number of values: a single one gives no error.
+#: The least number of values for an estimate of the error.
 _VALUES_MIN: Final = 2
 
 
@@ -148,7 +148,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeReports(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of several nodes."""
+    """The reports of several nodes, for sums over a network."""
 
     reports: tuple[NodeReport, ...] = ()
     """The reports of the nodes that answered."""

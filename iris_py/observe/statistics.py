@@ -17,7 +17,8 @@ import msgspec
 
 from iris_py.observe.histogram import HistogramStatistics
 
-#: The name for the sums of forgotten clusters and topics. A cluster or topic of this name counts there, too.
+#: The name under which the counts of forgotten clusters and topics are added. A cluster or topic of this name counts there,
+#: too.
 OTHER: Final = "_other"
 
 

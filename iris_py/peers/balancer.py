@@ -79,7 +79,7 @@ class MemberLoad:
         service_time_s: Running mean of the time to a reply, 0.0 before the first; decays while the member is passed over.
         cost: Load of a request in flight: the reciprocal of the member's weight, relative to a mean weight of 1.
         failed: Recent share of our requests for which the handler failed; decays while the member is passed over.
-        limit: Number of our requests that the member is known to accept at once; callers with a backlog send no more.
+        limit: Number of our requests the member is known to accept at once; callers with a backlog send no more.
         rank: 0 for an ordinary member; for a stand-in, the position among the stand-ins (1 to 7).
         takes_overflow: Whether a stand-in takes requests while members of lower rank are full, not only while they are gone.
         full_until: Time until which ``limit`` counts in a cluster with overflow.
@@ -122,7 +122,7 @@ class MemberLoad:
         return self.full_until > now and self.in_flight + 1 > self.limit
 
     def observe_silence(self, duration_s: float) -> None:
-        """Count the wait so far as a reply time, so that a stopped member gets no more requests for now."""
+        """Count the wait so far as a reply time; a stopped member then gets no more requests for now."""
         if duration_s > self.service_time_s:
             failed, measured = self.failed, self._failed_measured
             self.observe(duration_s)

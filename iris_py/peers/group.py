@@ -112,7 +112,7 @@ class Group:
     """The group of a name (a cluster or a prefix of topics) under one generation of the secret, as one node keeps it.
 
     Attributes:
-        name: The name that the application uses.
+        name: The name the application uses.
         id: The group id in the overlay.
         is_topic: Whether it is a group of topics.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
@@ -566,7 +566,7 @@ class Groups:
             raise
 
     def oldest(self, is_idle: Callable[[Group], bool]) -> Group | None:
-        """Return the longest unused group among those that ``is_idle`` accepts, or None."""
+        """Return the longest unused group accepted by ``is_idle``, or None."""
         return min(filter(is_idle, self.by_id.values()), key=lambda group: group.last_used, default=None)
 
     def forget(self, group: Group) -> None:

@@ -29,7 +29,7 @@ TAKES_OVERFLOW = 0x80
 
 
 class Placement(NamedTuple):
-    """The zones that a request prefers or requires."""
+    """The zones a request prefers or requires."""
 
     prefer: str
     """The preferred zone; empty for the own zone."""
@@ -47,7 +47,7 @@ OWN_ONLY = Placement("", "", is_own=True)
 
 
 class Member(MemberLoad):
-    """A member of a cluster, in the view of this node: the peer, its registration, and its load.
+    """A member of a cluster, in the view of this node: the peer, the registration, and the load.
 
     Attributes:
         peer: The node.

@@ -219,7 +219,7 @@ class Outbound:
             self.seal_broadcasts(group, now)
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
-        """Encrypt a group's collected broadcasts once, and send them to its members, or in a large group down its tree."""
+        """Encrypt the collected broadcasts of a group once, for all members, or for the multicast tree of a large group."""
         group.end_run()
         if not group.broadcast_parts:
             return
@@ -362,7 +362,7 @@ class Outbound:
             self._want(peer, now, is_urgent=True)
 
     def connect_failed(self, peer: Peer, now: float) -> None:
-        """Handle a peer that cannot be connected: send held messages through the ring if they fit; give up the others."""
+        """Handle a peer that cannot be connected: send held messages of suitable size through the ring; give up larger ones."""
         if peer.link is not None:
             return
         peer.connect_after = now + CONNECT_RETRY_S
@@ -453,7 +453,7 @@ class Outbound:
         return returned
 
     def casts_to_send(self) -> list[tuple[GroupId, bytes]]:
-        """Take the pieces of broadcasts that the overlay is to multicast, each with its group."""
+        """Take the pieces of broadcasts the overlay is to multicast, each with its group."""
         to_send, self._casts = self._casts, []
         return to_send
 

@@ -77,7 +77,7 @@ class Peer:
 
     @property
     def is_congested(self) -> bool:
-        """Whether the queue to the peer is above its limit, so that senders wait or choose another member."""
+        """Whether the queue to the peer is above the limit; senders then wait or choose another member."""
         link = self.link
         return self.is_full or (link is not None and link.congested)
 

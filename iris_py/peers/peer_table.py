@@ -246,10 +246,10 @@ class Peers:
     # -- commands
 
     def dialled(self, address: str, now: float, host: str = "") -> Link:
-        """Return a new link for a connection that this node has dialled.
+        """Return a new link for a connection this node has dialled.
 
         Args:
-            address: The address that the overlay wanted to dial.
+            address: The address the overlay wanted to dial.
             host: The IP address of the connection; by default the host of the address.
         """
         generations = self.keyring.generations
@@ -263,7 +263,7 @@ class Peers:
     def evict_stranger(self) -> Link | None:
         """If the bound on handshakes is reached, abort one to make room for another connection.
 
-        Returns the aborted link, whose events the owner must handle; None if there was room.
+        Returns the aborted link, for the owner to handle the events of the link; None with room left.
         """
         if len(self._strangers) < self.handshakes_max:
             return None
@@ -281,15 +281,15 @@ class Peers:
         return link
 
     def find(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with this id if it has a link, otherwise None."""
+        """Return the peer with an id if the peer has a link, otherwise None."""
         return self._by_id.get(id)
 
     def known(self, id: NodeId) -> Peer | None:  # noqa: A002
-        """Return the peer with this id if any part of the node refers to it, otherwise None."""
+        """Return the peer with an id if the node still refers to the peer, otherwise None."""
         return self._known.get(id)
 
     def peer(self, info: NodeInfo) -> Peer:
-        """Return the peer that a description names; create it if missing.
+        """Return the peer a description names; create it if missing.
 
         The description updates a peer without a link. A peer with a link has described itself.
         """
@@ -377,7 +377,7 @@ class Peers:
             yield [peer for peer in map(self.peer_by_link.get, links) if peer is not None]
 
     def turn_away(self, link: Link, now: float) -> None:
-        """End the link of a peer that has just been identified, because there is no room for it."""
+        """End the link of a newly identified peer for lack of room."""
         self._strangers.discard(link)
         if link.initiator:
             link.abort("there is no room for another link")

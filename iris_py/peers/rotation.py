@@ -28,7 +28,7 @@ class GenerationsSigned(msgspec.Struct):
 
 
 class RotationMissed(msgspec.Struct):
-    """Peers have signed generations of the network's secret that this node cannot use, for the given reason."""
+    """Peers have signed generations of the network's secret this node cannot use, for the given reason."""
 
     reason: str
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-#: Turns of the loop at one instant. Too small: the busiest simulations, with some thousands, fail; too large: a task that spins
-#: on ``sleep(0)`` hangs the test.
+#: Turns of the loop without progress of the clock. Too small: the busiest simulations, with some thousands, fail; too large: a
+#: task that spins on ``sleep(0)`` hangs the test.
 TURNS_PER_INSTANT_MAX = 1_000_000
 
 #: Virtual seconds for the ``finally`` blocks of tasks cancelled at the end of :func:`run`.
@@ -43,7 +43,7 @@ class ClockError(RuntimeError):
 
 
 class DeadlockError(ClockError):
-    """Every task waits for another: nothing is ready and no timer is set."""
+    """Every task waits for another task: nothing is ready and no timer is set."""
 
 
 class LimitError(ClockError):
@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return _Task(self._tasks_made, coro, loop=self, **options)
 
     def _turn(self, timeout: float | None) -> None:
-        """Advance the clock in place of waiting: not at all, to the next timer, or for ever."""
+        """Move the clock instead of waiting: not at all, or to the next timer. Without a timer, raise an error."""
         if timeout is None:
             raise DeadlockError(f"deadlock at {self._now} s: nothing is ready and no timer is set{describe_tasks(self)}")
         if timeout > 0:
@@ -143,10 +143,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _Task(asyncio.Task[Any]):
-    """A task that sets order by age, not by memory address.
-
-    asyncio iterates over sets of tasks in ``TaskGroup`` cancellation, in ``asyncio.wait`` and at the end of ``asyncio.run``.
-    """
+    """A task that sets order by age, not by memory address: runs with the same seed stay equal."""
 
     def __init__(
         self,

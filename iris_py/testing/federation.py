@@ -61,7 +61,7 @@ Rule = dict[str, Any]
 
 @dataclass(eq=False, slots=True)
 class Post:
-    """The place of a gateway in a cloud, which keeps its host through crashes and restarts."""
+    """A gateway's place in a cloud: its host, which stays the same through crashes and restarts."""
 
     node: Node
     """The present or last node of the gateway."""
@@ -71,7 +71,7 @@ class Post:
 
 
 class Cloud:
-    """One cloud of a federation: its nodes, key and rules.
+    """A cloud of a :class:`VirtualFederation`: the nodes, the key and the rules.
 
     Attributes:
         name: The name of the cloud, also used by its neighbours.
@@ -386,7 +386,7 @@ class VirtualFederation:
         return [cloud.simulation.host_of(node) for cloud in self._clouds.values() for node in cloud.simulation.nodes]
 
     def _find(self, what: Node | Gateway) -> tuple[Cloud, Post | None]:
-        """Return the cloud of a node or gateway, running or ended, and the post of a gateway or a gateway's node."""
+        """Find a node or gateway, running or ended: its cloud and, for a gateway or its node, the gateway's place."""
         for cloud, post in self._all_posts():
             if what is post.node or what is post.gateway or what in post.former:
                 return cloud, post
@@ -416,7 +416,7 @@ class VirtualFederation:
             post.gateway = None
 
     async def _close_gateway(self, post: Post, timeout: float) -> None:
-        """Close a post's gateway, if running, and its node."""
+        """Close the gateway at a place, if it runs, and the gateway's node."""
         if post.gateway is not None:
             post.former.append(post.gateway)
             gateway, post.gateway = post.gateway, None
@@ -429,7 +429,7 @@ class VirtualFederation:
 
 
 async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: Network, chance: str) -> Gateway:
-    """Start a gateway from the text of its settings.
+    """Start a gateway from settings given as text.
 
     Args:
         node: The gateway's node.

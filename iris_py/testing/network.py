@@ -38,7 +38,7 @@ LATENCY_S_MIN = 0.0002
 LATENCY_S_MAX = 0.002
 LATENCY_LOOPBACK_S = 0.00005
 
-#: The timeout of a dial to an unreachable host: Linux gives up a SYN after about as long.
+#: The timeout of a dial to an unreachable host: Linux gives up a SYN after about this time.
 DIAL_TIMEOUT_S = 130.0
 
 #: The timeout of a dial to an address without a host: three ARP requests without an answer.
@@ -60,7 +60,7 @@ WILDCARD_NAMES = (WILDCARD, "", "::")
 
 
 class Trace:
-    """A hash of all events, equal for all runs with the same seed."""
+    """A hash of all events in a simulation, to compare runs with the same seed."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -273,7 +273,7 @@ class MemoryNetwork:
         return self._paths[key]
 
     def _choose_port(self, name: str) -> int:
-        """Return an unused port of a host, also not used before a kill."""
+        """Return a port of a host that was not used before, not even before a kill."""
         port = self._ports.get(name, PORT_EPHEMERAL_MIN)
         self._ports[name] = port + 1
         return port
@@ -281,7 +281,10 @@ class MemoryNetwork:
     def _connect(
         self, here: MemoryHost, listener: MemoryListener, our_address: Address, their_address: Address
     ) -> MemoryTransport:
-        """Connect a host to a listener and return its end, still silent; the other end learns of it after the latency."""
+        """Make a connection from a host to a listener; return the host's end, which is not started yet.
+
+        The other end learns of the connection after the latency.
+        """
         number = self._connections_made
         self._connections_made += 1
         rng = Random(f"{self._seed} connection {number}")
@@ -343,11 +346,11 @@ class MemoryListener:
             del self._host._listeners[self._address]
 
     def descriptors(self) -> list[int]:
-        """Return none."""
+        """Return an empty list: a simulated socket has no descriptor."""
         return []
 
     def _accept(self, transport: MemoryTransport) -> None:
-        """Complete a handshake, or refuse if the listener has closed meanwhile."""
+        """Complete the handshake of a connection, or refuse it if the listener has closed meanwhile."""
         if self._host._listeners.get(self._address) is self:
             transport.start(self._factory())
         else:
@@ -408,7 +411,7 @@ class MemoryHost:
         return protocol
 
     async def _knock(self, path: Path, target: str) -> bool:
-        """Return whether a dial is admitted, after its travel to the host."""
+        """Tell whether the target's site admits a dial, after the travel time to the target."""
         while True:
             await path.travel()
             firewall = self._network._sites.firewall(self.name, target)
@@ -429,7 +432,7 @@ class MemoryHost:
         return datagrams
 
     def _bind(self, host: str, port: int, used: Iterable[Address]) -> Address:
-        """Return the address of a new socket, without a conflict with sockets of the same kind."""
+        """Return the address for a new socket, which must not conflict with the addresses in ``used``."""
         self._check_alive()
         bound = _normalize(host)
         if bound not in (self.name, LOOPBACK, WILDCARD):
@@ -451,7 +454,7 @@ class MemoryHost:
         return self._datagrams.get((host, port)) or self._datagrams.get((WILDCARD, port))
 
     def _own(self, key: int, transport: MemoryTransport) -> None:
-        """Keep a transport for the faults of the host, until the transport ends."""
+        """Keep a transport until the end of the connection, because faults of the host may break the connection."""
         self._transports[key] = transport
         transport.on_end = partial(self._transports.pop, key, None)
 
@@ -501,12 +504,12 @@ class MemoryDatagrams(ReceivedDatagrams):
         self._changed.set()
 
     def descriptors(self) -> list[int]:
-        """Return none."""
+        """Return an empty list: a simulated socket has no descriptor."""
         return []
 
     @property
     def _interface(self) -> str:
-        """The interface for the multicast group."""
+        """The number of the interface through which multicast is sent."""
         return LOOPBACK if self._address[0] == LOOPBACK else self._host.name
 
     def _send_to(self, data: bytes, destination: Address) -> None:
@@ -526,7 +529,7 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._network._send_datagram(data, source, self._host, receiver)
 
     def _send_to_group(self, data: bytes, group: Address) -> None:
-        """Send to every member of the group behind the interface: on the host, or in the whole site."""
+        """Send a datagram to every member of the group the interface reaches: on the host, or in the whole site."""
         is_loopback = self._interface == LOOPBACK
         source = (self._interface, self._address[1])
         self._network._tell(source, group, None, data)
@@ -542,7 +545,7 @@ class MemoryDatagrams(ReceivedDatagrams):
             self._receive_data(data, source)
 
     def _die(self) -> None:
-        """Close without waking a pending receive."""
+        """Close the socket as its host dies: a pending receive never returns."""
         self._closed = True
         if self._host._datagrams.get(self._address) is self:
             del self._host._datagrams[self._address]

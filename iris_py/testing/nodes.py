@@ -50,10 +50,7 @@ LEAF_HALF: Final = PastryConfig().leaf_half
 
 
 class NodeSimulation:
-    """Starts, kills and separates nodes, each on its own host.
-
-    Create the simulation in a coroutine on a :class:`~iris_py.testing.clock.VirtualLoop`; ``async with`` closes all remaining
-    nodes at the end.
+    """Starts complete nodes on separate simulated hosts, and injects faults.
 
     Attributes:
         network: The network, for further faults.
@@ -212,7 +209,7 @@ class NodeSimulation:
     # -- what is the case
 
     def knows(self, node: object) -> bool:
-        """Tell whether an object is a node started here."""
+        """Tell whether an object is a node that this simulation has started."""
         return isinstance(node, Node) and node.id in self._hosts
 
     def host_of(self, node: Node) -> str:

@@ -23,7 +23,7 @@ Verdict: TypeAlias = Literal["pass", "hang", "refuse"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Bytes put on the wire."""
+    """Bytes on the wire, as a :class:`Tap` captures them."""
 
     time_s: float
     source: Address
@@ -71,7 +71,7 @@ class Tap:
         return [bytes(data) for (_, site), data in self._streams.items() if source in (None, site)]
 
     def holds(self, data: bytes) -> bool:
-        """Tell whether bytes crossed unchanged, in one stream or one datagram.
+        """Tell whether some bytes crossed in the clear, within one stream or one datagram.
 
         Raises:
             ValueError: The tap only counts.
@@ -93,7 +93,7 @@ class Tap:
 
 @dataclass(eq=False, slots=True)
 class Firewall:
-    """Blocks dials from one site to another; existing connections and the other direction pass."""
+    """The fate of dials from one site to another. Existing connections and the other direction pass."""
 
     verdict: Verdict
     opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,7 +101,7 @@ class Firewall:
 
 
 class Sites:
-    """The map of a network: the sites of hosts, and the state between sites, for each direction."""
+    """The sites of a simulated network: which hosts they have, and the lines, firewalls and taps between them."""
 
     def __init__(self, seed: int | str) -> None:
         self.blocked: set[tuple[str, str]] = set()
@@ -121,7 +121,7 @@ class Sites:
         return self._site_of.get(host, "")
 
     def direction(self, source: str, target: str) -> tuple[str, str]:
-        """Return the sites of two hosts."""
+        """Return the sites of two hosts, the key of a direction."""
         return self.site_of(source), self.site_of(target)
 
     def lay_line(
@@ -140,7 +140,7 @@ class Sites:
         return self._lines.get(self.direction(source, target))
 
     def set_firewall(self, source: str, target: str, verdict: Verdict) -> None:
-        """Set the fate of dials from one site to another, including hanging dials."""
+        """Set the fate of dials from one site to another. Dials that hang at the moment try again."""
         before = self._firewalls.pop((source, target), None)
         if verdict != "pass":
             self._firewalls[source, target] = Firewall(verdict)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SCHEDULES: Final = 500
 NODES: Final = 50
-#: Simulations at once: each needs its own processor, and other users of the machine need some, too.
+#: Number of simulations that run at the same time: each needs its own processor, and other users of the machine need some, too.
 PROCESSES_MAX: Final = 2
 
 #: Failures shown in full. Too small: a second kind of failure hides behind the first; too large: pages of one defect.
@@ -42,7 +42,7 @@ INTERRUPTED: Final = 130
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one seed."""
+    """The result of the run with one seed."""
 
     seed: int
     report: Report | None
@@ -51,10 +51,10 @@ class Outcome:
 
 
 def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Run:
-    """Draw a schedule.
+    """Draw a schedule of faults from a seed, and return a run of it.
 
     Args:
-        seed: The seed of everything.
+        seed: The seed of the schedule and of the simulation.
         nodes: The number of nodes.
         duration_s: The end of the last fault, in virtual seconds; None lets the seed decide.
 
@@ -170,7 +170,7 @@ def _run(arguments: tuple[int, int, float | None]) -> Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run from a command line; return the exit status."""
+    """Run the program with command-line arguments; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m iris_py.testing.soak", description="Networks of overlays through faults.")
     parser.add_argument("--seed", type=int, help="run this one schedule alone")
     parser.add_argument("--first", type=int, default=0, help="the first seed of many")

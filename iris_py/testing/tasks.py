@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS_NAMED_MAX", "describe_tasks"]
 
-#: Tasks named in an error; more would not help the reader.
+#: Number of tasks named in an error; more would not help the reader.
 TASKS_NAMED_MAX: Final = 20
 
 #: The folders of Iris.
@@ -56,7 +56,7 @@ def _frames_of(task: asyncio.Task[Any]) -> Iterator[FrameType]:
 
 
 def _step(waiting: Any) -> tuple[FrameType | None, Any]:  # noqa: ANN401 - whatever can be awaited
-    """Return the frame of a coroutine or generator, and the object it awaits."""
+    """Return the frame of a coroutine or generator, and the object for which it waits."""
     for frame, awaited in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
         if hasattr(waiting, frame):
             return getattr(waiting, frame), getattr(waiting, awaited)

@@ -31,25 +31,25 @@ WINDOW_BYTES = 256 * 1024
 #: The largest segment; a large write arrives in several.
 SEGMENT_BYTES_MAX = 64 * 1024
 
-#: The share and size of tiny segments, which end inside a header of any protocol.
+#: The share of tiny segments, and their largest size: they end inside a header of any protocol.
 TINY_SEGMENTS_SHARE = 0.25
 TINY_SEGMENT_BYTES_MAX = 16
 
 #: The largest pause between two segments. Half of the segments get a pause: so some arrive alone, and some join earlier ones.
 GAP_S_MAX = 0.0001
 
-#: The largest window over a line between sites, as Linux's default for one connection (tcp_wmem), and the bytes held beyond
-#: twice the line's capacity.
+#: The largest window over a line between sites, as Linux's default for one connection (tcp_wmem), and the bytes held by a
+#: connection beyond twice the line's capacity.
 LINE_WINDOW_BYTES_MAX = 4 * 1024 * 1024
 LINE_UNSENT_BYTES = 128 * 1024
 
-#: asyncio's own default.
+#: The limit above which a transport pauses writing, as asyncio's default.
 HIGH_WATER_BYTES = 64 * 1024
 
 
 @dataclass(eq=False, slots=True)
 class Line:
-    """One direction of the line between two sites, shared by all connections and datagrams."""
+    """One direction of a simulated line between two sites, shared by all connections and datagrams."""
 
     rng: Random
     """The randomness of the jitter."""
@@ -73,7 +73,7 @@ class Line:
         return min(LINE_WINDOW_BYTES_MAX, int(4 * self.latency_s * self.bandwidth_bytes_s) + LINE_UNSENT_BYTES)
 
     def send(self, time_s: float, size: int) -> float:
-        """Return the departure time of a packet sent at a time."""
+        """Queue a packet on the line; return the time when it has left."""
         if self.bandwidth_bytes_s is None:
             return time_s
         self.free_s = max(time_s, self.free_s) + size / self.bandwidth_bytes_s
@@ -86,7 +86,7 @@ class Line:
 
 @dataclass(eq=False, slots=True)
 class Path:
-    """One direction between two hosts."""
+    """One direction of the simulated way between two hosts, used by all their connections and datagrams."""
 
     latency_s: float
     bandwidth_bytes_s: float | None
@@ -113,14 +113,14 @@ class Path:
         return now + self.latency_s if self.line is None else self.line.send(now, size) + self.line.delay_s()
 
     def unblock(self) -> None:
-        """Unblock the path and release held traffic."""
+        """Open the path again, and release the traffic that waits."""
         self.blocked = False
         held, self.held = self.held, []
         for callback in held:
             callback()
 
     async def travel(self) -> None:
-        """Return after the travel time of a packet; wait while the path is blocked."""
+        """Wait for the travel time of a packet, and for as long as the path is blocked."""
         await self._fly()
         while self.blocked:
             opened = asyncio.Event()
@@ -136,7 +136,7 @@ class Path:
 
 
 class Pipe:
-    """One direction of a connection."""
+    """One direction of one simulated connection: the bytes between two transports."""
 
     def __init__(self, path: Path, way_back: Path, rng: Random, record: Callable[[bytes], None]) -> None:
         """Create a pipe between two transports that are set afterwards.
@@ -164,7 +164,7 @@ class Pipe:
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes waiting for the window."""
+        """Number of written bytes that wait until the window has room."""
         return len(self._unsent)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
@@ -181,7 +181,7 @@ class Pipe:
         self._unsent.clear()
 
     def acknowledge(self, size: int) -> None:
-        """Open the window after the reader has consumed bytes; between sites, after the latency."""
+        """Open the window by the bytes the reader has consumed. Between sites this takes the latency of the line."""
         if self._way_back.line is None:
             self._open_window(size)
         else:
@@ -195,7 +195,7 @@ class Pipe:
         self._push()
 
     def cut(self, path: Path) -> None:
-        """Permanently block a path for this connection only."""
+        """Block a path permanently, for this connection only."""
         dead = Path(path.latency_s, path.bandwidth_bytes_s, blocked=True, line=path.line)
         if self._path is path:
             self._path = dead
@@ -251,7 +251,7 @@ class Pipe:
         self._arm(now)
 
     def _release(self) -> None:
-        """Send held items again: they arrive one latency after the path has opened."""
+        """Continue after the path has opened: held bytes arrive one latency later."""
         self._is_held = False
         self._arm(self._loop.time() + self._path.delay_s())
 
@@ -260,7 +260,7 @@ class MemoryTransport(asyncio.Transport):
     """One end of a simulated connection; behaves like asyncio's socket transports."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe, rng: Random, sockname: Address, peername: Address) -> None:
-        """Create an end that is silent until :meth:`start`."""
+        """Create an end that does nothing until :meth:`start`."""
         super().__init__({"sockname": sockname, "peername": peername})
         incoming.reader = self
         outgoing.writer = self
@@ -289,12 +289,12 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_soon(self._connection_made)
 
     def cut(self, path: Path) -> None:
-        """Permanently block a path for this connection, without notifying either end."""
+        """Block a path permanently, for this connection only; neither end is notified."""
         self._incoming.cut(path)
         self._outgoing.cut(path)
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes off the wire, for :meth:`deliver`."""
+        """Keep bytes that have arrived, for :meth:`deliver`."""
         if self._is_ended:
             self._outgoing.signal(self._outgoing.reader.receive_reset)
         else:
@@ -307,25 +307,25 @@ class MemoryTransport(asyncio.Transport):
             self.deliver()
 
     def receive_reset(self) -> None:
-        """Break, because the peer no longer knows the connection."""
+        """Break the connection, because the peer has reset it."""
         self._end(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     def reset(self, *, is_mute: bool = False) -> None:
-        """Break at both ends; a mute end does not notify its own protocol."""
+        """Break the connection at both ends. With ``is_mute``, this end's protocol is not notified."""
         self._is_mute = self._is_mute or is_mute
         if not self._is_ended:
             self._outgoing.signal(self._outgoing.reader.receive_reset)
             self.receive_reset()
 
     def sent(self) -> None:
-        """Handle bytes that left the buffer."""
+        """Handle the sending of buffered bytes: resume a paused writer, and complete a requested end."""
         if self._is_writing_paused and self.get_write_buffer_size() <= self._low:
             self._is_writing_paused = False
             self._call(lambda protocol: protocol.resume_writing())
         self._maybe_finish()
 
     def deliver(self) -> None:
-        """Pass arrived bytes to the protocol while the protocol reads."""
+        """Pass the bytes that have arrived to the protocol, unless its reading is paused."""
         while self._unread and self._can_read():
             self._call(self._fill_buffer, is_fatal=True)
         if self._is_eof_unread and not self._unread and self._can_read():
@@ -348,7 +348,7 @@ class MemoryTransport(asyncio.Transport):
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Return whether the protocol receives."""
+        """Return whether the protocol receives data: reading is not paused, and the transport is not closing."""
         return not self._is_closing and not self._is_reading_paused
 
     def pause_reading(self) -> None:
@@ -444,7 +444,7 @@ class MemoryTransport(asyncio.Transport):
             self._call(lambda protocol: protocol.pause_writing())
 
     def _maybe_finish(self) -> None:
-        """Complete a requested end once all bytes are sent."""
+        """Complete a requested close, or end of stream, if all bytes have been sent."""
         if self._is_ended or self._outgoing.unsent_bytes:
             return
         if self._is_closing:
@@ -473,7 +473,7 @@ class MemoryTransport(asyncio.Transport):
         self._call(lambda protocol: protocol.connection_lost(exc))
 
     def _call(self, action: Callable[[asyncio.BaseProtocol], object], *, is_fatal: bool = False) -> None:
-        """Call the protocol. Exceptions go to the loop's exception handler, as in asyncio."""
+        """Call a method of the protocol. An exception goes to the loop's exception handler, as in asyncio."""
         if self._is_mute or self._protocol is None:
             return
         try:

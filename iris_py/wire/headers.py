@@ -148,7 +148,7 @@ def decode_headers(encoded: bytes) -> Headers | None:
 
 
 def visible_headers(headers: Headers) -> Headers:
-    """Return the received headers that an application sees: all except Iris's own."""
+    """Return the received headers an application sees: all except Iris's own."""
     if RESERVED_HEADERS.encode() not in headers.encoded:
         return headers
     shown = {name: value for name, value in headers.items() if not name.startswith(RESERVED_HEADERS) or name in _PASSED_ON}

@@ -47,7 +47,7 @@ class ImportedHead(msgspec.Struct, frozen=True, gc=False):
         origin: The 16-byte pseudonym of the publishing node.
         sequence: The 4-byte pseudonym of its group; numbers count within origin and sequence.
         number: The number of the first publication.
-        missed: Total publications of this origin and sequence that the gateway has missed, up to this one.
+        missed: Total publications of this origin and sequence the gateway has missed, up to this one.
         cloud: The alias of the originating cloud.
     """
 

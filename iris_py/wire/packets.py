@@ -1,4 +1,4 @@
-"""Packets: the bodies that nodes encrypt, each with one or many messages (docs/design.md 4.4).
+"""Packets: the bodies encrypted by nodes, each with one or many messages (docs/design.md 4.4).
 
 A message is ``MESSAGE`` (20 bytes), then its headers, then its payload. One ``unpack_from`` reads the fixed-width ``MESSAGE``;
 the kind determines the meaning of ``id`` and ``argument``.

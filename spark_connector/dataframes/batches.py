@@ -67,7 +67,7 @@ class Bisector:
         self._is_hopeless = False
 
     def pieces(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group that has an outcome; if its request failed, yield its parts instead, in the order of their rows."""
+        """Yield a group; after a failed request, yield the group's parts instead, with outcomes, in the order of rows."""
         question = group.questions[0]
         if self._is_hopeless or not (question.is_refused or question.is_given_up):
             self._is_hopeless &= not isinstance(question.outcome, bytes)
@@ -98,7 +98,7 @@ class Bisector:
             pieces = [part for piece in pieces for part in halves.get(id(piece), (piece,))]
 
     def _ask_alone(self, group: RowGroup[pa.RecordBatch]) -> Iterator[RowGroup[pa.RecordBatch]]:
-        """Yield a group; if its request lost members, request its rows one by one and yield each row.
+        """Yield a group; after a loss of members, request its rows separately and yield each row.
 
         Each row is an exclusive request: the member executes no other at the same time, so a second loss identifies the bad
         row.

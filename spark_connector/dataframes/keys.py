@@ -38,7 +38,7 @@ class Scope:
         return key
 
     def skip(self) -> str:
-        """Take the place of a row that sends no request, so that later rows keep their numbers; return a name for the row."""
+        """Count a row without a request, because later rows keep their numbers; return a name for the row."""
         key = f"{self.name}/{self._count}"
         self._count += 1
         return key

@@ -1,4 +1,4 @@
-"""Metrics of a dispatch: counts that tasks add to an accumulator, and a listener that reports them per micro-batch.
+"""Metrics of a dispatch: counts, added by tasks to an accumulator, and a listener for reports per micro-batch.
 
 A task adds its counts once, at the end. Spark accepts the counts only of tasks that succeed: the counts of a failed or
 cancelled task are lost, as with every accumulator.
@@ -29,7 +29,7 @@ class DispatchMetrics:
     """Counts the requests of dispatches: pass it to :func:`dispatch` as ``metrics=``, and read :attr:`counts` at any time.
 
     Use one object per dispatch, or a common object for the sum of several dispatches. Only tasks that succeed are counted.
-    Micro-batches and actions add to the counts, and a task that Spark runs again counts again.
+    Micro-batches and actions add to the counts, and repeated tasks count again.
 
     Args:
         spark: The session. A session of Spark Connect has no accumulators.

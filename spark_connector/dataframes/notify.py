@@ -85,7 +85,7 @@ def notify(
 
     Unlike :func:`dispatch` this is an action: it returns after the end of the job, when all messages have left the executors.
     For a streaming DataFrame call it in ``foreachBatch``. Messages of a partition are sent in row order. Delivery is at least
-    once, because a task that Spark runs again repeats all messages. So make messages idempotent, or include an id of the row.
+    once, because a task repeated by Spark repeats all messages. So make messages idempotent, or include an id of the row.
 
     Args:
         df: The DataFrame.

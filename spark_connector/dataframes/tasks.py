@@ -82,7 +82,7 @@ def _name_question(plan: Plan, group: RowGroup[pa.RecordBatch], question: Questi
 
 
 def _name_errors(plan: Plan, errors: list[DispatchError | None], rows: pa.RecordBatch) -> None:
-    """Add the names of their rows to errors that lack them: one error per row, or one error for all rows."""
+    """Add missing names of rows to errors: an error per row, or a common error for all rows."""
     count = 1 if len(errors) == rows.num_rows else rows.num_rows
     for row, error in enumerate(errors):
         if error is not None and not error.rows:

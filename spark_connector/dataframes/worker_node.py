@@ -132,7 +132,7 @@ def worker_node(network: Network, cluster: str) -> WorkerNode:
 
 
 def start(network: Network, target: str) -> WorkerNode:
-    """Start a node for this caller alone, who must close it.
+    """Start a separate node, which the caller must close.
 
     Args:
         network: The settings of the node.

@@ -188,7 +188,7 @@ class Agent:
             return hosted.describe()
 
     async def _begin(self, hosted: Hosted) -> None:
-        """Begin to serve a cluster that this agent does not serve yet.
+        """Begin to serve a cluster this agent does not serve yet.
 
         Raises:
             AgentFailed: The driver closed the cluster meanwhile.
@@ -209,7 +209,7 @@ class Agent:
     async def _find_node(self, network: Network) -> Node:
         """Return the agent's node in a network; start a node at the first use.
 
-        The first node is also the one that tasks of the executor use.
+        The first node is also the one tasks of the executor use.
         """
         node = self._nodes.get(network)
         if node is None:
@@ -257,7 +257,7 @@ class Agent:
         self._directory.write(INFO_NAME, json.dumps(info).encode())
 
     def _adopt(self, key: bytes, path: list[str]) -> None:
-        """Accept the key of an application, so that this agent obeys its driver's orders.
+        """Accept the key of an application, to obey the orders of the application's driver.
 
         Two tasks may both have seen this agent waiting; they give the same key.
 

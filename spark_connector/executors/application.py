@@ -65,9 +65,9 @@ class Application:
         self._groups: set[str] = set()  # of running jobs
 
     def has_stopped(self) -> bool:
-        """Tell whether ``spark.stop()`` was called in this process, or the JVM that this program started has ended.
+        """Tell whether ``spark.stop()`` was called in this process, or the JVM this program started has ended.
 
-        This makes no call to the JVM, so it misses an application ended by the JVM itself. All other methods notice that end
+        Makes no call to the JVM, and so misses an application ended by the JVM itself. All other methods notice such an end
         and raise an error.
         """
         java = self._java()
@@ -142,7 +142,7 @@ class Application:
         return group in waiting and waiting <= self._groups
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
-        """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped.
+        """Run a task on some executors; return the results. Executors not yet described by Spark are skipped.
 
         Args:
             executors: The ids of the executors.

@@ -34,7 +34,7 @@ _SESSION: Final = b"session"
 
 @dataclass(frozen=True)
 class Hello:
-    """The first line that an agent sends to a task, unencrypted."""
+    """The first line an agent sends to a task, unencrypted."""
 
     agent: str
     """The id of the agent, new for every agent."""
@@ -83,7 +83,7 @@ class Talk:
         return "local " + self._authenticate(_SESSION).hex()
 
     def opening(self) -> bytes:
-        """Return the first bytes that the task sends."""
+        """Return the first bytes the task sends."""
         return self._nonce + self._authenticate(_TASK)
 
     def answer(self, opening: bytes) -> bytes:

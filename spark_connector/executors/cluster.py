@@ -398,7 +398,7 @@ class ExecutorCluster(Unpicklable):
         return order.generation
 
     def _spread(self, order: Order, timeout: float) -> tuple[dict[str, str], dict[str, int]]:
-        """Send a new handler to all members. Unless every member refuses it, also give it to executors that join from then on.
+        """Send a new handler to all members. Unless every member refuses the handler, executors that join later get it too.
 
         Returns:
             The failures by executor, and the present generation of each member.
@@ -492,7 +492,7 @@ class ExecutorCluster(Unpicklable):
         return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # a missing agent needs no BYE
 
     def _greet(self, row: Mapping[str, Any]) -> str | None:
-        """Reach the agent that a task has reported, and record its executor as a member.
+        """Reach the agent a task has reported, and record its executor as a member.
 
         Returns None on success, otherwise the reason why the executor is not a member yet.
         """
@@ -619,7 +619,7 @@ def _check_node(node: object) -> None:
 
 
 def _token_of(application: str) -> bytes:
-    """Return the token of an application. All its clusters share the token, because one agent serves all of them.
+    """Return the token of an application. All clusters of the application share the token, because the same agent serves all.
 
     A process has one application at a time, so the tokens of applications without an open cluster are forgotten.
     """

@@ -91,7 +91,7 @@ class Order:
 
 
 def own_name(name: str, executor: str) -> str:
-    """Return the name of the cluster that has one executor as its only member."""
+    """Return the name of the cluster with a single executor as member."""
     return f"{name}.{executor}"
 
 

@@ -58,7 +58,7 @@ JOBS_MAX = 4
 
 
 class Spark(Protocol):
-    """The methods of :class:`.application.Application` that a reconciler needs."""
+    """The methods of :class:`.application.Application` a reconciler needs."""
 
     def has_stopped(self) -> bool:
         """Tell whether the application was stopped in this process, without a call to the JVM."""
@@ -76,7 +76,7 @@ class Spark(Protocol):
         """Tell whether Spark starts new executors only because jobs of this package, among them ``group``, wait for slots."""
 
     def run(self, executors: Iterable[str], task: Callable[[Iterable[Any]], Iterable[Any]], group: str) -> list[Any]:
-        """Run a task on some executors; return the results. Executors that Spark cannot describe yet are skipped."""
+        """Run a task on some executors; return the results. Executors not yet described by Spark are skipped."""
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of a group; harmless if there are none."""
@@ -208,7 +208,7 @@ class Reconciler:
         self._looked()
 
     def _start_job(self, due: list[str]) -> None:
-        """Start a job for the executors that are due, except those that should not receive a task now."""
+        """Start a job for the due executors, except executors that should not receive a task now."""
         obstacles = self._spark.obstacles(due)
         with self._lock:
             for executor, reason in obstacles.items():

@@ -41,7 +41,7 @@ CLOUDPICKLE = "pyspark.cloudpickle.cloudpickle"
 
 
 class Switch(Handler):
-    """The handler that an agent registers for a cluster: passes all calls to the current handler of the user.
+    """The handler an agent registers for a cluster: passes all calls to the current handler of the user.
 
     The user's handler is replaced between two calls, and no request is lost.
 

@@ -224,7 +224,7 @@ def _status_of(child: int) -> int | None:
 
 
 def _maybe_spawn(path: Path, token: bytes, deadline: float) -> bool:
-    """Start an agent and wait until it accepts connections; return whether this process started it.
+    """Start an agent and wait until the agent accepts connections; return whether this process started an agent.
 
     Nothing is started if an agent exists or another process is starting one.
     """
@@ -340,7 +340,7 @@ def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, A
 
 
 def _read_line(lines: IO[bytes]) -> bytes:
-    """Read one line that an agent sends.
+    """Read one line an agent sends.
 
     Raises:
         EOFError: The agent has ended.

@@ -131,7 +131,7 @@ class LocalAgent(Connected):
 
     @property
     def address(self) -> str:
-        """The ``host:port`` that other nodes dial."""
+        """The ``host:port`` other nodes dial."""
         return self._welcome().address
 
     @property
@@ -146,7 +146,7 @@ class LocalAgent(Connected):
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest payload that the node sends."""
+        """The largest payload the node sends."""
         return self._welcome().max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:

@@ -342,7 +342,7 @@ class Connection:
         return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
 
     def _make_room(self, call: Call) -> None:
-        """Release the room that a finished call took at the agent, and wake the next call that waits for room."""
+        """Release the room a finished call took at the agent, and wake the next call that waits for room."""
         if call.size:
             with self._counting:
                 self._pending_bytes -= call.size
@@ -403,7 +403,7 @@ class Connection:
         self._after_writing()
 
     def _after_writing(self) -> None:
-        """Write frames that other threads left while this thread held the write lock; call it after releasing the lock."""
+        """Write frames other threads left while this thread held the write lock; call it after releasing the lock."""
         if self._is_over:
             self._dispose()
         elif self._unsent and self._writing.acquire(blocking=False):

@@ -123,7 +123,7 @@ class Method(NamedTuple):
     result: Any
     """The type of its result."""
     arguments: tuple[str, ...] = ()
-    """The names of the arguments that tasks may give."""
+    """The names of the arguments tasks may give."""
     takes_payload: bool = False
     """Whether the payload of the frame is an argument, too."""
 

@@ -69,7 +69,7 @@ class LocalMembers(Connected, Collection[Member]):
 
 
 class _Held:
-    """The task's end of a held call: a subscription or survey that the agent keeps under the call's number."""
+    """The task's end of a held call: a subscription or survey the agent keeps under the call's number."""
 
     def __init__(self, connection: Connection, number: int) -> None:
         self._connection = connection

@@ -369,7 +369,7 @@ class _Connection(asyncio.Protocol):
             self._waiting.append((number, command, payload))
 
     def _advance(self) -> None:
-        """Start calls that wait while there is room for them; stop reading from the process while calls wait."""
+        """Start waiting calls while the bounds allow; stop reading from the process while calls wait."""
         while self._waiting and not self._is_full():
             number, command, payload = self._waiting.popleft()
             if number in self._calls or number in self._held:

@@ -89,7 +89,7 @@ class Losses:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue the counts in an offset that Spark kept from before a restart; these losses count as accepted."""
+        """Continue the counts in an offset Spark kept from before a restart; these losses count as accepted."""
         if state.get("topic") != self._topic:
             return
         self.dropped += state["dropped"]

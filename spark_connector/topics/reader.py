@@ -134,7 +134,7 @@ class TopicRange(InputPartition):
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's reader of a topic for one streaming query. Spark makes one object in the planner, and one for each task.
+    """Spark's reader of a topic for one streaming query. Spark makes a reader in the planner, and a reader for every task.
 
     Args:
         options: The options.
@@ -343,7 +343,7 @@ class Source:
         return int(offset["position"]) if offset["epoch"] == self._epoch else 0
 
     def _restore(self, offset: Offset) -> None:
-        """Continue the counts of losses from before a restart, once, with the first offset that Spark passes."""
+        """Continue the counts of losses from before a restart, once, with the first offset Spark passes."""
         if not self._is_restored:
             self._is_restored = True
             if offset["epoch"] != self._epoch:
@@ -405,7 +405,7 @@ class Source:
                     await self._room.wait()
 
     def _overruns(self, subscription: Subscription, messages: list[Message]) -> list[int]:
-        """Return for each message the number of messages in the gap before it that had arrived and were dropped.
+        """Return for every message the number of messages in the preceding gap that had arrived and were dropped.
 
         The subscription drops messages beyond its queue before they reach the buffer, and counts them. Gaps include these
         messages, and messages that never arrived.

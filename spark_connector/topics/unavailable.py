@@ -1,4 +1,4 @@
-"""The format ``iris`` where it cannot work: with a Spark that is too old, or without a package that Iris needs."""
+"""The format ``iris`` where it cannot work: with a Spark that is too old, or without a package Iris needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def unavailable_source(error: Exception) -> type[DataSource]:
         )
 
     class UnavailableDataSource(DataSource):
-        """The data source that Spark loads in place of the real one, to report the error."""
+        """The data source Spark loads in place of the real one, to report the error."""
 
         def __init__(self, options: dict[str, Any]) -> None:
             raise ConfigurationError(reason)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LEAF_HALF = 8
 
-#: The start of simulated time (seconds since 1970), and the largest error of a node's clock: nothing may depend on either.
+#: The start of simulated time (seconds since 1970), and the largest error of a node's clock. No result may depend on either.
 EPOCH_UNIX_S = 1_700_000_000.0
 CLOCKS_DIFFER_S = 60.0
 RING_SIZE = 1 << (8 * ID_BYTES)
@@ -41,13 +41,13 @@ def position(key: bytes) -> int:
 
 
 def distance(a: int, b: int) -> int:
-    """Return the shorter distance between two positions on the ring."""
+    """Return the shorter of both distances between two positions on the ring."""
     way = (a - b) % RING_SIZE
     return min(way, RING_SIZE - way)
 
 
 class PerfectRing:
-    """The true ring, known to all its nodes."""
+    """The ring as all of its nodes know it, without delay or error."""
 
     def __init__(self) -> None:
         self.positions: list[int] = []
@@ -64,7 +64,7 @@ class PerfectRing:
         del self.infos[position(node)]
 
     def root(self, key: bytes) -> NodeInfo:
-        """Return the nearest node; on a tie, the node with the smaller position."""
+        """Return the node nearest to a key. Of two equally near nodes, the one with the smaller position is the root."""
         target, count = position(key), len(self.positions)
         index = bisect_left(self.positions, target)
         near = [self.positions[(index + step) % count] for step in (-1, 0)]
@@ -79,7 +79,7 @@ class PerfectRing:
 
 
 class NodeRing:
-    """A node's view of its ring."""
+    """The ring as seen by the groups layer of a node: the true ring of the node's side."""
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
@@ -90,14 +90,14 @@ class NodeRing:
         return node.is_active and bool(node.ring.positions) and node.ring.root(key).id == node.info.id
 
     def replicas(self, key: bytes, count: int) -> list[NodeInfo]:
-        """Return the neighbours nearest to a key."""
+        """Return up to ``count`` nodes of the leaf set (ring neighbours), the nearest to a key first."""
         target = position(key)
         leaves = self._node.ring.leaves(self._node.info.id) if self._node.info.id in self._node.members_of_ring() else []
         return sorted(leaves, key=lambda info: distance(position(info.id), target))[:count]
 
 
 class SimulatedNode:
-    """A node and its history."""
+    """A simulated node: its groups layer, and a record of its events and views."""
 
     def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
         self.info = info
@@ -124,16 +124,16 @@ class SimulatedNode:
 
     @property
     def ring(self) -> PerfectRing:
-        """Return the ring of the node."""
+        """Return the ring to which the node belongs."""
         return self.simulation.rings[self.ring_id]
 
     def members_of_ring(self) -> set[NodeId]:
-        """Return the nodes in the ring of this node."""
+        """Return the ids of the nodes in the same ring."""
         return self.simulation.in_ring[self.ring_id]
 
 
 class GroupSimulation:
-    """Runs nodes in virtual time."""
+    """Runs the groups layers of many nodes in virtual time, over a perfect ring."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class GroupSimulation:
     # Faults and starts
 
     def start_node(self, *, side: int = 0) -> SimulatedNode:
-        """Start a node: its neighbours hand over, then the node becomes active."""
+        """Start a node: its neighbours hand over their directories, then the node becomes active."""
         info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
         node = self.nodes[info.id] = SimulatedNode(self, info, side)
         wrong_s = self._clocks.uniform(-CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
@@ -215,7 +215,7 @@ class GroupSimulation:
         self.call_at(self.now + self.rng.uniform(*self._detection_s), self._arrange)
 
     def heal(self) -> None:
-        """End the partition: both rings merge at once."""
+        """End the partition: both rings become one at once."""
         self.disturbed_at = self.now
         for node in self.nodes.values():
             node.side = 0
@@ -224,7 +224,7 @@ class GroupSimulation:
     # Time
 
     def run_for(self, duration_s: float, check: Callable[[], None] | None = None, every_s: float = 0.25) -> None:
-        """Advance the time, with a periodic check."""
+        """Advance the time, and call ``check`` periodically."""
         end = self.now + duration_s
         next_check = self.now + every_s
         while True:
@@ -243,7 +243,7 @@ class GroupSimulation:
     # Commands
 
     def join(self, node: SimulatedNode, group: GroupId, attributes: bytes = b"") -> None:
-        """Make a node a member."""
+        """Make a node a member of a group."""
         node.wanted[group] = self.now
         self._input(node, GroupLayer.join_group, group, attributes)
 
@@ -258,13 +258,13 @@ class GroupSimulation:
         self._input(node, GroupLayer.watch_group, group)
 
     def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
-        """Multicast to a group."""
+        """Multicast a payload from a node to a group."""
         self._input(node, GroupLayer.cast, group, payload)
 
     # Queries
 
     def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
-        """Return the live nodes."""
+        """Return the live nodes, of one side or of both."""
         return [node for node in self.nodes.values() if node.is_live and side in (None, node.ring_id)]
 
     def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
@@ -296,7 +296,7 @@ class GroupSimulation:
         self.apply(node)
 
     def apply(self, node: SimulatedNode) -> None:
-        """Apply the outputs of a node."""
+        """Pass on the outputs of a node's groups layer: messages, events and timers."""
         for output in node.layer.outputs_to_send():
             self._apply_output(node, output)
         for event in node.layer.events_received():
@@ -392,7 +392,7 @@ class GroupSimulation:
             self._input(node, GroupLayer.leaves_changed, [], [])
 
     def _notice(self, node: SimulatedNode) -> None:
-        """Remove a dead node from its ring, and notify the nodes concerned."""
+        """Remove a dead node from the ring. Notify ring neighbours, and nodes with a groups layer that needs the node."""
         if node.info.id not in node.members_of_ring():
             return
         before = self._leaf_sets(node.ring_id, position(node.info.id))
@@ -426,7 +426,7 @@ class GroupSimulation:
         self._tell_leaves(before)
 
     def _leaf_sets(self, side: int, where: int) -> dict[NodeId, list[NodeInfo]]:
-        """Return the leaf sets of the nodes around a position."""
+        """Return the leaf sets (ring neighbours) of the nodes around a position, by node id."""
         ring = self.rings[side]
         count = len(ring.positions)
         index = bisect_left(ring.positions, where)

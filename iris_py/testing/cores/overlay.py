@@ -51,7 +51,9 @@ CRASHES_MAX: Final = 2
 
 
 class OverlaySimulation:
-    """Runs overlays against each other. Nodes have indices; a node can end, and another start at the same index.
+    """Runs the overlays of many nodes against each other, and checks their promises.
+
+    Nodes have indices; a node can end, and another node can start at the same index.
 
     Attributes:
         nodes: The last node at each index.
@@ -85,7 +87,7 @@ class OverlaySimulation:
 
     @property
     def steps(self) -> int:
-        """Return the number of events so far."""
+        """Return the number of events run so far."""
         return self._heap.steps
 
     @property
@@ -99,12 +101,12 @@ class OverlaySimulation:
 
     @property
     def config(self) -> OverlayConfig:
-        """Return the constants of all nodes."""
+        """Return the settings common to all nodes."""
         return self._config
 
     @property
     def wires(self) -> Wires:
-        """Return the network."""
+        """Return the simulated network between the nodes."""
         return self._wires
 
     # Nodes
@@ -224,7 +226,7 @@ class OverlaySimulation:
         self._command(node, node.overlay.cast, group, self._casts.to_bytes(8, "big"))
 
     def connect(self, index: int, info: NodeInfo, use_s: float = 0.0) -> None:
-        """Connect a node to another on behalf of its application, and use the link for a while."""
+        """Open a link from a node to another, as its application would, and keep using the link for a while."""
         node = self.nodes[index]
         node.used[info.id] = self.now + use_s
         if info.id not in node.links:
@@ -329,7 +331,7 @@ class OverlaySimulation:
     def _command(
         self, node: SimulatedNode, command: Callable[..., None], *arguments: object, is_now_first: bool = False
     ) -> None:
-        """Run a command of the application; after the standstill, if the process is suspended."""
+        """Run a command of a node's application; for a suspended process, after the process resumes."""
         if node.is_alive:
             self._post(node, self._run_command, node, command, arguments, is_now_first)
 
@@ -351,7 +353,7 @@ class OverlaySimulation:
                 action(*arguments)
 
     def _drive(self, node: SimulatedNode) -> None:
-        """Apply the outputs of a node in the order required by the overlay, until none are left."""
+        """Pass on the outputs of a node's overlay, in the order the overlay requires, until none are left."""
         if node.is_driven:
             return  # An event made the owner break a link: the outer call handles the consequences.
         node.is_driven = True

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_py.testing.cores.overlay_wires import Faults, SimulatedNode, Wires
 
-#: How long a dead or departed node may stay in a view: the promised 3 s, and the delivery to the watchers.
+#: How long a dead or departed node may stay in a membership view: the promised 3 s, and the delivery to the watchers.
 DEAD_VIEW_S: Final = 3.5
 
 #: How long a member may be missing in a view or directory: as long as detecting the death of the group's root.
@@ -33,7 +33,7 @@ MISSING_S: Final = 3.5
 #: How long two nodes may both act as root of a group.
 ROOTS_S: Final = 3.5
 
-#: How long a leaf set may differ from the nearest nodes: a repair repeats its question after seconds.
+#: How long a node's leaf set may differ from its nearest nodes: a repair repeats its question after seconds.
 LEAVES_S: Final = 10.0
 
 #: How long a node may be in no ring.
@@ -42,7 +42,7 @@ JOIN_S: Final = 15.0
 #: How long connecting may take, with success or failure: over all addresses, and through other nodes.
 CONNECT_S: Final = 12.0
 
-#: How long a multicast may take through an inner node that dies: detection and repetition.
+#: How long a multicast may take if an inner node of its tree dies: detection and repetition.
 CAST_S: Final = 8.0
 
 VIEW_MAX: Final = group_messages.VIEW_MAX
@@ -50,7 +50,7 @@ VIEW_MAX: Final = group_messages.VIEW_MAX
 #: The largest leaf set and table of a node together.
 STATE_MAX: Final = 150
 
-#: The kind of fault, the node, and details. Equal problems are the same problem.
+#: The kind of problem, the index of the node, and details. Equal values mean the same problem.
 Problem: TypeAlias = tuple[str, int, str]
 
 
@@ -65,7 +65,7 @@ class _Cast:
 
 
 class Simulation(Protocol):
-    """The simulation, as used by the checks."""
+    """The simulation that is checked."""
 
     @property
     def now(self) -> float:
@@ -91,10 +91,10 @@ class Simulation(Protocol):
 
 
 class Checks:
-    """Checks the promises of the overlay.
+    """Checks the promises of the overlay in a simulation, with a bound for the age of each kind of problem.
 
     Attributes:
-        casts_judged: Multicasts that had to be complete, and were.
+        casts_judged: Number of multicasts that had to reach all members, and did.
         casts_received: Deliveries of multicasts.
         longest: The greatest age of a problem, by kind, outside of disturbances.
     """
@@ -115,7 +115,7 @@ class Checks:
     # Notifications
 
     def disturb(self, duration_s: float) -> None:
-        """Note a fault, and the time for which it suspends the bounds."""
+        """Suspend all bounds for a time, because of a fault."""
         now = self._simulation.now
         self._disturbed_at = max(self._disturbed_at, now + duration_s)
         self._strict_from = max(self._strict_from, now + duration_s)
@@ -125,7 +125,7 @@ class Checks:
         self._died_at[node.id] = self._simulation.now
 
     def note_cast(self, node: SimulatedNode, group: GroupId, number: int) -> None:
-        """Note a multicast, and the members at its start."""
+        """Note the start of a multicast, and the members that must receive it."""
         now = self._simulation.now
         if not node.is_running or not node.overlay.is_active() or node.is_leaving or now <= self._disturbed_at:
             return
@@ -141,7 +141,7 @@ class Checks:
         self._casts[number] = _Cast(number, group, node.id, now, members, {})
 
     def note_received(self, node: SimulatedNode, event: events.Cast) -> None:
-        """Note a delivery of a multicast: once, and in order for each source.
+        """Note the arrival of a multicast at a node, and check for repetitions and the order of every source.
 
         Raises:
             AssertionError: The delivery is repeated or out of order.
@@ -160,7 +160,7 @@ class Checks:
             cast.receivers[node.id] = None
 
     def check_told(self, node: SimulatedNode, group: GroupId, asked_at: float) -> None:
-        """Check that all watchers of a group know about a completed command of a member, if completed in time.
+        """Check that the watchers of a group know about a member's join or leave, once the member's node calls it complete.
 
         Raises:
             AssertionError: A watcher does not know.
@@ -195,7 +195,7 @@ class Checks:
     # Checks
 
     def run(self) -> None:
-        """Find problems, and raise AssertionError for one beyond its bound."""
+        """Find the present problems; raise AssertionError for a problem older than its bound."""
         now = self._simulation.now
         is_slow = now >= self._next_slow
         if is_slow:
@@ -282,7 +282,10 @@ class Checks:
             found += [("dead", root.index, f"as root has {other.hex()[:8]} in {name}") for other in sorted(ids - allowed)]
 
     def _bound(self, kind: str) -> float:
-        """Return the bound of a problem. Where dials fail silently, problems that need links get the time of one dial more."""
+        """Return the bound for the age of a problem.
+
+        Problems that need links get the time of one more dial if dials fail silently.
+        """
         faults = self._simulation.faults
         return _BOUNDS[kind] + (faults.dial_timeout_s if faults.dial_failed and kind in _NEED_LINKS else 0.0)
 
@@ -291,7 +294,7 @@ class Checks:
         return any(now - when < 2 * DEAD_VIEW_S for when in self._died_at.values())
 
     def _judge_casts(self) -> None:
-        """Check that all permanent members received each multicast."""
+        """Check that multicasts of some age have reached the nodes with membership throughout."""
         simulation = self._simulation
         now = simulation.now
         for number, cast in list(self._casts.items()):
@@ -321,7 +324,7 @@ class Checks:
 
 
 def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
-    """Find leaf sets that differ from the nearest nodes. Expects nodes in the order of their ids."""
+    """Find nodes whose leaf set differs from their nearest nodes. The nodes must be in the order of their ids."""
     for place, node in enumerate(active):
         if node.is_leaving:
             continue
@@ -334,20 +337,20 @@ def _find_in_ring(active: list[SimulatedNode], found: list[Problem]) -> None:
 
 
 def _nearest_at(place: int, ring: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return the correct leaf set of a node. Expects nodes in the order of their ids."""
+    """Return the correct leaf set (ring neighbours) of the node at an index. The nodes must be in the order of their ids."""
     count, half = len(ring), 8
     steps = range(1, count) if count <= 2 * half + 1 else [step for step in range(-half, half + 1) if step]
     return [ring[(place + step) % count] for step in steps]
 
 
 def _nearest(node: SimulatedNode, ring: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return the correct leaf set of a node in a ring."""
+    """Return the correct leaf set (ring neighbours) of a node in a ring."""
     ordered = sorted(ring, key=lambda other: other.id)
     return _nearest_at(ordered.index(node), ordered)
 
 
 def _ring_of(node: SimulatedNode, nodes: list[SimulatedNode]) -> list[SimulatedNode]:
-    """Return the nodes in the ring of a node: all nodes reachable over mutual leaves."""
+    """Return the nodes in a node's ring: those reached from leaf to leaf, where both nodes have each other as leaves."""
     leaves = {other.id: {info.id for info in other.overlay.leaves()} for other in nodes}
     found, waiting = {node.id}, [node.id]
     while waiting:

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))
-#: The share of members among the nodes at the start: with more than 32 nodes, the first group has a tree and samples.
+#: For each group, the share of members among the nodes at the start: with more than 32 nodes, the first group has a tree and
+#: samples.
 SHARES: Final = (1.0, 0.5, 0.25, 0.1, 0.04, 0.3)
 
 #: The time after the last fault until all promises must hold.
 CONVERGED_S: Final = 30.0
 
-#: How long the promises must then keep holding.
+#: How long the promises must hold from then on.
 QUIET_S: Final = 10.0
 
 KINDS: Final = (
@@ -41,7 +42,7 @@ WEIGHTS: Final = {"start": 3.0, "cast": 4.0, "join_group": 2.0, "leave_group": 2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault or command at a time in seconds. The meaning of the numbers depends on the kind."""
+    """A fault, or a command of an application, at a time. The meaning of the numbers depends on the kind."""
 
     when: float
     kind: str
@@ -75,7 +76,7 @@ class FaultSchedule:
 
     @classmethod
     def draw(cls, seed: int, nodes: int = 50, duration_s: float | None = None) -> FaultSchedule:
-        """Draw a schedule."""
+        """Draw a schedule of faults from a seed."""
         rng = random.Random(seed)
         # The kinds of faults are drawn, too: a run with all kinds hides problems of each alone.
         kinds = [kind for kind in KINDS if rng.random() < 0.6] or ["cast"]
@@ -103,7 +104,7 @@ class FaultSchedule:
 
 @dataclass(slots=True)
 class Report:
-    """The result of a schedule without broken promises."""
+    """The measurements of a schedule that ran without a broken promise."""
 
     seed: int
     nodes: int
@@ -124,7 +125,7 @@ class Report:
 
 
 class Run:
-    """Runs a schedule.
+    """Runs a schedule of faults in an :class:`OverlaySimulation`.
 
     Args:
         is_checked: Whether to raise an error for a broken promise.
@@ -151,7 +152,7 @@ class Run:
         return self.report
 
     def run_stepwise(self) -> Iterator[Fault | None]:
-        """Run all faults, yielding before each fault, and None after the last."""
+        """Run all faults; yield every fault in advance, and None after the last."""
         self._start_all()
         for fault in self.schedule.steps:
             self._run_to(fault.when)
@@ -205,11 +206,11 @@ class Run:
         self._undo.sort(key=lambda item: item[0])
 
     def _apply(self, fault: Fault) -> bool:
-        """Apply a fault; return whether the fault had a target."""
+        """Apply a fault; return whether a node or link could be chosen for it."""
         return _FAULTS[fault.kind](self, fault)
 
     def _pick(self, number: int) -> SimulatedNode | None:
-        """Choose a running node that is not leaving."""
+        """Return the running node chosen by a random number, without leaving nodes; None without running nodes."""
         nodes = [node for node in self.simulation.nodes.values() if node.is_running and not node.is_leaving]
         return nodes[number % len(nodes)] if nodes else None
 
@@ -229,7 +230,7 @@ class Run:
         return bool(gone)
 
     def _finds_others(self, node: SimulatedNode) -> bool:
-        """Tell whether a node could find others after a start: a node without any reachable seed could not."""
+        """Tell whether a node could find other nodes after a start: with seeds, at least one must be reachable."""
         simulation = self.simulation
         seeds = [simulation.nodes[index] for index in range(len(self._seeds)) if index != node.index]
         return not seeds or any(seed.is_alive and simulation.wires.is_connected(node, seed) for seed in seeds)
@@ -298,7 +299,7 @@ class Run:
         return True
 
     def _reach(self, fault: Fault) -> bool:
-        """Make an application use a member of a view, as requests do."""
+        """Open a link, or send a packet, from a node to a member in one of its views, as a request would."""
         node = self._pick(fault.numbers[0])
         known: Sequence[NodeInfo] = (
             []
@@ -316,7 +317,7 @@ class Run:
         return True
 
     def _finish(self) -> None:
-        """End all faults, and check that all promises hold, and keep holding."""
+        """End all faults; check that the promises come to hold, and then keep holding."""
         for _, undo in self._undo:
             undo()
         self._undo.clear()

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_overlay.overlay import Overlay
 
-#: More steps indicate an endless loop.
+#: The largest number of events. More indicate an endless loop.
 STEPS_MAX: Final = 50_000_000
 
-#: Datagrams that wait for a suspended process: a socket buffer of Linux holds about as many small ones.
+#: Datagrams that wait for a suspended process: a socket buffer of Linux holds about this number of small ones.
 BACKLOG_DATAGRAMS_MAX: Final = 256
 
 #: The longest delay of TCP's retransmission after the end of a partition.
 RESENT_S: Final = 1.0
 
-#: The silence after which both ends give a link up: the keep-alive timeout of real links, less up to an elapsed interval
+#: The silence after which both ends end a link: the keep-alive timeout of real links, less up to an elapsed interval
 #: (`iris_py/link/config.py`).
 SILENCE_S: Final = (1.5, 2.25)
 
@@ -55,7 +55,7 @@ class Faults:
 
 
 class Reach(enum.Enum):
-    """The reachability of a node."""
+    """Whether other nodes can dial a node."""
 
     OPEN = enum.auto()
     """Any node can dial."""
@@ -75,7 +75,7 @@ class End(enum.Enum):
 
 @dataclass(eq=False, slots=True)
 class SimulatedNode:
-    """One life of a node: a restart makes another one, with a new id."""
+    """A simulated node from its start to its end. A restart makes a new node, with a new id."""
 
     index: int
     info: NodeInfo
@@ -107,7 +107,7 @@ class SimulatedNode:
 
     @property
     def id(self) -> NodeId:
-        """Return the id of this life."""
+        """Return the node id."""
         return self.info.id
 
     @property
@@ -116,12 +116,12 @@ class SimulatedNode:
         return self.is_alive and not self.is_stopped
 
     def times_of(self, kind: type[events.Event]) -> list[float]:
-        """Return the times of events of a kind."""
+        """Return the times at which the node reported events of a kind."""
         return [when for when, event in self.log if isinstance(event, kind)]
 
 
 class Item(enum.Enum):
-    """The items that travel on a link."""
+    """The items that travel on a simulated link: messages, and signals of its opening and end."""
 
     OPEN = enum.auto()
     DATA = enum.auto()
@@ -130,7 +130,7 @@ class Item(enum.Enum):
 
 
 class SimulatedLink:
-    """A message stream in each direction between two nodes; in each pair, the first element is the initiator's."""
+    """A simulated link: one stream of messages in each direction. In pairs of values, the initiator's comes first."""
 
     __slots__ = ("ends", "is_given_up", "ready_at", "signs", "stalled_until", "states", "waiting", "was_reset")
 
@@ -145,7 +145,7 @@ class SimulatedLink:
         self.is_given_up = False
 
     def end_of(self, node: SimulatedNode) -> int:
-        """Return the number of a node's end."""
+        """Return the index of a node's end in pairs of values: 0 for the initiator, 1 for the responder."""
         return 0 if node is self.ends[0] else 1
 
 
@@ -185,7 +185,7 @@ class Wires:
 
     Args:
         heap: The clock and the future events.
-        post: Makes a live node handle an input, at once or after its standstill.
+        post: Makes a live node handle an input: at once, or when its process resumes.
     """
 
     def __init__(
@@ -224,15 +224,15 @@ class Wires:
     # Reach
 
     def is_connected(self, first: SimulatedNode, second: SimulatedNode) -> bool:
-        """Return whether two nodes are on the same side of a partition."""
+        """Tell whether no partition separates two nodes."""
         return self.sides.get(first.index, 0) == self.sides.get(second.index, 0)
 
     def reaches(self, sender: SimulatedNode, receiver: SimulatedNode) -> bool:
-        """Return whether a node's traffic arrives at another."""
+        """Tell whether traffic from one node arrives at another."""
         return self.is_connected(sender, receiver) and sender.index not in self.mute and receiver.index not in self.deaf
 
     def is_held_up(self, link: SimulatedLink, to: int) -> bool:
-        """Return whether a link is blocked towards one of its ends."""
+        """Tell whether messages on a link wait, in the direction towards end ``to``."""
         return link.stalled_until > self._heap.now or not self.reaches(link.ends[1 - to], link.ends[to])
 
     def is_impaired(self, link: SimulatedLink) -> bool:
@@ -240,7 +240,7 @@ class Wires:
         return self.is_held_up(link, 0) or self.is_held_up(link, 1)
 
     def links(self) -> list[SimulatedLink]:
-        """Return the links considered open by at least one end."""
+        """Return the links that at least one end takes for open."""
         return list(dict.fromkeys(link for node in self.hosts.values() for link in node.links.values()))
 
     def latency(self, first: SimulatedNode, second: SimulatedNode) -> float:
@@ -284,7 +284,7 @@ class Wires:
             self._release(link)
 
     def reset(self, link: SimulatedLink) -> None:
-        """Lose the messages under way; both ends notice, each at its own time."""
+        """Break a link: messages in transit are lost, and each end notices after a delay of its own."""
         link.was_reset = True
         for end in (0, 1):
             link.waiting[end].clear()
@@ -292,32 +292,32 @@ class Wires:
             self._heap.schedule(self._heap.now + delay, self._reach_process, link, end, Item.BREAK, None)
 
     def stop(self, node: SimulatedNode) -> None:
-        """Block the output of a suspended process."""
+        """Handle the suspension of a process: peers may end links because of the silence."""
         for link in node.links.values():
             self._watch_silence(link)
 
     def resume(self, node: SimulatedNode) -> None:
-        """Resume a process."""
+        """Handle the resumption of a process, which ends the silence on its links."""
         for link in node.links.values():
             self._end_silence(link)
 
     # The ends of a node
 
     def send(self, node: SimulatedNode, peer: NodeId, data: bytes) -> None:
-        """Send a message over the link to a peer, if open."""
+        """Send a message to a peer if the node has a link to the peer."""
         link = node.links.get(peer)
         if link is not None:
             self._push(link, 1 - link.end_of(node), Item.DATA, data)
 
     def end_link(self, node: SimulatedNode, link: SimulatedLink, item: Item) -> None:
-        """End a link at a node: with CLOSE behind all sent messages, with BREAK at once."""
+        """End a link at one node. CLOSE arrives behind all sent messages; BREAK means a broken connection."""
         end = link.end_of(node)
         if link.states[end] is not End.CLOSED:
             self._lose(link, end, is_closed=item is Item.CLOSE)
             self._push(link, 1 - end, item, None)
 
     def end_process(self, node: SimulatedNode, item: Item | None) -> None:
-        """End all links of an ended process; with None, without notifying peers."""
+        """End all links of an ended process. With None, the peers are not notified."""
         for link in node.links.values():
             end = link.end_of(node)
             link.states[end] = End.CLOSED

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_py.node.events import NodeEvent
     from iris_security import Keyring
 
-#: More steps than any sensible test takes: a pair that has not come to rest by then never will.
+#: Largest number of steps, more than any sensible test takes: a pair that has not come to rest by then never will.
 STEPS_MAX = 100_000
 #: Bytes taken from a link at once, as the driver does.
 BUDGET_BYTES = 64 * 1024
@@ -37,10 +37,10 @@ class End:
 
     Attributes:
         link: The protocol.
-        events: All events of the link, if its owner takes events here.
+        events: All events of the link that :meth:`take` has taken.
         packets: All received packets: (type of the frame, key, nonce if present, the rest).
         written: Every chunk written by the link, for tests of the wire format.
-        is_held: Whether incoming bytes are held: a black hole.
+        is_held: Whether incoming bytes are held back, as in a network that drops all packets.
         is_ended: Whether the connection has ended, so that nothing more is sent.
     """
 
@@ -55,7 +55,7 @@ class End:
         self._buffer = bytearray()
 
     def receive(self, data: bytes | None, now: float) -> None:
-        """Pass bytes to the link, keeping unused ones; None for the end of the stream."""
+        """Pass received bytes to the link, and keep the bytes the link does not use yet. None ends the stream."""
         if data is None:
             self.link.receive_eof(now)
             return
@@ -68,7 +68,7 @@ class End:
             is_left = self.link.has_unread
 
     def take(self) -> None:
-        """Take the link's output into ``events`` and ``packets``; copy the packets, as a node would decrypt them."""
+        """Take the link's output into ``events`` and ``packets``. Packets are copied, as a node copies them by decryption."""
         self.packets += [
             (kind, key, data[start : start + NONCE_BYTES], data[start + NONCE_BYTES : stop])
             if kind in SEALED_KINDS
@@ -83,10 +83,10 @@ class End:
 
 
 class LinkPair:
-    """Two links and the wire between them.
+    """Two links and a simulated wire between them, for tests of the link protocol.
 
     Args:
-        responder_keyring: The secrets of the responder, if different.
+        responder_keyring: The secrets of the responder, if they differ from the initiator's.
         chunk_bytes: Returns the size of the next chunk; None to keep the written sizes.
         confirms: Whether both owners confirm every identified peer; otherwise the test does.
         hello: The hello of the initiator.
@@ -149,7 +149,7 @@ class LinkPair:
         return self.responder if end is self.initiator else self.initiator
 
     def flush(self) -> None:
-        """Put the links' output on the wire, and end the connection of an ended link."""
+        """Put the output of both links on the wire, and close the connection at an end whose link has ended."""
         for end in (self.initiator, self.responder):
             self._take(end)
             if end.link.is_quiet and end.link.queued_bytes:
@@ -165,7 +165,7 @@ class LinkPair:
                 self.other(end).inbox.append((self.now + self.latency_s, None))
 
     def send(self, end: End, data: bytes) -> None:
-        """Put bytes on the wire, as if written by the link of an end."""
+        """Put bytes on the wire as the output of one end."""
         end.written.append(data)
         inbox = self.other(end).inbox
         at = 0
@@ -197,7 +197,7 @@ class LinkPair:
         return True
 
     def drive(self, until: float | None = None) -> None:
-        """Step until nothing is under way; with ``until``, also through every timer up to a time.
+        """Step until nothing is in transit. With ``until``, also run every timer up to that time.
 
         Raises:
             RuntimeError: The links do not come to rest.
@@ -210,7 +210,7 @@ class LinkPair:
         raise RuntimeError(f"two links did not come to rest in {STEPS_MAX} steps")
 
     def open(self) -> None:
-        """Drive both links to OPEN, and forget the events so far."""
+        """Drive both links to the state OPEN, and discard the events so far."""
         self.drive()
         for end in (self.initiator, self.responder):
             assert end.link.state is LinkState.OPEN, end.events
@@ -225,7 +225,7 @@ class LinkPair:
 
 
 class NodeCores:
-    """Several node cores and their connections; dials complete at once, datagrams are lost.
+    """Several node cores and the connections between them, for tests of nodes. Dials complete at once; datagrams are lost.
 
     Attributes:
         now: The time.
@@ -246,7 +246,7 @@ class NodeCores:
         self.connections: list[tuple[tuple[str, End], tuple[str, End]]] = []
 
     def add(self, node: NodeCore, seeds: tuple[str, ...] = ()) -> None:
-        """Add a node, start the node and drive until rest."""
+        """Add a node, start it, and drive all nodes until they rest."""
         address = node.info.addresses[0]
         self.nodes[address] = node
         self.events[address], self.outcomes[address], self.records[address] = [], [], 0
@@ -268,7 +268,7 @@ class NodeCores:
         return ends
 
     def cut(self, one: str, other: str) -> None:
-        """Break every connection between two nodes, with the loss of bytes under way."""
+        """Break every connection between two nodes. Bytes in transit are lost."""
         for ends in self.connections:
             if {address for address, _end in ends} == {one, other}:
                 for _address, end in ends:
@@ -303,7 +303,7 @@ class NodeCores:
         raise RuntimeError(f"the nodes did not come to rest in {STEPS_MAX} steps")
 
     def drive_until(self, until: float) -> None:
-        """Drive through every timer up to a time."""
+        """Advance the time, and drive all nodes through every timer up to then."""
         for _ in range(STEPS_MAX):
             self.drive()
             deadlines = [deadline for node in self.nodes.values() if (deadline := node.deadline()) is not None]

@@ -33,7 +33,7 @@ GROWTH_PER_S_MIN: Final = 20.0
 
 
 class PastrySimulation(PastryNetwork):
-    """Routes messages while nodes come and go, and checks every delivery."""
+    """Simulates rings: routes messages while nodes come and go, and checks the arrival at the true root of the key."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PastrySimulation(PastryNetwork):
         self.undeliverable = 0
 
     def lookup(self, source: SimulatedPastry, key: bytes | None = None) -> int:
-        """Route a numbered message to a key."""
+        """Route a new message from a node to a key; return the number of the message."""
         number = len(self.issued)
         self.issued[number] = (source.info.id, self.now)
         source.pastry.route(key or self.rng.randbytes(ID_BYTES), b"%d" % number, self.now)
@@ -67,17 +67,17 @@ class PastrySimulation(PastryNetwork):
         return number
 
     def lookup_all(self, count: int, over_s: float, settle_s: float = 5.0) -> None:
-        """Route messages from random nodes to random keys."""
+        """Route messages from random nodes to random keys, and wait for them."""
         self.begin_lookups(count, over_s)
         self.run_for(over_s + settle_s)
 
     def begin_lookups(self, count: int, over_s: float) -> None:
-        """Schedule messages from random nodes to random keys."""
+        """Schedule messages from random nodes to random keys, without waiting."""
         if count:
             self.at(self.now + over_s / count, self._lookup_again, self.now, 1, count, over_s)
 
     def begin_growth(self, count: int) -> None:
-        """Schedule the start of nodes up to a count, each through a random active one; see GROWTH_PER_S."""
+        """Schedule the start of nodes up to a total, each through a random active node; see GROWTH_PER_S."""
         if not self.nodes:
             self.start_node()
         if len(self.nodes) < count:
@@ -85,13 +85,13 @@ class PastrySimulation(PastryNetwork):
             self.at(self.now + self.rng.expovariate(rate), self._grow, count)
 
     def churn(self, mean_session_s: float, for_s: float, lookups_per_s: float, crash_part: float = 0.8) -> None:
-        """Replace nodes as a Poisson process of constant population, while routing messages."""
+        """Replace nodes at random times, with a constant number of nodes, while messages are routed."""
         self.begin_churn(mean_session_s, for_s, crash_part)
         self.begin_lookups(int(lookups_per_s * for_s), for_s)
         self.run_for(for_s)
 
     def begin_churn(self, mean_session_s: float, for_s: float, crash_part: float = 0.8) -> None:
-        """Schedule the replacement of nodes. Half of the crashes are silent."""
+        """Schedule the replacement of nodes at random times. Half of the crashes are silent (detected only by silence)."""
         end = self.now + for_s
         for node in self.live():
             self.at(
@@ -108,7 +108,7 @@ class PastrySimulation(PastryNetwork):
         return self._at_position(best)
 
     def misplaced(self, side: int = 0) -> list[SimulatedPastry]:
-        """Return the nodes with a wrong leaf set, by comparison with a full sort."""
+        """Return the nodes whose leaf set is wrong, found by sorting all nodes."""
         places, half = self._active[side], self.config.leaf_half
         wrong = [node for node in self.live() if node.side == side and not node.pastry.is_active]
         for index, place in enumerate(places):
@@ -119,11 +119,11 @@ class PastrySimulation(PastryNetwork):
         return wrong
 
     def lost(self) -> list[int]:
-        """Return the lost lookups whose source lived on."""
+        """Return the numbers of the messages that were lost although their source still lives."""
         return [number for number, (source, _) in self.issued.items() if not self.arrived[number] and self.nodes[source].is_up]
 
     def figures(self) -> dict[str, float]:
-        """Return the measurements."""
+        """Return the measurements of the simulation by name."""
         live = self.live()
         sizes = [len(node.pastry.known()) for node in live]
         joins = [node.active_at - node.started_at for node in self.nodes.values() if node.active_at is not None]

@@ -35,7 +35,7 @@ ZONE_RADIUS: Final = 0.02  # A fraction of the plane's width: 0.8 ms of 40 ms, a
 
 
 class PastryNetwork:
-    """Runs nodes with a virtual clock and faults."""
+    """Runs the ring cores (`Pastry`) of many nodes with a virtual clock and faults."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PastryNetwork:
         return node
 
     def grow(self, count: int, over_s: float, settle_s: float = 5.0) -> None:
-        """Start nodes at random times, each through a random active one."""
+        """Start nodes at random times, each through a random active node."""
         if not self.nodes:
             self.start_node()
         times = sorted(self.now + self.rng.random() * over_s for _ in range(count - len(self.live())))
@@ -110,7 +110,7 @@ class PastryNetwork:
         self.run_for(settle_s)
 
     def crash(self, node: SimulatedPastry, *, is_silent: bool = False) -> None:
-        """End a node without a farewell."""
+        """End a node without a message. A silent end is detected only by silence."""
         node.is_up = False
         # A modelled detector includes the knowledge gained from dials.
         node.is_silent = is_silent and isinstance(self.watch, DetectorWatch)
@@ -127,7 +127,7 @@ class PastryNetwork:
         self.at(self.now + 1.0, self.crash, node)
 
     def split(self, sides: Callable[[SimulatedPastry], int]) -> None:
-        """Cut the network in two."""
+        """Cut the network in two: ``sides`` gives the side of each node."""
         self._is_cut = True
         for node in self.live():
             node.side = sides(node)
@@ -138,7 +138,7 @@ class PastryNetwork:
         self.watch.network_cut()
 
     def heal(self, rememberers: int | None = None) -> None:
-        """End the partition. All or some nodes try their remembered peers about every ten seconds."""
+        """End the partition. All nodes, or the first ``rememberers``, then dial remembered peers about every ten seconds."""
         self._is_cut = False
         for node in self.live():
             for peer in [peer for peer in node.links if self.nodes[peer].side != node.side]:
@@ -187,7 +187,7 @@ class PastryNetwork:
         return bool(self._active[0] or self._active[1])
 
     def apply(self, node: SimulatedPastry) -> None:
-        """Apply the outputs of a node."""
+        """Pass on the outputs of a node's ring core: messages, dials, events and timers."""
         pastry = node.pastry
         while True:
             messages, happened = pastry.messages_to_send(), pastry.events_received()
@@ -321,7 +321,7 @@ class PastryNetwork:
             self.at(self.now + RECONTACT_S, self._recontact, node)
 
     def near(self, node: SimulatedPastry) -> list[SimulatedPastry]:
-        """Return the nodes whose leaf set may hold a node."""
+        """Return the nodes that may have this node in their leaf set (ring neighbours)."""
         places = self._active[node.side]
         index = bisect_left(places, position(node.info.id))
         near = {places[(index + step) % len(places)] for step in range(-16, 17)} if places else set()
@@ -341,7 +341,7 @@ class PastryNetwork:
         return self.nodes[NodeId((place % RING).to_bytes(ID_BYTES, "big"))]
 
     def _settle(self) -> tuple[tuple[float, float], str]:
-        """Return the place and the zone of a new node."""
+        """Choose a random place, and its zone, for a new node."""
         rng = self.rng
         if not self._centres:
             return (rng.random(), rng.random()), ""

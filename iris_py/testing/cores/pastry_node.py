@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedPastry:
-    """One node."""
+    """A node of a simulated ring: its ring core, its links, and data for measurements."""
 
     def __init__(self, index: int, info: NodeInfo, pastry: Pastry, where: tuple[float, float], started_at: float) -> None:
         self.index = index

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Peers to look for after a partition; one that answers is enough, and more only cost dials.
 REMEMBERED_MAX: Final = 16
 
-#: The overhead of sealing a datagram (`iris_security.datagram`).
+#: Bytes that sealing adds to a datagram (`iris_security.datagram`).
 SEAL_BYTES: Final = 49
 
 #: The period of a modelled watch's measurements, as `DetectorConfig.period_s`.
@@ -39,12 +39,12 @@ REFRESH_S: Final = 5.0
 #: The silence that breaks a link while an answer is outstanding, as `iris_py.link.link.KEEPALIVE_TIMEOUT_S`.
 STUCK_S: Final = 2.25
 
-#: How long a death is not acted on again, as `iris_overlay.peers.liveness.BURIED_S`.
+#: How long further signs of the same death are ignored, as `iris_overlay.peers.liveness.BURIED_S`.
 BURIED_S: Final = 5.0
 
 
 class Network(Protocol):
-    """The network, as used by a watch."""
+    """The simulated network, for a watch."""
 
     now: float
     rng: random.Random
@@ -64,14 +64,14 @@ class Network(Protocol):
         """Return the live nodes."""
 
     def near(self, node: SimulatedPastry) -> list[SimulatedPastry]:
-        """Return the nodes whose leaf set may hold a node."""
+        """Return the nodes that may have this node in their leaf set (ring neighbours)."""
 
     def latency_s(self, a: SimulatedPastry, b: SimulatedPastry) -> float:
         """Return the latency between two nodes."""
 
 
 class Watch:
-    """The base of all watches: receives all notifications, and detects nothing."""
+    """The base of all watches (failure detection of a simulated ring): receives all notifications, and detects nothing."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -81,10 +81,10 @@ class Watch:
         """Deaths declared of running, reachable nodes."""
 
     def node_started(self, node: SimulatedPastry) -> None:
-        """Handle a new node."""
+        """Handle the start of a node."""
 
     def node_stopped(self, node: SimulatedPastry, *, is_silent: bool) -> None:
-        """Handle the end of a process, silent or not."""
+        """Handle the end of a process; a silent end breaks no links."""
 
     def network_cut(self) -> None:
         """Handle a partition."""
@@ -93,13 +93,13 @@ class Watch:
         """Handle a change of a node's leaf set, or its activation."""
 
     def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
-        """Handle doubts about a node's leaves, raised by another node's leaf set."""
+        """Handle doubts whether a node's leaves are alive, because another node's leaf set lacks them."""
 
     def message_received(self, node: SimulatedPastry, peer: NodeId) -> None:
         """Handle a sign of life."""
 
     def message_lost(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Handle the loss of a message given to a link."""
+        """Handle the loss of a message a node had given to a link."""
 
     def dial_refused(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
         """Handle a refused dial to a known node."""
@@ -110,7 +110,10 @@ class Watch:
 
 
 class ModelledWatch(Watch):
-    """Detects deaths after random delays, and measures contacts in turn. Sends and counts no datagrams."""
+    """A model of failure detection: each death is detected after a random delay, and one contact at a time is measured.
+
+    No datagrams are sent or counted.
+    """
 
     def __init__(self, network: Network, silence_s: float) -> None:
         super().__init__(network)
@@ -123,7 +126,7 @@ class ModelledWatch(Watch):
         self._network.at(self._network.now + PROBE_PERIOD_S * (node.index * 0.618034 % 1.0), self._measure, node)
 
     def node_stopped(self, node: SimulatedPastry, *, is_silent: bool) -> None:
-        """Schedule the detection: soon by nodes with a link, unless silent; late by the ring neighbours."""
+        """Schedule the detection of an end: soon by nodes with a link, late by ring neighbours or after a silent end."""
         network = self._network
         watchers = {peer: network.nodes[peer] for peer in node.links} | {near.info.id: near for near in network.near(node)}
         for watcher in watchers.values():
@@ -158,7 +161,7 @@ class ModelledWatch(Watch):
                 node.pastry.rtt_measured(other.info.id, 2 * network.latency_s(node, other), network.now)
 
     def _notice(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Make a node detect that another is gone."""
+        """Make a node notice that another node has ended, or is on the other side of a partition."""
         if not node.is_up or (other.is_up and other.side == node.side):
             return
         node.links.pop(other.info.id, None)
@@ -167,7 +170,7 @@ class ModelledWatch(Watch):
         self._network.apply(node)
 
     def _keep_watch(self) -> None:
-        """Also detect dead leaves that were added in their last moment, for as long as this may happen."""
+        """Look for ended nodes among leaves for a while, because a leaf may be added just before the detection."""
         now = self._network.now
         if self._watch_until < now:
             self._network.at(now + self._silence_s, self._watch)
@@ -185,7 +188,7 @@ class ModelledWatch(Watch):
 
 
 class Probed:
-    """A node with its detector."""
+    """A simulated node with its failure detector."""
 
     __slots__ = ("address", "armed_at", "buried", "contact", "detector", "node", "silence_search", "stuck")
 
@@ -201,7 +204,7 @@ class Probed:
 
 
 class DetectorWatch(Watch):
-    """Detects deaths with real detectors."""
+    """Runs the overlay's real failure detectors over simulated datagrams."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -209,7 +212,7 @@ class DetectorWatch(Watch):
         self._by_address: dict[Address, Probed] = {}
 
     def node_started(self, node: SimulatedPastry) -> None:
-        """Start the detector of a new node."""
+        """Make the failure detector of a new node."""
         network = self._network
         detector = Detector(node.info.id, None, random.Random(network.rng.getrandbits(64)))
         probed = Probed(node, detector, (f"10.{node.index >> 16}.{node.index >> 8 & 255}.{node.index & 255}", 9000))
@@ -227,7 +230,7 @@ class DetectorWatch(Watch):
                 network.at(network.now + network.latency_s(node, other), self._break, other, node)
 
     def leaves_changed(self, node: SimulatedPastry) -> None:
-        """Update the detector's contacts: the right-hand neighbour, the leaf set, the table."""
+        """Tell the detector its contacts: the right-hand neighbour, the leaf set, the table."""
         probed, by_id = self._by_id[node.info.id], self._by_id
         pastry = node.pastry
         right = pastry.right_neighbour()
@@ -236,20 +239,20 @@ class DetectorWatch(Watch):
         self._drive(probed)
 
     def leaves_doubted(self, node: SimulatedPastry, event: LeavesDoubted) -> None:
-        """Make the detector check the doubted leaves."""
+        """Make the detector check the leaves in doubt."""
         probed = self._by_id[node.info.id]
         probed.detector.look_at(event.leaves, event.witness, self._network.now)
         self._drive(probed)
 
     def message_received(self, node: SimulatedPastry, peer: NodeId) -> None:
-        """Count a message as a sign of life."""
+        """Tell the detector that the peer is alive."""
         probed = self._by_id[node.info.id]
         probed.buried.pop(peer, None)
         probed.detector.heard_from(peer, self._network.now)
         self._drive(probed)
 
     def message_lost(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Break the link after the timeout of its keep-alive."""
+        """Schedule the end of the link, after the timeout of its keep-alive."""
         probed = self._by_id[node.info.id]
         if other.info.id not in probed.stuck:
             probed.stuck.add(other.info.id)
@@ -273,7 +276,7 @@ class DetectorWatch(Watch):
             self._break(node, other)
 
     def _break(self, node: SimulatedPastry, other: SimulatedPastry) -> None:
-        """Check a peer after a broken link, at once: dial again, and ping by datagram."""
+        """Handle a broken link: check the peer at once, by a dial and by a ping."""
         if not node.is_up or node.links.pop(other.info.id, None) is None:
             return
         network, probed, peer = self._network, self._by_id[node.info.id], other.info.id

@@ -43,12 +43,12 @@ class NamedSigner:
 
 
 def signed(message: SignedMessage) -> SignedMessage:
-    """Return a message of the ring with its source's signature."""
+    """Sign a message of the ring as its source."""
     return msgspec.structs.replace(message, signature=NamedSigner(message.source.id).sign(signed_part(message)))
 
 
 class TrustingSigner(NamedSigner):
-    """Makes and needs no permits: for tests that build group messages by hand."""
+    """A signer that makes empty permits and accepts any permit, for tests that build group messages by hand."""
 
     def permit(self, group: GroupId, data: bytes) -> bytes:
         """Return an empty permit."""
