@@ -645,6 +645,18 @@ def test_large_questions_and_replies_pass() -> None:
     simulate(scenario)
 
 
+def test_a_refused_opening_ends_at_both_ends_at_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.serve()
+        with pytest.raises(iris.NotExported):
+            await world.caller.tunnel("hidden@eu")
+        await world.federation.advance(1.0)
+        nodes = [world.caller, *world.federation.gateway_nodes("us")]
+        assert not any(len(node._core.tunnels._live) for node in nodes)
+
+    simulate(scenario)
+
+
 def test_stand_ins_are_not_surveyed_for_another_cloud_and_serve_no_tunnels_for_it() -> None:
     async def scenario(world: World) -> None:
         stand_in = Member(echo)

@@ -182,3 +182,22 @@ def test_publishing_for_other_clouds_lets_others_have_a_turn() -> None:
         task.cancel()
 
     simulate(scenario)
+
+
+def test_a_stand_in_serves_as_many_tunnels_as_it_is_limited_to() -> None:
+    class Far(iris.Handler):
+        async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
+            await tunnel.receive()
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        caller, gateway = await simulation.start_nodes(2)
+        membership = await port_of(gateway).join_as_stand_in("work", Far(), 1, tunnels=0)
+        with pytest.raises(iris.NoMembers, match="serves tunnels"):
+            await caller.tunnel("work")
+        membership.limit_tunnels(1)
+        async with caller.tunnel("work"):
+            with pytest.raises(iris.Overloaded):
+                await caller.tunnel("work", on_full="raise")
+        await membership.leave()
+
+    simulate(scenario)
