@@ -23,11 +23,11 @@ __all__ = ["execute_simulation", "make_plan", "simulate"]
 
 
 def make_plan(churn: float | None, partition: str | None, **options: Any) -> Plan:  # noqa: ANN401 - those of `Plan`
-    """Make a plan from the options of the command line.
+    """Make the plan of a simulation from the options of the command line.
 
     Args:
         churn: The fraction of the nodes replaced per hour; None if not given.
-        partition: ``PART:SECONDS``.
+        partition: The option ``PART:SECONDS``; None if not given.
         options: All other options, named as the fields of `Plan`.
 
     Raises:
@@ -55,7 +55,7 @@ def execute_simulation(
     plots: Path | None,
     workers: int | None = None,
 ) -> int:
-    """Run `simulate` to its end, and return the exit code.
+    """Run `iris simulate` to its end, and return the exit code.
 
     Simulations compute without a pause, so no event loop could handle an interrupt: see `Interrupts`.
     """
@@ -84,7 +84,7 @@ def execute_simulation(
 def simulate(
     plan: Plan | None, suite: str | None, *, as_json: bool, output: Path | None, plots: Path | None, workers: int | None = None
 ) -> int:
-    """Run one simulation, or all of a suite.
+    """Run one simulation, or all simulations of a suite, and print the results.
 
     Args:
         plan: The plan; None for a suite.

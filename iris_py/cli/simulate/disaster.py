@@ -1,4 +1,4 @@
-"""Simulate whole overlays in which many nodes end at once, or that are cut in two: rings, directories and views recover."""
+"""Simulates the loss of many nodes at once, or a partition, of whole overlays: rings, directories and views must recover."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["run_disaster"]
 
 GROUPS_PER_NODE: Final = 0.1
 MEMBERS_MAX: Final = 20
-#: One group has this fraction of the nodes as members, so that its watchers hold samples.
+#: The first group has this fraction of the nodes as members, so that its watchers know only samples.
 LARGE_PART: Final = 0.2
 WATCHERS: Final = 4
 
-#: Number of earlier nodes known to a starting node. There are no beacons, because each would be a step for every node.
+#: Number of seeds of a starting node. Beacons are off, because each beacon would be a step for every node.
 SEEDS: Final = 3
 START_S: Final = 20.0
 SETTLE_S: Final = 5.0
@@ -41,12 +41,12 @@ STEP_S: Final = 0.25
 
 
 def run_disaster(plan: Plan, pace: Pace) -> Report:
-    """Simulate a disaster; return the measurements, also after an interrupt."""
+    """Simulate a disaster (a mass failure or a partition); return the measurements, also after an interrupt."""
     return Disaster(plan, pace).carry_out()
 
 
 class Disaster(Trial):
-    """One network of whole overlays with many groups, and the disaster."""
+    """A simulated network of whole overlays with many groups, in which many nodes fail at once, or which is cut in two."""
 
     def __init__(self, plan: Plan, pace: Pace) -> None:
         super().__init__(plan, pace)
@@ -57,7 +57,7 @@ class Disaster(Trial):
         self._groups = [GroupId(self._rng.randbytes(ID_BYTES)) for _ in range(count)]
 
     def run(self) -> None:
-        """Carry out the plan."""
+        """Start the nodes, form the groups, cause the planned disaster, and measure the recovery."""
         self._start()
         self._form_groups()
         if self.plan.kill:
@@ -122,7 +122,7 @@ class Disaster(Trial):
         report.demand("all right after healing", healed_s, HEALED_S_MAX, " s")
 
     def _lost_groups(self) -> list[GroupId]:
-        """Return the groups with an affected watcher: without a known member, or with a dead one."""
+        """Return the groups with a live watcher that knows no member, or a dead member."""
         alive = {node.id: node for node in self._sim.live_nodes()}
         return [group for group in self._groups if any(_is_lost(node, group, alive) for node in alive.values())]
 
@@ -139,7 +139,7 @@ class Disaster(Trial):
         self._pace.run_for(self._sim, duration_s, what, self.plan.nodes)
 
     def _await(self, what: str, condition: Callable[[], bool], limit_s: float) -> float:
-        """Run until a condition holds; return the time taken, infinity if it never did."""
+        """Run until a condition holds; return the virtual seconds taken, infinity if the limit has passed before."""
         begun = self._sim.now
         while not condition():
             if self._sim.now - begun >= limit_s:

@@ -1,4 +1,4 @@
-"""Simulate a cluster and a topic on a perfect ring: multicasts down their trees, and requests distributed over samples."""
+"""Simulates a cluster and a topic on a perfect ring: multicasts down their trees, and requests spread over known members."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ CLUSTER: Final = GroupId(b"cluster".ljust(ID_BYTES))
 TOPIC: Final = GroupId(b"topic".ljust(ID_BYTES))
 
 DEPTH_MAX: Final = 3
-#: Requests at the busiest member over the mean.
+#: Maximum of the requests at the busiest member, divided by the mean of all members.
 BUSIEST_MAX: Final = 1.5
 
-#: Mean. While members are idle the choice within a sample is almost random, so that after 100 requests chance alone gives the
-#: busiest of 1,000 members 30 % more.
+#: Mean number of requests per member. While members are idle the choice within a sample is almost random: after 100 requests,
+#: chance alone gives the busiest of 1,000 members 30 % more.
 REQUESTS_PER_MEMBER: Final = 400
 
-#: Requests of each requester: a member is busy for a fraction of the time, and requests sometimes overlap.
+#: Rate of each requester: members are busy for a fraction of the time, and requests sometimes overlap.
 REQUESTS_PER_S: Final = 50
 
 SERVICE_S: Final = 0.005
-#: Time for views and trees to recover after a kill.
+#: Time for views and trees to recover after a kill (virtual seconds).
 SETTLE_S: Final = 3.0
 
 
 def run_groups(plan: Plan, pace: Pace) -> Report:
-    """Simulate groups; return the measurements, also after an interrupt."""
+    """Simulate a cluster and a topic; return the measurements, also after an interrupt."""
     return _Trial(plan, pace).carry_out()
 
 
 class _Load(MemberLoad):
-    """The load of a member, by one requester's knowledge."""
+    """The load of a member, as known to a requester."""
 
     __slots__ = ("member",)
 
@@ -58,7 +58,7 @@ class _Load(MemberLoad):
 
 
 class _Trees(GroupSimulation):
-    """Follows the copies of multicasts."""
+    """A simulation of groups with a record of the copies of each multicast."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -66,12 +66,12 @@ class _Trees(GroupSimulation):
         self.copies: Counter[NodeId] = Counter()
 
     def forget_copies(self) -> None:
-        """Begin to follow another multicast."""
+        """Forget the recorded copies, before the next multicast."""
         self.parents.clear()
         self.copies.clear()
 
     def depth(self) -> int:
-        """Return the number of steps on the longest path from the root."""
+        """Return the number of hops on the longest path of the multicast from the root."""
         depths: dict[NodeId, int] = {}
         for node in self.parents:
             way = [node]
@@ -98,7 +98,7 @@ class _Trial(Trial):
         self._nodes: list[SimulatedNode] = []
 
     def run(self) -> None:
-        """Carry out the plan."""
+        """Start the nodes, and measure multicasts and requests, before and after a failure of nodes."""
         sim, plan, report = self._sim, self.plan, self.report
         for number in range(self._total):
             self._nodes.append(sim.start_node())
@@ -160,7 +160,7 @@ class _Trial(Trial):
         report.demand(f"{name}: depth", depth, DEPTH_MAX)
 
     def _request(self, members: list[SimulatedNode]) -> None:
-        """Let requesters send requests to known members, with a node's choice: the less loaded of two."""
+        """Let requesters send requests to known members, each to the less loaded of two, as a node does."""
         sim, rng = self._sim, self._rng
         requesters = self._nodes[-self.plan.requesters :]
         for node in requesters:

@@ -1,4 +1,4 @@
-"""Run a simulation in slices of virtual time, to show progress and to react to an interrupt."""
+"""Runs a simulation in slices of virtual time, to show progress and to react to an interrupt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Display", "Interrupted", "Interrupts", "Pace"]
 
-#: A slice is a virtual second for up to this number of nodes, and less for more: some tenths of a real second.
+#: Up to this number of nodes a slice is a virtual second; with more nodes it is shorter. It takes some tenths of a real second.
 SLICE_NODES: Final = 1000
 
 LINES_PER_PHASE: Final = 4  # for output other than a terminal
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 
 class Interrupts:
-    """Handle Ctrl-C inside a ``with`` block: the first ends the simulation at the next slice, the second at once."""
+    """Handles Ctrl-C inside a ``with`` block: the first ends the simulation after the present slice, the second at once."""
 
     def __init__(self) -> None:
         self.is_wanted = False
@@ -46,14 +46,14 @@ class Interrupts:
 
 
 class Clocked(Protocol):
-    """A simulation."""
+    """A simulation with a virtual clock."""
 
     def run_for(self, duration_s: float) -> object:
         """Advance the virtual time."""
 
 
 class Pace:
-    """Runs a simulation in slices."""
+    """Runs a simulation in slices, shows the progress, and ends early if interrupted."""
 
     def __init__(self, show: Callable[[str, float, float], None], is_interrupted: Callable[[], bool]) -> None:
         """Prepare the pace.
@@ -66,7 +66,7 @@ class Pace:
         self._is_interrupted = is_interrupted
 
     def run_for(self, simulation: Clocked, duration_s: float, what: str, nodes: int) -> None:
-        """Advance the virtual time.
+        """Advance the virtual time of a simulation, in slices.
 
         Raises:
             Interrupted: The user has ended the simulation.
@@ -77,7 +77,7 @@ class Pace:
             self.show(what, duration_s * number / slices, duration_s)
 
     def step(self, simulation: Clocked, duration_s: float) -> None:
-        """Run one slice.
+        """Advance the virtual time of a simulation by one slice.
 
         Raises:
             Interrupted: The user has ended the simulation.
@@ -88,7 +88,7 @@ class Pace:
 
 
 class Display:
-    """Shows the progress of simulations: bars for people, plain lines for logs."""
+    """Shows the progress of simulations: bars on a terminal, lines elsewhere."""
 
     def __init__(self, stream: IO[str], *, has_names: bool) -> None:
         self._stream = stream
@@ -115,7 +115,7 @@ class Display:
             self._bars.stop()
 
     def show(self, name: str, what: str, done: float, total: float) -> None:
-        """Show the progress of a simulation's phase."""
+        """Show how far a phase of a simulation has got."""
         text = f"{name}: {what}" if self._has_names else what
         if self._bars is not None:
             if name not in self._tasks:

@@ -1,4 +1,4 @@
-"""The plan of a simulation: the options of `iris simulate`, checked."""
+"""The plan of a simulation: the checked options of `iris simulate`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LAYERS: Final = ("ring", "groups", "full")
 NODES: Final = 1000
 NODES_FULL: Final = 50  # of the layer full, where each node does much more
 
-#: By layer. Idle nodes of the ring take 35 KB each; nodes of the other layers are larger, and proportionally slower.
+#: Maximum number of nodes by layer. Idle nodes of the ring take 35 KB each; nodes of other layers are larger and slower.
 NODES_MAX: Final = {"ring": 200_000, "groups": 5_000, "full": 2_000}
 
-#: For the layer full with random faults, where all state is compared with the truth four times per second.
+#: Maximum number of nodes in the layer full with random faults: all state is compared with the truth four times per second.
 SCHEDULE_NODES_MAX: Final = 500
 
 #: Maximum number of nodes with real failure detectors by default: they send four datagrams per node and second.
 DETECTOR_NODES_MAX: Final = 2_000
 
-#: A join takes half a second, so a node with a shorter session does little else.
+#: Minimum mean session of a node (seconds): a join takes half a second, so nodes with shorter sessions do little else.
 SESSION_S_MIN: Final = 10.0
 
 LOOKUPS_MAX: Final = 10_000_000
@@ -35,7 +35,7 @@ PARTITION_S_MAX: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A cut through the network."""
+    """A cut through the simulated network, and its duration."""
 
     part: float
     """Fraction of the nodes on the smaller side."""
@@ -43,13 +43,13 @@ class Partition:
     """Duration of the cut."""
 
     def __str__(self) -> str:
-        """Return the form of the option."""
+        """Return the cut as the text of the option."""
         return f"{self.part}:{self.duration_s}"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One simulation. All its random choices derive from the seed."""
+    """The options of a simulation. All random choices derive from the seed."""
 
     layer: str = "ring"
     nodes: int = NODES
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def has_detectors(self) -> bool:
-        """Whether real failure detectors run."""
+        """Whether nodes run real failure detectors."""
         return self.nodes <= DETECTOR_NODES_MAX if self.detectors is None else self.detectors
 
     @property
@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """The plan in a line."""
+        """The plan as a heading."""
         if self.layer == "groups":
             words = [f"{self.members:,} members, {self.subscribers:,} subscribers, {self.requesters:,} requesters"]
         else:
@@ -143,7 +143,7 @@ class Plan:
 
 
 def parse_partition(text: str | None) -> Partition | None:
-    """Parse ``PART:SECONDS``.
+    """Parse the option ``PART:SECONDS``; None stays None.
 
     Raises:
         ConfigurationError: The text has another form.

@@ -1,4 +1,4 @@
-"""The report of a simulation: figures by section, checks, and distributions to plot.
+"""The report of a simulation: numbers by section, checks, and distributions to plot.
 
 :func:`plot` draws them as small SVG files. It needs matplotlib: the extra ``plots``.
 """
@@ -43,7 +43,7 @@ UPKEEP: Final = "upkeep per node and second"
 
 
 def prepare(folder: Path) -> None:
-    """Check that plots are possible, before a simulation starts.
+    """Check that plots can be drawn and saved, before a simulation starts.
 
     Raises:
         ConfigurationError: Matplotlib is not installed, or the directory cannot be created.
@@ -57,7 +57,7 @@ def prepare(folder: Path) -> None:
 
 
 def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
-    """Draw all plots with enough figures in the reports; yield the files."""
+    """Draw a file for each plot for which the reports have enough numbers; yield the paths."""
     quiet = [each for each in reports if each.plan.layer == "ring" and each.plan.session_s is None and not each.plan.zones]
     # One for each size: those with faults had the same quiet time before.
     grown = sorted(
@@ -80,7 +80,7 @@ def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
 
 
 def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
-    """Draw and save a figure; return the file. The same drawing always makes the same file."""
+    """Draw and save a picture; return the path. The same drawing always makes the same file."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -159,7 +159,7 @@ def _draw_requests(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN40
 
 
 class CheckResult(msgspec.Struct):
-    """The result of a check."""
+    """A check of a simulation, and whether it was met."""
 
     name: str
     met: bool
@@ -182,7 +182,7 @@ class SimulationLine(Line, tag="simulation"):
 
 
 class SimulationsSummary(Line, tag="summary"):
-    """The end of one or more simulations."""
+    """The end of `iris simulate`: the outcome over all simulations."""
 
     simulations: int
     good: int
@@ -196,7 +196,7 @@ LINES: Final[Lines] = {"simulate": (SimulationLine, SimulationsSummary)}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number."""
+    """A measured number of a simulation, with its section and label."""
 
     section: str
     key: str
@@ -208,7 +208,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A condition and its result."""
+    """A condition on measured numbers, and whether the numbers met the condition."""
 
     name: str
     is_met: bool
@@ -218,7 +218,7 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """The findings of one simulation, independent of the machine."""
+    """The numbers and checks of a simulation, independent of the machine."""
 
     plan: Plan
     figures: list[Figure] = field(default_factory=list)
@@ -229,21 +229,21 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether all checks are met."""
+        """Whether all checks were met."""
         return all(check.is_met for check in self.checks)
 
     def add(self, section: str, key: str, label: str, value: float) -> None:
-        """Add a figure."""
+        """Add a number."""
         self.figures.append(Figure(section, key, label, value))
 
     def demand(self, name: str, value: float, most: float, unit: str = "") -> None:
-        """Add the check that a value does not exceed its maximum."""
+        """Add a check: the value must not exceed `most`."""
         self.checks.append(
             Check(name, value <= most, f"{show(value)}{unit if value < math.inf else ''}, at most {show(most)}{unit}")
         )
 
     def value(self, section: str, key: str) -> float | None:
-        """Return a figure; None if it was not measured."""
+        """Return a number by section and key; None if it was not measured."""
         return next((figure.value for figure in self.figures if (figure.section, figure.key) == (section, key)), None)
 
 
@@ -253,7 +253,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def show(value: float) -> str:
-    """Return a number as text."""
+    """Return a number as text, in as many digits as its size needs."""
     if not math.isfinite(value):
         return "never" if value == math.inf else "-"
     if value == int(value):
@@ -262,7 +262,7 @@ def show(value: float) -> str:
 
 
 def document(report: Report) -> SimulationLine:
-    """Return everything for JSON. Infinite and undefined numbers become null."""
+    """Return the report as the line of `--json`. Infinite and undefined numbers become null."""
     sections: dict[str, dict[str, float | None]] = {}
     for figure in report.figures:
         value = round(figure.value, 9) if math.isfinite(figure.value) else None
@@ -278,13 +278,13 @@ def document(report: Report) -> SimulationLine:
 
 
 def summarize(reports: Sequence[Report]) -> SimulationsSummary:
-    """Return the end of the JSON output."""
+    """Return the last line of `--json` over all simulations."""
     good = sum(report.is_good for report in reports)
     return SimulationsSummary(len(reports), good, any(report.is_interrupted for report in reports))
 
 
 def print_report(report: Report) -> None:
-    """Print figures and checks as text."""
+    """Print the numbers and checks of a simulation as text."""
     from rich.console import Console
     from rich.table import Table
 

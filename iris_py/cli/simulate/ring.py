@@ -1,4 +1,4 @@
-"""Simulate rings: growth, upkeep, lookups, churn, mass failure and partition, with every delivery checked."""
+"""Simulates rings: growth, upkeep, lookups, churn, mass failure and partition. Every delivery is checked."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["run_ring"]
 
-#: Fraction of lookups that may get lost: those held by a node at its death.
+#: Maximum fraction of lost lookups: a lookup is lost if the node that holds it dies.
 LOST_PART_MAX: Final = 1e-4
 
 HOPS_ABOVE_LOG16_MAX: Final = 0.2
 ENTRIES_MAX: Final = 150
-#: Time after a fault within which all leaf sets are right again.
+#: Maximum time after a fault until all leaf sets are right again (virtual seconds).
 REPAIR_S_MAX: Final = 30.0
 
-#: Quiet lookups are spread over this time, so that they do not affect each other.
+#: Time over which lookups without churn are spread, so that they do not affect each other (virtual seconds).
 LOOKUPS_OVER_S: Final = 60.0
 
-#: Upkeep without churn is measured over this time, the interval of a node's exchanges.
+#: Time over which upkeep without churn is measured: the interval of a node's exchanges (virtual seconds).
 UPKEEP_S: Final = 60.0
 
-#: Fraction of the churn's time before upkeep is measured: the first death seen by a node costs more than later ones.
+#: Fraction of the time with churn before upkeep is measured: the first death seen by a node costs more than later ones.
 WARM_UP_PART: Final = 1 / 3
 
-#: Maximum time of the slowest lookup, which meets dead hops one after the other.
+#: Maximum time of the slowest lookup, which meets one dead hop after the other (virtual seconds).
 SETTLE_S: Final = 15.0
 
 GROWTH_STEP_S: Final = 0.02
@@ -54,7 +54,7 @@ class _Trial(Trial):
         self._has_grown = False
 
     def run(self) -> None:
-        """Carry out the plan."""
+        """Grow the ring, and go through the planned phases."""
         plan = self.plan
         self._grow()
         if plan.session_s is not None:
@@ -69,7 +69,7 @@ class _Trial(Trial):
             self._split(plan.partition)
 
     def finish(self) -> None:
-        """Turn all counts into figures."""
+        """Add the counts of all phases to the report."""
         sim, report = self._sim, self.report
         self._report_routing()
         self._report_tables()
@@ -112,7 +112,7 @@ class _Trial(Trial):
         self._has_grown = True
 
     def _measure_upkeep(self, duration_s: float, what: str) -> None:
-        """Measure the messages that a node sends while nothing is routed."""
+        """Measure the messages of a node per second while nothing is routed."""
         sim, report = self._sim, self.report
         before = (sim.sent.total(), sim.bytes_sent, sim.watch.datagrams, sim.watch.datagram_bytes, sim.dials)
         self._run_for(duration_s, what)
@@ -192,7 +192,7 @@ class _Trial(Trial):
         sides: tuple[int, ...] = (0,),
         limit_s: float = REPAIR_S_MAX,
     ) -> None:
-        """Run until every leaf set is right, compared with all nodes in order."""
+        """Run until every leaf set equals the one computed from all nodes, or the limit has passed; report the time taken."""
         sim = self._sim
         begun = sim.now
         # The comparison of 100,000 leaf sets takes seconds.

@@ -1,6 +1,6 @@
-"""Run one planned simulation.
+"""Runs one planned simulation.
 
-:func:`run_full` simulates whole overlays through faults drawn from the seed, with all promises checked continuously.
+:func:`run_full` simulates whole overlays through faults drawn from the seed. All promises are checked continuously.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["run_full", "run_plan"]
 
 
 class PacedRun(Run):
-    """Runs a schedule in slices of a virtual second."""
+    """Runs a schedule of random faults in slices of a virtual second."""
 
     def __init__(self, schedule: FaultSchedule, pace: Pace) -> None:
         super().__init__(schedule)
@@ -36,7 +36,7 @@ class PacedRun(Run):
 
 
 def run_full(plan: Plan, pace: Pace) -> Report:
-    """Simulate whole overlays; return the measurements, also after an interrupt."""
+    """Simulate whole overlays with random faults; return the measurements, also after an interrupt."""
     if plan.kill or plan.partition is not None:
         from iris_py.cli.simulate.disaster import run_disaster
 
@@ -69,7 +69,7 @@ def run_full(plan: Plan, pace: Pace) -> Report:
 
 
 def run_plan(plan: Plan, pace: Pace) -> Report:
-    """Run the simulation of a plan."""
+    """Run the simulation for the layer of a plan, and return the measurements."""
     # The garbage collector searches millions of objects for cycles that simulations do not make: a third of their time.
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Suites of simulations, run in parallel processes."""
+"""Suites of simulations (`iris simulate --suite`), run in parallel processes."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ SUITES: Final[dict[str, tuple[Plan, ...]]] = {
 }
 
 POLL_S: Final = 0.2
-#: A worker reports its progress in this number of steps per phase.
+#: Number of progress reports of a worker process per phase.
 PARTS_SHOWN: Final = 50
 
 _worker: dict[str, Any] = {}
 
 
 def plans_of(suite: str) -> list[Plan]:
-    """Return the simulations of a suite.
+    """Return the plans of a suite.
 
     Raises:
         ConfigurationError: The suite does not exist.
@@ -66,7 +66,7 @@ def plans_of(suite: str) -> list[Plan]:
 
 
 def run_plans(plans: Sequence[Plan], display: Display, is_interrupted: Callable[[], bool], workers: int | None) -> list[Report]:
-    """Run simulations in processes.
+    """Run several simulations in parallel processes.
 
     Args:
         plans: The plans.

@@ -1,4 +1,4 @@
-"""The base class of all simulations: a plan, a report, and the handling of interrupts."""
+"""The base class of simulations: holds the plan and the report, and handles interrupts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Trial"]
 
 
 class Trial(ABC):
-    """One simulation.
+    """One simulation of a ring, of groups, or of a disaster.
 
     Attributes:
         plan: The plan.
@@ -29,7 +29,7 @@ class Trial(ABC):
         self._pace = pace
 
     def carry_out(self) -> Report:
-        """Simulate; return the measurements, also after an interrupt."""
+        """Run the simulation; return the measurements, also after an interrupt."""
         try:
             self.run()
         except Interrupted:
@@ -39,11 +39,11 @@ class Trial(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Carry out the plan.
+        """Run all phases of the plan.
 
         Raises:
             Interrupted: The user has ended the simulation.
         """
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
-        """Turn counts into figures."""
+        """Add the counts to the report, also after an interrupt. By default do nothing."""
