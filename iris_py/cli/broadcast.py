@@ -1,4 +1,4 @@
-"""The command `iris broadcast`: a message to every member of a cluster, or a message per line of standard input."""
+"""The command `iris broadcast`: sends a message to every member of a cluster, or a message per line of standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["LINES", "broadcast"]
 
 
 class SentLine(Line, tag="sent", kw_only=True):
-    """A broadcast that has been sent."""
+    """A sent broadcast, with the number of members."""
 
     cluster: str
     members: int
@@ -34,7 +34,7 @@ class SentLine(Line, tag="sent", kw_only=True):
 
 
 class FailedBroadcastLine(Line, tag="failure"):
-    """A broadcast without a receiver."""
+    """A failed broadcast, for example to a cluster without members."""
 
     cluster: str
     number: int
@@ -44,7 +44,7 @@ class FailedBroadcastLine(Line, tag="failure"):
 
 
 class BroadcastsSummary(Line, tag="summary"):
-    """The end of the broadcasts of `--lines` or `--count`."""
+    """The numbers of sent and failed broadcasts of `--lines` or `--count`."""
 
     cluster: str
     broadcasts: int
@@ -68,7 +68,7 @@ async def broadcast(
     count: int | None = None,
     as_json: bool,
 ) -> int:
-    """Send one message, or several one after the other, to every member and print the number of members."""
+    """Send a message to every member, or several messages in order, and print the number of members; return the exit code."""
     check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
@@ -82,7 +82,7 @@ async def broadcast(
 
 
 async def _send(node: iris_py.Node, cluster: str, payload: bytes, headers: Mapping[str, str]) -> int:
-    """Send a message to every member.
+    """Send a message to every member, and return the number of members.
 
     Raises:
         NoMembers: The cluster has no members.
@@ -102,7 +102,7 @@ async def _send_all(
     output: Output,
     options: Collection[str],
 ) -> int:
-    """Send messages sequentially, which keeps the order; return the exit code of the first failure."""
+    """Send messages one after the other, which keeps their order; return the exit code of the first failure."""
     started, code = time.perf_counter(), ExitCode.OK
     number = failed = members = 0
     async for payloads in batches:

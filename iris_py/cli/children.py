@@ -1,6 +1,6 @@
-"""Child processes of a command: Python programs that exchange lines with the command, and end before it.
+"""Child processes of a command: Python programs that exchange lines of text with the command and end with it.
 
-A child ends with its standard input, so a killed command leaves no process behind.
+A child ends when its standard input is closed, so a killed command leaves no process behind.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ LINE_BYTES_MAX: Final = 1 << 16
 
 
 async def start_python(*arguments: str, **options: Any) -> asyncio.subprocess.Process:  # noqa: ANN401 - of many types
-    """Start this Python in a session of its own, so that Ctrl-C reaches only the command, which then ends its children.
+    """Start a Python program in a new session: Ctrl-C then reaches only the command, which ends its children.
 
     Args:
-        arguments: The arguments of the interpreter.
+        arguments: The arguments of the Python interpreter.
         options: As for `asyncio.create_subprocess_exec`.
     """
     return await asyncio.create_subprocess_exec(sys.executable, *arguments, start_new_session=True, **options)
 
 
 async def run_all(several: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Run coroutines concurrently. The first failure cancels the others, and is raised."""
+    """Run coroutines concurrently, and wait for all. The first failure cancels the others, and is raised."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for each in several:
@@ -72,14 +72,14 @@ class Child:
         errors: IO[bytes] | None = None,
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> Child:
-        """Start a process.
+        """Start a Python program as a child process.
 
         Args:
             arguments: The arguments of the Python interpreter.
-            environment: Its environment; None for the environment of this process.
-            directory: Its working directory; None for that of this process.
-            errors: The file for its standard error; None for a temporary file, which `last_words` reads.
-            line_bytes_max: The length of its longest line in bytes.
+            environment: The environment of the child; None for the environment of this process.
+            directory: The working directory of the child; None for the directory of this process.
+            errors: The file for the child's standard error; None for a temporary file, which `last_words` reads.
+            line_bytes_max: Maximum bytes of a line from the child.
 
         Raises:
             OSError: No process, descriptor or memory is left.
@@ -102,14 +102,14 @@ class Child:
         return cls(process, own)
 
     def write(self, line: bytes) -> None:
-        """Send a line without waiting. It is lost if the process has ended; then no further line arrives, either."""
+        """Send the child a line without waiting. After the end of the child the line is lost, and no further line arrives."""
         try:
             self._input.write(line)
         except (OSError, RuntimeError):  # the second is raised by uvloop
             pass
 
     async def send(self, line: bytes) -> None:
-        """Send a line, and wait while the process does not read. Otherwise as :meth:`write`."""
+        """Send the child a line, and wait while the child does not read. A line after the child's end is lost."""
         self.write(line)
         try:
             await self._input.drain()
@@ -117,7 +117,7 @@ class Child:
             pass
 
     async def read_line(self, timeout_s: float | None = None) -> bytes:
-        """Return the next line with its end; empty when the output has ended. A process with too long a line is killed.
+        """Return the child's next line with its end; empty at the end of the output. A child with too long a line is killed.
 
         Raises:
             TimeoutError: The line does not arrive in time.
@@ -134,7 +134,7 @@ class Child:
         return line if line.endswith(b"\n") else b""
 
     def last_words(self) -> str:
-        """Return the end of its standard error in one line."""
+        """Return the end of the child's standard error in one line."""
         if self._errors is None or self._errors.closed:
             return ""
         size = self._errors.seek(0, os.SEEK_END)
@@ -142,18 +142,18 @@ class Child:
         return one_line(self._errors.read().decode(errors="replace"))
 
     def close_input(self) -> None:
-        """Let the process leave and end by itself."""
+        """Close the child's standard input, which makes the child leave the network and end."""
         self._input.close()
 
     def kill(self) -> None:
-        """Kill the process at once, if it is running."""
+        """Kill the child at once, if the child is running."""
         try:
             self._process.kill()
         except ProcessLookupError:
             pass
 
     async def wait(self) -> int:
-        """Wait until the process is gone, and return its exit status; negative for a signal."""
+        """Wait until the child has ended, and return its exit status; negative for a signal."""
         status = await self._process.wait()
         if self._errors is not None:
             self._errors.close()
@@ -161,7 +161,7 @@ class Child:
 
 
 class ChildGroup:
-    """The child processes of a command, which ends them all by `end`.
+    """The child processes of a command. :meth:`end` ends all of them.
 
     Args:
         leave_s: Time for a process to leave by itself, in seconds. Too small: other nodes have to detect the departure; too
@@ -178,13 +178,13 @@ class ChildGroup:
     async def start(
         self, *arguments: str, environment: Mapping[str, str] | None = None, line_bytes_max: int = LINE_BYTES_MAX
     ) -> Child:
-        """Start a process, with the arguments and errors of :meth:`Child.start`."""
+        """Start a child process in this group, with the arguments and errors of :meth:`Child.start`."""
         child = await Child.start(*arguments, environment=environment, line_bytes_max=line_bytes_max)
         self.started.append(child)
         return child
 
     async def end(self, *, at_once: bool) -> None:
-        """End every process, and wait until it is gone.
+        """End every child process, and wait until all have ended.
 
         Args:
             at_once: Whether to kill the processes without letting them leave.

@@ -15,7 +15,7 @@ __all__ = ["visit"]
 
 
 def visit(settings: Settings, config: Config | None = None) -> Opening[Node]:
-    """Start the node of a short-lived command. Use with ``async with``.
+    """Start the node of a short-lived command, and leave with the end of the ``async with`` block.
 
     Environment and file often give one port to every program of a machine. If a command took this port during the restart of a
     service, the service would have to use another.

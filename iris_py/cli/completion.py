@@ -61,18 +61,18 @@ def print_script(shell: str, *, as_json: bool) -> int:
 
 
 def complete_context(incomplete: str) -> list[str]:
-    """Return the contexts with a prefix."""
+    """Return the names of contexts that begin with a text."""
     from iris_py.cli.contexts import context_names
 
     return _beginning(context_names(), incomplete)
 
 
 def complete_cluster(given: dict[str, Any], incomplete: str) -> list[str]:
-    """Return the clusters of the configuration with a prefix: the clusters with their own secret.
+    """Return the clusters that begin with a text, out of the configuration's clusters with a secret of their own.
 
     Args:
         given: The preceding options, by name.
-        incomplete: The prefix of the name.
+        incomplete: The begin of the name.
     """
     from iris_py.cli.contexts import context_file
     from iris_py.config import load_config
@@ -86,7 +86,7 @@ def complete_cluster(given: dict[str, Any], incomplete: str) -> list[str]:
 
 
 def complete_kind(incomplete: str) -> list[str]:
-    """Return the kinds of events with a prefix."""
+    """Return the kinds of events that begin with a text."""
     from iris_py.observe.journal import KINDS
 
     return _beginning(KINDS, incomplete)

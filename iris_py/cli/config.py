@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "ConfigurationFile", "SettingLine", "check", "schema", "setting_lines", "show"]
 
-#: Replaces every secret.
+#: The text in place of a secret.
 SET: Final = "set"
-#: The options in `iris config show`.
+#: The command-line option of each setting, by name of the setting.
 _OPTIONS: Final = {setting.name: setting.option_name for setting in SETTINGS}
 
-#: A setting in JSON.
+#: The type of a setting's value in JSON.
 Value: TypeAlias = "str | int | bool | list[str] | None"
 
 
 class SettingLine(Line, tag="setting"):
-    """A setting of a node started here."""
+    """A setting of a node started with these options: value and source."""
 
     name: str
     value: str | int | bool | list[str] | None
@@ -47,7 +47,7 @@ class SettingLine(Line, tag="setting"):
 
 
 class ShowSummary(Line, tag="summary"):
-    """The end of the settings."""
+    """The number of settings, and the configuration file."""
 
     file: str | None
     """The configuration file, or None without a file."""
@@ -64,7 +64,7 @@ class MistakeLine(Line, tag="mistake"):
 
 
 class CheckSummary(Line, tag="summary"):
-    """The end of the check of a configuration file."""
+    """The number of mistakes in a configuration file."""
 
     file: str
     mistakes: int
@@ -83,7 +83,7 @@ LINES: Final[Lines] = {
     "config schema": (SchemaLine,),
 }
 
-#: The types of values in the file by the shape of the setting, and the defaults of settings without a default in `Config`.
+#: By shape of a setting: the type of its value in the file, and the default if `Config` has none.
 _FILE_TYPES: Final[Mapping[Shape, tuple[Any, Any]]] = {
     "text": (str, ""),
     "choice": (str, ""),
@@ -95,12 +95,12 @@ _FILE_TYPES: Final[Mapping[Shape, tuple[Any, Any]]] = {
     "secret": (str | list[str], ""),
     "secrets": (dict[str, str | list[str]], {}),
 }
-#: Follows the description of a path.
+#: The sentence that follows the description of a path.
 _RELATIVE: Final = " A relative path starts in the directory of this file."
 
 
 def _file_field(setting: Setting) -> tuple[str, Any, Any]:
-    """Return the name, the type and the default of a setting, as `msgspec.defstruct` takes them."""
+    """Return the name, the type and the default of a setting in the configuration file, as `msgspec.defstruct` takes them."""
     kind, default = _FILE_TYPES[setting.shape]
     limits: dict[str, Any] = {}
     for each in fields(Config):
@@ -138,7 +138,7 @@ async def show(settings: Settings, *, as_json: bool) -> int:
 
 
 def setting_lines(settings: Settings) -> tuple[list[SettingLine], ShowSummary]:
-    """Return the settings of a node started with these options, without secrets, and the summary.
+    """Return the settings of a node started with these options, without secrets, and the summary of the list.
 
     Raises:
         ConfigurationError: A setting is wrong.

@@ -54,7 +54,7 @@ def _folder() -> Path | None:
 
 
 def _without_config() -> dict[str, str]:
-    """Return the environment without the variable that names another configuration file."""
+    """Return the environment without the variable for the configuration file, in whose place the context's file is used."""
     import os
 
     return {name: value for name, value in os.environ.items() if name != "IRIS_CONFIG"}

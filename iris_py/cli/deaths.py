@@ -1,8 +1,8 @@
-"""Folding deaths for `iris monitor`: the events of many nodes about a dead node become one line.
+"""For `iris monitor`: the events that many nodes record about a dead node become one line.
 
 When a node dies, every peer records a suspicion, a lost link, a death, and lost members of clusters. Events about a node are
-held for some seconds, because failure detectors differ in speed. With a death among them, these events become one line;
-otherwise all are shown.
+held for some seconds, because failure detectors differ in speed. If a death is among them, they become one line; otherwise all
+are shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NODES_MAX: Final = 4096
 
 @dataclass(slots=True)
 class _Held:
-    """The held events of one node."""
+    """The held events about one node."""
 
     since_unix_s: float
     lines: list[EventLine] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Deaths:
         self._told: dict[str, float] = {}  # times of shown deaths, by node
 
     def take(self, lines: Iterable[EventLine | GapLine], now_unix_s: float) -> list[EventLine | GapLine | DeathLine]:
-        """Take events in order; return the events to show now, and the completed deaths."""
+        """Add events in order; return the events to show now, with a single line for each dead node."""
         told: list[EventLine | GapLine | DeathLine] = []
         for line in lines:
             if not isinstance(line, EventLine) or not line.node:
@@ -73,7 +73,7 @@ class Deaths:
         return told
 
     def end(self) -> list[EventLine | GapLine | DeathLine]:
-        """Return all held events."""
+        """Return all held events, with a single line for each dead node."""
         told: list[EventLine | GapLine | DeathLine] = []
         for node in list(self._held):
             told += self._release(node)

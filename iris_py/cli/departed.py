@@ -29,7 +29,7 @@ SINCE_S: Final = 86_400.0
 
 
 class GoneLine(Line, tag="gone", kw_only=True):
-    """A node that has left or died, by the reports of other nodes."""
+    """A node that has left or died, as other nodes report."""
 
     time: datetime
     """Time of the first report, by the clock of this machine, in UTC."""
@@ -67,7 +67,7 @@ _COLUMNS: Final = (
 
 
 class _Said(NamedTuple):
-    """The departure of a node as reported by one other node."""
+    """A node's report that another node has left or died."""
 
     unix_s: float
     departure: Departure
@@ -84,7 +84,7 @@ async def departed(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """List the nodes that have left or died."""
+    """List the nodes that have left or died (`iris nodes --gone`); return the exit code."""
     since_s = SINCE_S if since is None else read_duration(since)
     async with visit(settings) as node:
         network = node.network
@@ -103,7 +103,7 @@ async def departed(
 
 
 def gone_lines(found: NodeReports) -> list[GoneLine]:
-    """Return the nodes that have left or died by any report, the earliest first, without nodes that have answered."""
+    """Return the nodes reported as left or dead, the earliest first, without nodes that have answered."""
     here = {report.node.id for report in found.reports}
     said: dict[str, list[_Said]] = {}
     for report in found.reports:
@@ -114,7 +114,7 @@ def gone_lines(found: NodeReports) -> list[GoneLine]:
 
 
 def known_since(found: NodeReports) -> float | None:
-    """Return the time since which the nodes that answered know all visible departures (seconds since 1970).
+    """Return the time since which the reports of the nodes that answered are complete (seconds since 1970).
 
     This is the start of the oldest node, or the oldest remaining departure of a node with overwritten departures. None if no
     node reports departures.
@@ -156,7 +156,7 @@ def _line_of(said: Sequence[_Said]) -> GoneLine:
 
 
 def _complain_of_gaps(found: NodeReports, begin: float) -> None:
-    """Report the part of the time that no node remembers."""
+    """Report on standard error that no node remembers the first part of the wanted time."""
     silent = sum(report.departures is None for report in found.reports)
     if silent:
         complain(

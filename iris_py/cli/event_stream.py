@@ -1,4 +1,4 @@
-"""Following the events of many nodes: read nodes from the last known event numbers, and merge the events in order."""
+"""For `iris monitor`: follows the events of many nodes. Reads each node from its last known event, and merges all in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Change = Literal["found", "back", "restarted", "silent", "gone", "closed"]
 
 
 class EventLine(Line, tag="event", kw_only=True):
-    """An event of a node."""
+    """An event, as a node recorded it."""
 
     time: datetime
     """Time of the event, by the clock of this machine, in UTC; its error is at most the round trip of the node's answer."""
@@ -63,7 +63,7 @@ class EventLine(Line, tag="event", kw_only=True):
 
 
 class DeathLine(Line, tag="death", kw_only=True):
-    """A dead node, by all reports of the watched nodes; with `--raw`, events have separate lines."""
+    """A dead node, by the reports of all watched nodes; with `--raw`, all events have separate lines instead."""
 
     time: datetime
     """Time of the first of these events, in UTC."""
@@ -88,7 +88,7 @@ class DeathLine(Line, tag="death", kw_only=True):
 
 
 class GapLine(Line, tag="gap", kw_only=True):
-    """A gap in a node's events: overwritten before reading."""
+    """A gap in a node's events, overwritten by the node before they were read."""
 
     time: datetime
     """Time of the first event after the gap, in UTC."""
@@ -101,7 +101,7 @@ class GapLine(Line, tag="gap", kw_only=True):
 
 
 class NodeChangeLine(Line, tag="node", kw_only=True):
-    """A change of a watched node, as seen from this command; not an event of the node."""
+    """A change of a watched node, noticed by this command; not an event of the node."""
 
     time: datetime
     """Time of the change, in UTC."""
@@ -119,19 +119,19 @@ class NodeChangeLine(Line, tag="node", kw_only=True):
     """
 
 
-#: Time, node, event number there, and line of an event.
+#: An event: time, id of the recording node, number there, and line to print.
 _Entry: TypeAlias = tuple[float, str, int, EventLine | GapLine]
 
 
 @dataclass(slots=True)
 class Watched:
-    """A node, and the state of reading its events.
+    """A watched node, and how far its events have been read.
 
     Attributes:
         node: The name of the node.
         last: The number of the last event read.
         last_at: The time of that event.
-        now_s: The age of the node at its last answer.
+        now_s: The age of the node at its last answer (seconds).
         is_unread: Whether no event was read yet; then overwritten events are not missed.
         misses: Number of consecutive unanswered queries.
         is_resting: Whether the node is not read until the next search for nodes, because a silent node would delay all others.
@@ -149,13 +149,13 @@ class Watched:
 
 
 class Following:
-    """Makes lines from the answers of nodes.
+    """Turns the answers of nodes into lines about their events.
 
     Args:
         kinds: The kinds of events to report; empty for all.
         since_unix_s: Start of the reported time, in seconds since 1970; ``-inf`` for all events that nodes keep.
-        begin: The event number after which nodes are read; None to begin now. Nodes found later are read from their first
-            event.
+        begin: The number of the event after which the first nodes are read; None to begin with new events. Nodes found
+            later are read from their first event.
         sample: Maximum number of nodes watched in a large network.
 
     Attributes:
@@ -185,11 +185,11 @@ class Following:
         return [each.node for each in self.watched.values() if not each.is_resting]
 
     def numbers(self) -> dict[str, int]:
-        """Return the number of the last event read, by node."""
+        """Return the number of the last event read from each watched node, by node id."""
         return {id_: each.last for id_, each in self.watched.items()}
 
     def find(self, found: NodeReports, now_unix_s: float) -> list[NodeChangeLine]:
-        """Take the results of a search for nodes; return the changes, except for the first search.
+        """Update the watched nodes by a search for nodes; return the changes of nodes, none for the first search.
 
         Args:
             found: The answers, without parts.
@@ -224,7 +224,7 @@ class Following:
         return changes
 
     def read(self, found: NodeReports, now_unix_s: float) -> list[NodeChangeLine]:
-        """Take the events of the due nodes; return the changes of the nodes themselves."""
+        """Take the events in the answers; return the changes of the nodes themselves, such as `restarted`."""
         changes: list[NodeChangeLine] = []
         for report in found.reports:
             each = self.watched.get(report.node.id)
@@ -250,7 +250,7 @@ class Following:
         return changes
 
     def take(self, before_unix_s: float = inf) -> list[EventLine | GapLine]:
-        """Return the events before a time, in order. No earlier event can follow before the time of the last queries.
+        """Return the events before a time, in order. Use the time of the last queries: no earlier event can follow.
 
         Later events are held until the next call, which returns them in any case, because clocks may be set back.
         """
@@ -294,7 +294,7 @@ class Following:
             changes.append(_change(each, "closed", now_unix_s))
 
     def _miss(self, missing: Iterable[NodeName], now_unix_s: float, changes: list[NodeChangeLine]) -> None:
-        """Count silent nodes, and give up nodes that are silent for too long."""
+        """Count unanswered queries, and give up nodes that have not answered `MISSES_MAX` times."""
         for node in missing:
             each = self.watched.get(node.id)
             if each is None:
@@ -313,7 +313,7 @@ class Following:
 
 
 def event_lines(found: NodeReports) -> list[EventLine]:
-    """Return all events of the answers, in order of time."""
+    """Return all events in the answers of nodes, in order of time."""
     lines = [
         _line(report.node, event, report.unix_s_of(event))
         for report in found.reports

@@ -27,12 +27,12 @@ __all__ = ["CommandFailed", "CommandHandler", "parse_command"]
 
 ERROR_TAIL_BYTES: Final = 1000  # bytes of the end of standard error, which names the cause and is sent to the caller
 READ_BYTES: Final = 1 << 16
-OVERTIME_S: Final = 1.0  # at its timeout a caller cancels; a failure of the command must not come before that
+OVERTIME_S: Final = 1.0  # after the caller's timeout: the caller cancels then, and the command must not fail before
 BROADCAST_TIMEOUT_S: Final = 60.0  # broadcasts have no deadline, and a hung command would block all later ones
 
 
 class CommandFailed(Exception):
-    """The command did not exit with 0; the caller receives this text in a `RemoteError`."""
+    """The command did not exit with 0. The caller of the request receives the text of this error in a `RemoteError`."""
 
 
 def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def parse_command(text: str, *, use_shell: bool) -> tuple[str, ...]:
 
 
 class CommandHandler(Handler):
-    """Runs a command with each payload as its standard input.
+    """Handler of `iris join --exec`: runs a command for each message, with the payload as its standard input.
 
     A command runs in a separate process group, so that all processes end together, and Ctrl-C at the terminal does not reach
     the command: a graceful leave lets it finish. The headers of a message are in ``IRIS_HEADERS`` as JSON.
@@ -76,12 +76,12 @@ class CommandHandler(Handler):
         self._output_bytes_max = output_bytes_max
 
     async def on_request(self, request: Request) -> bytes:
-        """Reply with the output of the command. If the caller cancels, also by its timeout, the command is killed."""
+        """Run the command, and reply with its output. A cancelled or timed-out request kills the command."""
         async with asyncio.timeout(max(0.0, request.time_left_s) + OVERTIME_S):
             return await run_command(self._command, request.payload, self._output_bytes_max, request.headers)
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Pass the tunnel's data to the command and send its output back, of any size and as a stream."""
+        """Run the command with the tunnel's data as input, and send the output back, both as they arrive."""
         await _run(
             self._command,
             lambda stdin: _feed_from(stdin, tunnel),
@@ -90,7 +90,7 @@ class CommandHandler(Handler):
         )
 
     async def on_broadcast(self, message: Message) -> None:
-        """Print the output of the command."""
+        """Run the command, and print its output here. A failure is reported on standard error."""
         try:
             async with asyncio.timeout(BROADCAST_TIMEOUT_S):
                 output = await run_command(self._command, message.payload, self._output_bytes_max, message.headers)
@@ -104,7 +104,7 @@ class CommandHandler(Handler):
 async def run_command(
     command: Sequence[str], payload: bytes, output_bytes_max: int, headers: Mapping[str, HeaderValue] | None = None
 ) -> bytes:
-    """Run a command once; cancelling kills it.
+    """Run a command once, and return its output. Cancelling the call kills the command.
 
     Raises:
         CommandFailed: The exit status is not 0, or the output has more than `output_bytes_max` bytes.
@@ -156,7 +156,7 @@ async def _wait(awaitable: Awaitable[_Output]) -> _Output:
 
 
 async def _feed_from(stream: asyncio.StreamWriter, tunnel: Tunnel) -> None:
-    """Pass a message to the command as it arrives. Unread data is not received from the tunnel, and the caller is told."""
+    """Pass the data of a tunnel to the command as they arrive. If the command stops reading, the tunnel stops receiving."""
     try:
         async for chunk in tunnel.receive_chunks():
             if stream.is_closing():
@@ -203,7 +203,7 @@ async def _read_tail(stream: asyncio.StreamReader) -> bytes:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill the command and its descendants. A process still runs or holds a pipe, so the group id is still valid."""
+    """Kill the command and its descendants by their process group, while the command runs or a pipe is open."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,7 +1,7 @@
-"""Failures as callers see them: the errors of requests and tunnels, by cluster.
+"""Failures as callers of clusters see them: the errors of their requests and tunnels, by cluster.
 
-Members count the requests they execute and refuse. A cluster without members, a cloud without a gateway and an unanswered
-request appear in no member's count: only the statistics of calling nodes include such failures.
+Members count executed and refused requests. A cluster without members, a cloud without a gateway and an unanswered request
+appear in no member's count, and only in the statistics of the calling nodes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["FailureLine", "Met", "RecentFailures", "failure_lines", "met_by", "s
 #: How long a failure stays in the head of `iris top` (seconds). Too small: a timeout every ten seconds flickers; too large: a
 #: problem solved long ago still appears.
 RECENT_S: Final = 60.0
-#: Errors from the end of a program, which are not failures of the network.
+#: Errors that are no failures of the network: the calling program has ended.
 _NO_FAILURES: Final = frozenset({"NodeClosed"})
-#: Short texts for errors, by class. Other classes are shown by name.
+#: Short texts for errors, by class. Errors of other classes are shown by the name of the class.
 _WORDS: Final = {
     "CloudUnavailable": "unavailable",
     "MemberLost": "member lost",
@@ -41,7 +41,7 @@ _WORDS: Final = {
 
 
 class FailureLine(Line, tag="failure", kw_only=True):
-    """One error of a cluster's callers, over all nodes that answered; in a sample, an estimate over all nodes."""
+    """An error of a cluster's callers, over all nodes that answered; in a sample, an estimate over all nodes."""
 
     cluster: str
     """The cluster, with the alias of its cloud for another cloud."""
@@ -58,7 +58,7 @@ class FailureLine(Line, tag="failure", kw_only=True):
 
 
 class Met(NamedTuple):
-    """An error of the callers of a cluster."""
+    """A kind of error at the callers of a cluster: cluster, use, and class of the error."""
 
     cluster: str
     use: Literal["request", "tunnel"]
@@ -67,12 +67,12 @@ class Met(NamedTuple):
 
 
 def word_of(error: str) -> str:
-    """Return the short text for an error's class."""
+    """Return the short text for the class of an error."""
     return _WORDS.get(error, one_line(error))
 
 
 def met_by(report: NodeReport) -> dict[Met, int]:
-    """Return a node's errors of requests and tunnels since its start, with counts."""
+    """Return the numbers of errors of a node's requests and tunnels since the start of the node."""
     statistics = report.statistics
     found: dict[Met, int] = {}
     clouds: set[str] = set()
@@ -132,7 +132,7 @@ def failure_lines(pairs: Sequence[Pair], share: float, wanted: Sequence[str] = (
 
 
 def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the clusters of this cloud that nodes call without knowing a member, with the number of waiting requests.
+    """Return the clusters called by nodes without knowing a member, with the number of waiting requests.
 
     A node calls a cluster if it sent requests between its two answers, or has waiting requests.
     """
@@ -151,17 +151,17 @@ def unserved_clusters(pairs: Iterable[Pair]) -> dict[str, int]:
 
 
 class RecentFailures:
-    """The failures of the last minute, from repeated answers of nodes."""
+    """The errors that callers got in the last minute, from successive reports of nodes."""
 
     def __init__(self) -> None:
         self._readings: deque[tuple[float, Counter[Met]]] = deque()
 
     def take(self, before: NodeReport | None, report: NodeReport, now: float) -> None:
-        """Take an answer.
+        """Add the growth of errors between two reports of a node.
 
         Args:
-            before: The previous answer of the same node; None for the first.
-            report: The answer.
+            before: The previous report of the node; None for the first.
+            report: The report.
             now: The time (seconds).
         """
         if before is None:
@@ -178,7 +178,7 @@ class RecentFailures:
             self._readings[-1][1].update(grown)
 
     def forget(self, now: float) -> None:
-        """Remove old failures."""
+        """Remove the failures older than `RECENT_S`."""
         while self._readings and now - self._readings[0][0] > RECENT_S:
             self._readings.popleft()
 
@@ -191,7 +191,7 @@ class RecentFailures:
 
 
 def say_met(met: Mapping[Met, int], unserved: Mapping[str, int]) -> list[str]:
-    """Return failures as text, the most frequent first: a part for each cluster.
+    """Return numbers of errors as a text for each cluster, the most frequent first.
 
     Args:
         met: The number of each error.
@@ -201,7 +201,7 @@ def say_met(met: Mapping[Met, int], unserved: Mapping[str, int]) -> list[str]:
 
 
 def say_rates(lines: Sequence[FailureLine], unserved: Mapping[str, int]) -> list[str]:
-    """Return failures as text, as :func:`say_met`, with rates per second."""
+    """Return errors per second as a text for each cluster, the most frequent first."""
     rates = {Met(line.cluster, line.use, line.error): line.per_s for line in lines if line.per_s}
     return _say({each: f"{format_count(rate)}/s" for each, rate in rates.items()}, rates, unserved)
 

@@ -1,4 +1,4 @@
-"""`iris federation`: the gateways of a cloud, and the clouds they connect to."""
+"""`iris federation`: shows the gateways of a cloud, and the clouds connected by them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class GatewayLine(Line, tag="gateway"):
 
 
 class StatusSummary(Line, tag="summary"):
-    """The end of the list of gateways."""
+    """The number of listed gateways."""
 
     gateways: int
 
 
 class ExplanationLine(Line, tag="gateway"):
-    """The outcome of using a name of another cloud at one gateway (docs/federation.md)."""
+    """The outcome of a request to a name of another cloud at a gateway (docs/federation.md)."""
 
     node: str
     name: str
@@ -74,7 +74,7 @@ class ExplanationLine(Line, tag="gateway"):
 
 
 class ExplanationSummary(Line, tag="summary"):
-    """The end of an explanation."""
+    """The end of `iris federation explain`: whether a gateway would send the request."""
 
     asked: str
     goes: bool
@@ -90,7 +90,7 @@ LINES: Final[Lines] = {
 
 
 async def status(settings: Settings, *, as_json: bool) -> int:
-    """Print the state of gateways and cloud links."""
+    """Print the state of the gateways and their cloud links (`iris federation status`); return the exit code."""
     async with visit(settings) as node:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:
@@ -106,7 +106,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
 
 
 async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
-    """Print the outcome of a request to a name of another cloud at each gateway."""
+    """Print the outcome of a request to a name of another cloud at each gateway; return the exit code."""
     try:
         _there, alias = split(name)
     except ValueError as exc:
@@ -130,14 +130,14 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
 
 
 async def ask_gateways(node: iris_py.Node, call: Call) -> list[dict[str, Any]]:
-    """Send a call to all gateways of a cloud, and return their answers, without malformed ones."""
+    """Send a call to all gateways of this cloud, and return their valid answers."""
     return (await survey_gateways(node, call))[0]
 
 
 async def survey_gateways(
     node: iris_py.Node, call: Call, timeout_s: float = SURVEY_TIMEOUT_S
 ) -> tuple[list[dict[str, Any]], int]:
-    """Send a call to all gateways; return their answers, and the number of gateways without a valid answer."""
+    """Send a call to all gateways of this cloud; return the valid answers, and the number of missing ones."""
     try:
         asked = encode_call(call)
         answers = await parts_of(node).surveys.begin(gateway_cluster(), asked, timeout_s, None, NO_HEADERS)
@@ -195,7 +195,7 @@ def _print_cloud(console: Console, alias: str, cloud: dict[str, Any]) -> None:
 
 
 def _print_accounts(console: Console, accounts: dict[str, Any]) -> None:
-    """Print the traffic, in total and under each rule."""
+    """Print the passed messages and bytes of a gateway, in total and by rule."""
     console.print(f"    cloud link: {_passed(accounts, 'line_bytes')}{_money(accounts)}")
     for rule in accounts["rules"]:
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in rule["requests"].items())

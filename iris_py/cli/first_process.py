@@ -31,7 +31,7 @@ PASSED_ON: Final = frozenset(
 
 
 def run_in_child() -> None:
-    """Return in a child of this process; this process itself ends with the exit code of the child.
+    """Fork: return only in the child. This process looks after the child, and ends with the exit code of the child.
 
     For a child killed by a signal, the exit code is 128 plus the signal's number, as in shells, because process 1 cannot be
     killed that way itself.
@@ -46,7 +46,7 @@ def run_in_child() -> None:
 
 
 def _take_terminal() -> None:
-    """Give the terminal to the child, so that Ctrl-C reaches only the child, and not a second time by forwarding."""
+    """Give the terminal to the child. Ctrl-C then reaches the child directly, and not a second time by forwarding."""
     os.setpgid(0, 0)
     for stream in range(3):
         if os.isatty(stream):
@@ -71,7 +71,7 @@ def _look_after(child: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reap all processes that have ended; return the status of the child, if included."""
+    """Reap all ended processes; return the status of the child if included, otherwise None."""
     found = None
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`iris gateway`: connect this cloud to others until stopped, or only check the settings file."""
+"""`iris gateway`: connects this cloud to others until stopped, or only checks the settings file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["LINES", "check", "serve"]
 
 
 class GatewayReadyLine(Line, tag="ready"):
-    """A running gateway."""
+    """A started gateway, with its addresses and neighbours."""
 
     id: str
     """The node id."""
@@ -47,7 +47,7 @@ class GatewayReadyLine(Line, tag="ready"):
 
 
 class NeighbourLine(Line, tag="neighbour"):
-    """A neighbour in the file of a gateway, with the effective rules."""
+    """A neighbour (a cloud to connect to) in the settings file of a gateway, with the effective rules."""
 
     alias: str
     keys: tuple[str, ...]
@@ -58,7 +58,7 @@ class NeighbourLine(Line, tag="neighbour"):
 
 
 class CheckSummary(Line, tag="summary"):
-    """The end of the check of a file without mistakes."""
+    """The summary of a settings file without mistakes: the cloud's key, and the number of neighbours."""
 
     identity: str
     """The public key of the cloud."""
@@ -70,7 +70,7 @@ LINES: Final[Lines] = {"gateway": (GatewayReadyLine, NeighbourLine, CheckSummary
 
 
 async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
-    """Load the file of a gateway, print the effective rules, and start nothing.
+    """Check the settings file of a gateway and print its effective rules, without starting a gateway.
 
     Returns:
         The exit code. Mistakes have been printed on standard error.
@@ -90,7 +90,7 @@ async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
 
 
 async def serve(settings: Settings, file: Path, *, http: str | None = None, as_json: bool) -> int:
-    """Run a gateway until a signal arrives, then leave without failing running requests."""
+    """Run a gateway until a signal arrives; then leave without failing running requests. Return the exit code."""
     federation, key = _load_or_complain(settings, file)
     if federation is None or key is None:
         return ExitCode.USAGE
@@ -111,7 +111,7 @@ async def serve(settings: Settings, file: Path, *, http: str | None = None, as_j
 
 
 async def _reload(gateway: Gateway, file: Path) -> None:
-    """Read secrets and settings again; on a mistake report it and keep the old settings."""
+    """Read the secrets and the settings file again. After a mistake, report it and keep the old settings."""
     try:
         await reload_gateway(gateway, file)
     except IrisError as exc:
@@ -141,7 +141,7 @@ def _announce(gateway: Gateway, *, as_json: bool) -> None:
 
 
 def _load_or_complain(settings: Settings, file: Path) -> tuple[FederationSettings | None, CloudKey | None]:
-    """Load the file of a gateway; print its mistakes."""
+    """Load the settings file and the key of a gateway; after a mistake, print all mistakes and return None for both."""
     try:
         return load(file, _own_secrets(settings))
     except ConfigurationError as exc:
@@ -151,7 +151,7 @@ def _load_or_complain(settings: Settings, file: Path) -> tuple[FederationSetting
 
 
 def _own_secrets(settings: Settings) -> Collection[str]:
-    """Return the names of the clusters with their own secret in the node's settings."""
+    """Return the names of the clusters that have a secret of their own in the node's settings."""
     clusters = settings.load().clusters
     return () if callable(clusters) else tuple(clusters)
 

@@ -1,4 +1,4 @@
-"""The generations of the network's secret held by nodes, and whether all nodes have taken the same steps of a rotation."""
+"""The generations of the network's secret at each node, and whether all nodes have taken the same steps of a rotation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Holder", "Holding", "describe_generations", "describe_holdings", "holdings_of", "is_split", "short_generations"]
 
-#: Digits of a generation's id in texts. They are enough to distinguish the generations of a network.
+#: Digits of a generation's id in texts: enough to distinguish the generations of a network.
 DIGITS: Final = 8
 #: Maximum number of nodes named in a text.
 NAMED_MAX: Final = 3
@@ -21,7 +21,7 @@ NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A node, and the ids of its generations."""
+    """A node, and the ids of its generations of the secret."""
 
     name: str
     """The address or id of the node."""
@@ -32,13 +32,13 @@ class Holder:
 
     @classmethod
     def of(cls, name: str, security: SecurityStatistics) -> Holder:
-        """Return a node's generations from its statistics."""
+        """Make a holder from the statistics of a node."""
         return cls(name, security.primary, tuple(security.accepted))
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Generations, and the nodes with exactly these."""
+    """A set of generations, and the nodes with exactly this set."""
 
     seals: str
     accepts: tuple[str, ...]
@@ -47,7 +47,7 @@ class Holding:
 
 
 def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
-    """Return the reported generations of nodes, the most common first."""
+    """Group nodes by their generations, the largest group first. Nodes without a report are left out."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for holder in holders:
         if holder.seals:
@@ -57,13 +57,13 @@ def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
 
 
 def is_split(holdings: Sequence[Holding]) -> bool:
-    """Return whether some node cannot decrypt messages of another."""
+    """Return whether some node cannot decrypt the messages of another node."""
     sealing = {each.seals for each in holdings}
     return any(sealing - {each.seals, *each.accepts} for each in holdings)
 
 
 def describe_holdings(holdings: Sequence[Holding]) -> str:
-    """Return a sentence that names the nodes of all but the largest group."""
+    """Return a sentence about the generations of each group of nodes, with names in all but the largest group."""
     parts = [_describe(each, has_names=place > 0) for place, each in enumerate(holdings)]
     return "; ".join(parts)
 
@@ -74,7 +74,7 @@ def short_generations(seals: str, accepts: Sequence[str]) -> str:
 
 
 def describe_generations(seals: str, accepts: Sequence[str], *, is_plural: bool) -> str:
-    """Return the use of a node's generations: ``seals with 6fa01dec and accepts 5ee837c9``."""
+    """Return the part of a sentence about a node's generations: ``seals with 6fa01dec and accepts 5ee837c9``."""
     ending = "" if is_plural else "s"
     others = " and ".join(each[:DIGITS] for each in accepts)
     rest = f" and accept{ending} {others}" if others else " alone"

@@ -1,4 +1,4 @@
-"""The long-running commands: `iris node` and `iris join`."""
+"""The long-running commands `iris node` and `iris join`, and the shared parts of long-running commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ReadyLine(Line, tag="ready", kw_only=True):
-    """A running node, and its purpose."""
+    """A started node, with its address and its clusters or topics."""
 
     id: str
     name: str
@@ -62,7 +62,7 @@ LINES: Final[Lines] = {"node": (ReadyLine,), "join": (ReadyLine,)}
 #: useless work; too large: no node answers at the address of a seed for this time.
 PORT_LOOK_S: Final = 2.0
 
-#: Running reloads, because an event loop does not keep references to its tasks.
+#: The tasks of running reloads. An event loop keeps no strong references to its tasks, so this set does.
 _reloads: set[asyncio.Task[None]] = set()
 
 __all__ = [
@@ -82,7 +82,7 @@ __all__ = [
 
 
 async def node(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
-    """Run a node until a signal arrives.
+    """Run a node until a signal arrives; return the exit code.
 
     Other nodes find the network through this node, at the configured port. If another program had the port when the node
     started, the node restarts as soon as the port is free.
@@ -102,7 +102,7 @@ async def node(settings: Settings, *, http: str | None = None, as_json: bool) ->
 
 
 async def _wait_for_port(running: iris_py.Node, listen: str) -> None:
-    """Wait until the configured port is free; forever if the node has it, or may use any port."""
+    """Wait until the configured port is free. Never return if the node has the port already, or may use any port."""
     host, port = parse_address(listen)
     if port in (0, running.port):
         await asyncio.Event().wait()
@@ -127,7 +127,7 @@ async def join(
     http: str | None = None,
     as_json: bool,
 ) -> int:
-    """Serve a cluster with a command until a signal arrives, then leave without failing a request."""
+    """Join a cluster as a member that runs a command, until a signal arrives; then leave without failing a request."""
     words = parse_command(command, use_shell=use_shell)
     async with (
         ending_by_signal() as ended,
@@ -167,13 +167,13 @@ async def serving_status(http: str | None) -> AsyncIterator[StatusServer | None]
 
 
 def address_of(status: StatusServer | None) -> str:
-    """Return the address of metrics and health; empty without a server."""
+    """Return the address at which metrics and health are served; empty without a server."""
     return "" if status is None else status.address
 
 
 @asynccontextmanager
 async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT or SIGTERM into an exit code, so that the node can leave; a second one ends the process.
+    """Yield a future for the exit code. The first SIGINT or SIGTERM sets the code, for a clean end; a second ends the process.
 
     SIGHUP does the same if the command has a terminal, which is then gone; for a service see :func:`reload_on_hangup`. Lines of
     the log begin with the time from now on, because these commands run for long.
@@ -201,7 +201,7 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
 
 
 def end_with(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
-    """End because enough was printed, or because the reader of our output is gone."""
+    """End the command when the printing task is done: enough was printed, or the reader of standard output is gone."""
     if ended.done() or printing.cancelled():
         return
     error = printing.exception()
@@ -212,12 +212,12 @@ def end_with(ended: asyncio.Future[int], printing: asyncio.Task[None]) -> None:
 
 
 def reload_on_hangup(running: iris_py.Node) -> None:
-    """Make SIGHUP reload the secrets of a command without a terminal, as services do."""
+    """Make SIGHUP reload the node's secrets in a command without a terminal, as services do."""
     run_on_hangup(lambda: _reload_keys(running))
 
 
 def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Make SIGHUP run a function in a command without a terminal."""
+    """Make SIGHUP run a coroutine function in a command without a terminal."""
 
     def begin() -> None:
         service_manager().reloading()
@@ -240,20 +240,20 @@ async def _reload_keys(running: iris_py.Node) -> None:
 
 
 def _is_service() -> bool:
-    """Tell whether SIGHUP is a request rather than the end of a terminal. An ignored signal stays ignored."""
+    """Return whether SIGHUP requests a reload: the process has no terminal, and SIGHUP is not ignored."""
     has_terminal = any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.__stderr__))
     return not has_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
 
 def describe_service(running: iris_py.Node, doing_text: str) -> str:
-    """Return the state of a service in one line for ``systemctl status``."""
+    """Return the state of the node in one line, for ``systemctl status``."""
     others = len(running.nodes()) - 1
     text = f"{doing_text or 'runs'} in the network {running.network!r} at {running.address}; {others} other nodes known"
     return f"{text}; not ready: {'; '.join(running.health().reasons)}" if not running.health().is_ready else text
 
 
 def _ignore() -> None:
-    """Do nothing."""
+    """Do nothing, as the handler of a signal."""
 
 
 def announce(
@@ -267,15 +267,15 @@ def announce(
     http: str = "",
     as_json: bool,
 ) -> None:
-    """Report a running node to the service manager and on standard error. Standard output is for broadcasts or JSON.
+    """Report the running node to the service manager and on standard error; with `as_json` on standard output.
 
     Args:
         running: The node.
         doing: The purpose of the node, as text.
-        cluster: The cluster it serves.
-        pattern: The topics it subscribes to.
-        clusters: The clusters it serves as a service.
-        patterns: The topics it consumes as a service.
+        cluster: The only served cluster.
+        pattern: The subscribed topics.
+        clusters: The clusters of a service.
+        patterns: The topics consumed by a service.
         http: The address of metrics and health; empty for none.
         as_json: Whether to report on standard output, in JSON.
     """

@@ -52,7 +52,7 @@ def make_object(at: float, level: str, logger: str, message: str, facts: dict[st
 
 
 def _as_object(line: str, **facts: object) -> str:
-    """Return a program's line as an object; a line with an object unchanged.
+    """Turn a line of a program into a JSON object; a line with a JSON object stays unchanged.
 
     Args:
         line: The line, without its end.
@@ -68,7 +68,7 @@ def _as_object(line: str, **facts: object) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each record: the message, the event with its facts, and the traceback of an error."""
+    """Formats each log record as one JSON object: the message, the event with its facts, and the traceback of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         facts = dict(getattr(record, "iris", {}))
@@ -80,7 +80,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineSplitter:
-    """Makes objects from text that arrives in parts.
+    """Turns text in parts into a JSON object per line.
 
     Args:
         facts: Further fields of each object.
@@ -91,7 +91,7 @@ class LineSplitter:
         self._rest = ""
 
     def feed(self, text: str) -> list[str]:
-        """Return an object for each finished line."""
+        """Add a part of the text; return an object for each complete line."""
         *lines, rest = (self._rest + text).split("\n")
         while len(rest) >= LINE_CHARACTERS_MAX:
             lines.append(rest[:LINE_CHARACTERS_MAX])
@@ -100,16 +100,16 @@ class LineSplitter:
         return [_as_object(line.rstrip("\r"), **self._facts) for line in lines if line.strip()]
 
     def finish(self) -> list[str]:
-        """Return an object for an unfinished last line."""
+        """Return an object for the last, unfinished line; empty without one."""
         return self.feed("\n")
 
 
 class JsonStream(io.TextIOBase):
-    """Replaces standard error, and makes an object of each line.
+    """Replaces standard error, and writes a JSON object for each line of text.
 
     Attributes:
-        below: The underlying stream.
-        buffer: Accepts bytes instead of text.
+        below: The stream to which the objects are written.
+        buffer: The binary stream for programs that write bytes.
     """
 
     def __init__(self, below: TextIO) -> None:
@@ -128,11 +128,11 @@ class JsonStream(io.TextIOBase):
         return self.below.errors
 
     def fileno(self) -> int:
-        """Return the underlying descriptor, for child processes."""
+        """Return the descriptor of the underlying stream, for child processes."""
         return self.below.fileno()
 
     def isatty(self) -> bool:
-        """Return False, because terminal control sequences do not belong here."""
+        """Return False, because programs must write no terminal control sequences."""
         return False
 
     def writable(self) -> bool:
@@ -140,23 +140,23 @@ class JsonStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write text; output appears at the end of the line."""
+        """Add text. A line is written as an object as soon as its end is added."""
         thread = threading.get_ident()
         splitter = self._splitters.get(thread) or self._splitters.setdefault(thread, LineSplitter())
         self.put(splitter.feed(text))
         return len(text)
 
     def put(self, objects: Iterable[str]) -> None:
-        """Write lines that are objects."""
+        """Write lines that are JSON objects already."""
         if written := "".join(f"{each}\n" for each in objects):
             self.below.write(written)
             self.below.flush()
 
     def flush(self) -> None:
-        """Do nothing: lines are written exactly when they end."""
+        """Do nothing: a line is written at its end, and not before."""
 
     def finish(self) -> None:
-        """Write unfinished lines."""
+        """Write all unfinished lines as objects."""
         for splitter in list(self._splitters.values()):
             self.put(splitter.finish())
         self._splitters.clear()
@@ -178,7 +178,7 @@ class _JsonBytes(io.RawIOBase):
 
 @contextmanager
 def json_lines() -> Iterator[None]:
-    """Make an object of every line of standard error in the block; a nested block does nothing."""
+    """In the block, turn every line of standard error into a JSON object; a nested block changes nothing."""
     below = sys.stderr
     if isinstance(below, JsonStream):
         yield
@@ -200,12 +200,12 @@ def json_lines() -> Iterator[None]:
 
 
 def put(level: str, logger: str, message: str, facts: dict[str, object]) -> None:
-    """Write one object; the arguments are those of :func:`make_object`."""
+    """Write one JSON object; the arguments are those of :func:`make_object`."""
     put_objects([make_object(time.time(), level, logger, message, facts)])
 
 
 def put_objects(objects: Iterable[str]) -> None:
-    """Write lines that are objects already."""
+    """Write lines that are JSON objects already."""
     try:
         if isinstance(sys.stderr, JsonStream):
             sys.stderr.put(objects)
@@ -217,7 +217,7 @@ def put_objects(objects: Iterable[str]) -> None:
 
 
 def put_error(event: str, error: BaseException, level: str = "error", **facts: object) -> None:
-    """Write an error with its traceback as one object.
+    """Write an error with its traceback as one JSON object.
 
     Args:
         event: The event.
@@ -239,7 +239,7 @@ def _message_of(record: logging.LogRecord) -> str:
 
 
 def _emit_object(handler: logging.StreamHandler[TextIO], record: logging.LogRecord) -> None:
-    """Write a record as one object, instead of an object per line of text.
+    """Write a log record as one JSON object, where `logging.StreamHandler` would write lines of text.
 
     A program may set up `logging` at any time, also by the first ``logging.warning()``. Handlers for other streams, and
     handlers with their own formatter class, are not changed.

@@ -51,7 +51,7 @@ __all__ = [
 
 
 class SecretLine(Line, tag="secret", kw_only=True):
-    """A new network secret, or its file."""
+    """A new network secret, or the path of its file."""
 
     secret: str | UnsetType = UNSET
     path: str | UnsetType = UNSET
@@ -65,7 +65,7 @@ class PathLine(Line, tag="path"):
 
 
 class AdministratorLine(Line, tag="administrator", kw_only=True):
-    """A new administrator key, or its file, and the public half."""
+    """A new administrator key, or the path of its file, and the public half."""
 
     administrator: str
     """The public half, for every node."""
@@ -74,7 +74,7 @@ class AdministratorLine(Line, tag="administrator", kw_only=True):
 
 
 class IdentityLine(Line, tag="identity", kw_only=True):
-    """A new key of a cloud, or its file, and the public half."""
+    """A new private key of a cloud, or the path of its file, and the public half."""
 
     public: str
     """The public half, for neighbours."""
@@ -83,7 +83,7 @@ class IdentityLine(Line, tag="identity", kw_only=True):
 
 
 class PublicLine(Line, tag="public"):
-    """The public half of the key of a cloud."""
+    """The public half of a cloud's private key."""
 
     public: str
     cloud: str
@@ -101,7 +101,7 @@ class GenerationsLine(Line, tag="generations"):
 
 
 class StepLine(Line, tag="step"):
-    """A secret file after a step of a rotation."""
+    """The generations in a secret file after a step of a rotation."""
 
     path: str
     network: str
@@ -110,7 +110,7 @@ class StepLine(Line, tag="step"):
 
 
 class RotationLine(Line, tag="rotation"):
-    """The rotation in a running network."""
+    """The state of the rotation in a running network."""
 
     network: str
     number: int
@@ -135,7 +135,7 @@ LINES: Final[Lines] = {
 }
 
 _NEXT = "Copy the file to every node, and reload it there: send SIGHUP to `iris` commands, call reload_keys() in programs."
-#: The next step after each step.
+#: For each step of a rotation the step that follows; None after the last.
 _AFTER: Final[Mapping[RotationStep, RotationStep | None]] = {"add": "rotate", "rotate": "retire", "retire": None}
 
 
@@ -182,7 +182,7 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
 
 
 async def take_step(step: RotationStep, file: Path, *, abandon: bool, as_json: bool) -> int:
-    """Take a step of a rotation in a secret file."""
+    """Take a step of a rotation in a secret file, and print the next step; return the exit code."""
     before = read_secret_file(file, "FILE")
     added = find_added(file, before)
     secrets = next_generations(
@@ -235,7 +235,7 @@ async def public(file: Path, *, as_json: bool) -> int:
 
 
 async def list_running(settings: Settings, *, as_json: bool) -> int:
-    """Print the key ids of the generations in the running network, and the generations of nodes."""
+    """Print the key ids of the generations in the running network, and the generations of each node."""
     config = settings.load()
     async with visit(settings, config) as node:
         status = await node.rotation()
@@ -267,7 +267,7 @@ async def take_running_step(
     abandon: bool,
     as_json: bool,
 ) -> int:
-    """Take a step of a rotation in the running network."""
+    """Take a step of a rotation in the running network, and print the outcome; return the exit code."""
     key = read_administration_key(key_file, "--administration-key")
     config = settings.load()
     async with visit(settings, config) as node:

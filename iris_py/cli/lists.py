@@ -63,7 +63,7 @@ CLUSTER_PARTS: Final = ("clusters", "far_requests")
 
 
 class NodeLine(Line, tag="node", kw_only=True):
-    """A node of the network."""
+    """A node of the network, by its own report."""
 
     id: str
     """The node id: 32 hexadecimal digits."""
@@ -148,7 +148,7 @@ class TopicLine(Line, tag="topic", kw_only=True):
 
 
 class MemberStatsLine(Line, tag="member-stats", kw_only=True):
-    """A member of a cluster, with its load."""
+    """A member of a cluster, with its own report of the load."""
 
     id: str
     """The node id."""
@@ -233,7 +233,7 @@ _MEMBER_COLUMNS: Final = (
 async def nodes(
     settings: Settings, *, zone: str | None, is_every: bool, sample: int, limit: int, timeout_s: float, as_json: bool
 ) -> int:
-    """List the nodes of the network by their own answers."""
+    """List the nodes of the network by their own reports (`iris nodes`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
         found = await node.ask_nodes("security", every=is_every, sample=sample, timeout=timeout_s)
@@ -256,7 +256,7 @@ async def clusters(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """List the clusters of the network with their load."""
+    """List the clusters of the network with their load (`iris clusters`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
@@ -277,7 +277,7 @@ async def topics(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """List the subscribed patterns, with deliveries and drops."""
+    """List the subscribed patterns, with deliveries and drops (`iris topics`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
         pairs, found = await measure(
@@ -288,7 +288,7 @@ async def topics(
 
 
 async def member_stats(settings: Settings, cluster: str, *, interval_s: float, timeout_s: float, as_json: bool) -> int:
-    """List the members of a cluster with their own reports of their load."""
+    """List the members of a cluster with their load (`iris members --stats`); return the exit code."""
     async with visit(settings) as node:
         view, network = node.members(cluster), node.network
         members = [iris_py.NodeName(member.id, member.address, member.zone, member.name) for member in await view]
@@ -311,13 +311,13 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
 
 
 def generations_differ(lines: Sequence[NodeLine]) -> str:
-    """Return the differing generations of the secret as text; empty if all nodes hold the same."""
+    """Return a sentence about nodes with different generations of the secret; empty if all nodes hold the same."""
     holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
     return f"nodes hold different generations of the secret: {describe_holdings(holdings)}" if len(holdings) > 1 else ""
 
 
 def node_line(report: NodeReport) -> NodeLine:
-    """Return the line of a node."""
+    """Convert the report of a node."""
     node, about, security = report.node, report.about, report.statistics.security
     return NodeLine(
         id=node.id,
@@ -342,7 +342,7 @@ def members_text(line: ClusterLine) -> str:
 
 
 def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[ClusterLine]:
-    """Return a line for each cluster served or used by a node, sorted by the field ``sort``."""
+    """Return a line for each cluster with members or callers, sorted by the field ``sort``."""
     held: dict[str, list[Pair]] = {}
     far: dict[str, list[Pair]] = {}
     for pair in pairs:
@@ -367,7 +367,7 @@ def cluster_lines(pairs: list[Pair], found: NodeReports, sort: str) -> list[Clus
 def _cluster_line(
     name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine], *, is_unserved: bool
 ) -> ClusterLine:
-    """Return the line of a cluster."""
+    """Add up the reports of all nodes about a cluster."""
 
     def service(report: NodeReport) -> ServiceStatistics:
         return report.statistics.clusters.get(name, _NO_CLUSTER).service or _NOTHING
@@ -398,7 +398,7 @@ def _cluster_line(
 
 
 def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[FailureLine]) -> ClusterLine:
-    """Return the line of another cloud's cluster, from the callers' reports."""
+    """Add up the callers' reports about a cluster of another cloud."""
 
     def far(report: NodeReport) -> FarStatistics:
         return report.statistics.far_requests.get(name, _NOTHING_FAR)
@@ -426,7 +426,7 @@ def _far_line(name: str, pairs: list[Pair], share: float, errors: Sequence[Failu
 
 
 def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort: str) -> list[TopicLine]:
-    """Return lines for the subscribed patterns that overlap with ``wanted``."""
+    """Return a line for each subscribed pattern that overlaps with ``wanted``, sorted by the field ``sort``."""
     held: dict[str, list[Pair]] = {}
     for pair in pairs:
         for pattern in {each.pattern for each in pair.last.statistics.subscriptions}:
@@ -437,7 +437,7 @@ def topic_lines(pairs: list[Pair], found: NodeReports, wanted: str | None, sort:
 
 
 def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
-    """Return the line of a pattern, from its subscribers."""
+    """Add up the reports of all subscribers to a pattern."""
 
     def mine(report: NodeReport) -> list[SubscriptionStatistics]:
         return [each for each in report.statistics.subscriptions if each.pattern == pattern]
@@ -454,7 +454,7 @@ def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Tell whether some topic matches both patterns."""
+    """Return whether some topic matches both patterns."""
     left, right = one.split("."), other.split(".")
     for here, there in zip(left, right, strict=False):
         if ">" in (here, there):
@@ -465,7 +465,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def share_of(pairs: list[Pair], found: NodeReports) -> float:
-    """Return the number of nodes represented by an answer."""
+    """Return the number of nodes represented by an answer: 1, or more in a sample."""
     return found.size.nodes / len(pairs) if found.is_sample and pairs else 1.0
 
 
@@ -480,11 +480,11 @@ def _sorted(lines: list[AnyLine], sort: str) -> list[AnyLine]:
 
 
 def member_line(pair: Pair, cluster: str = "") -> MemberStatsLine:
-    """Return the line of a member.
+    """Convert two reports of a member.
 
     Args:
         pair: Two answers of the member.
-        cluster: The name of the cluster in the answers; empty for the only one requested.
+        cluster: The name of the cluster in the reports; empty if the reports have only one cluster.
     """
 
     def service_of(report: NodeReport) -> ServiceStatistics:

@@ -1,4 +1,4 @@
-"""Many calls of one command: several in flight, with outcomes in the order of the payloads."""
+"""Many calls of one command: several in flight, with the outcomes in the order of the payloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Reply]):
-    """The end of one call."""
+    """The result of one call: the reply or the error, and the duration."""
 
     reply: Reply | None
     error: IrisError | None
@@ -29,12 +29,12 @@ class Outcome(Generic[Reply]):
 async def ask_all(
     ask: Callable[[bytes], Awaitable[Reply]], batches: AsyncIterator[list[bytes]], concurrency: int
 ) -> AsyncIterator[Outcome[Reply]]:
-    """Yield the outcomes of calls in order, as soon as available.
+    """Make a call for each payload, and yield the outcomes in the order of the payloads, as soon as possible.
 
     Args:
-        ask: Makes a call.
+        ask: Makes the call for a payload.
         batches: The payloads, as they arrive.
-        concurrency: Maximum number of calls in flight or with a waiting outcome.
+        concurrency: Maximum number of calls in flight, or with an outcome waiting for an earlier call.
     """
     asked: asyncio.Queue[asyncio.Task[Outcome[Reply]] | None] = asyncio.Queue()
     room = asyncio.Semaphore(concurrency)

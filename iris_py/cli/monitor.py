@@ -35,7 +35,7 @@ __all__ = ["LINES", "WatchLine", "describe", "monitor", "read_duration", "read_k
 #: Interval of searches for nodes (seconds). Too small: the roots of a large network are queried constantly; too large: new
 #: nodes appear late, though without losing events.
 FIND_S: Final = 10.0
-#: The same interval before the first node is found.
+#: Interval of searches until the first node is found (seconds).
 FIND_FIRST_S: Final = 1.0
 #: Timeout for finding every node of a large network (seconds).
 FIND_EVERY_TIMEOUT_S: Final = 120.0
@@ -46,7 +46,7 @@ _KIND_WIDTH: Final = max(map(len, KINDS))
 _NUMBER: Final = re.compile(r"\d{1,18}")
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-#: Texts for changes.
+#: The text for each change of a watched node.
 _CHANGES: Final = {
     "found": "is here now",
     "back": "answers again",
@@ -58,7 +58,7 @@ _CHANGES: Final = {
 
 
 class WatchLine(Line, tag="watching", kw_only=True):
-    """The watched nodes, at the start and when their number has changed."""
+    """The number of watched nodes, at the start and after each change."""
 
     watched: int
     """Number of watched nodes."""
@@ -71,7 +71,7 @@ class WatchLine(Line, tag="watching", kw_only=True):
 
 
 class MonitorSummary(Line, tag="summary", kw_only=True):
-    """The end of the events."""
+    """The end of `iris monitor`: the numbers of printed and of lost events."""
 
     events: int
     """Number of printed events."""
@@ -103,7 +103,7 @@ async def monitor(
     is_raw: bool,
     as_json: bool,
 ) -> int:
-    """Print the events of nodes until a signal arrives, enough have been printed, or the timeout has passed."""
+    """Print the events of nodes until a signal arrives, `count` events are printed, or the timeout has passed."""
     wanted, (number, ago_s) = read_kinds(kinds), read_since(since)
     output = Output(as_json=as_json)
     async with ending_by_signal() as ended, visit(settings) as node:
@@ -168,7 +168,7 @@ class _Watch:
         self._watching: WatchLine | None = None
 
     async def run(self, interval_s: float) -> None:
-        """Read nodes at an interval until enough is printed."""
+        """Read the events of nodes at an interval, until enough events are printed."""
         loop = asyncio.get_running_loop()
         finding: asyncio.Task[NodeReports] | None = None
         self._found(await self._find())
@@ -189,7 +189,7 @@ class _Watch:
                 finding.cancel()
 
     def end(self) -> None:
-        """Print the held events, and the summary."""
+        """Print the held events, and then the summary."""
         self._print(self._following.take(), time.time())
         if self._deaths is not None:
             self._show(self._deaths.end())
@@ -254,7 +254,7 @@ class _Watch:
 
 
 def read_kinds(given: Sequence[str]) -> frozenset[str]:
-    """Return the kinds of events given by name or prefix; empty for all.
+    """Parse kinds of events, given by name or by the beginning of a name; empty for all kinds.
 
     Raises:
         ConfigurationError: A kind does not exist.
@@ -273,7 +273,7 @@ def read_kinds(given: Sequence[str]) -> frozenset[str]:
 
 
 def read_since(given: str | None) -> tuple[int | None, float]:
-    """Return an event number or None, and otherwise the age of the oldest wanted event, in seconds.
+    """Parse the option `--since`: return an event number, or None and a duration in seconds.
 
     Raises:
         ConfigurationError: The text is neither a number nor a duration.
@@ -291,7 +291,7 @@ def read_since(given: str | None) -> tuple[int | None, float]:
 
 
 def read_duration(given: str) -> float:
-    """Return a duration in seconds.
+    """Parse a duration; return seconds.
 
     Raises:
         ConfigurationError: The text is not a duration.
@@ -303,7 +303,7 @@ def read_duration(given: str) -> float:
 
 
 def describe(line: WatchLine, network: str) -> str:
-    """Return the watched part of the network as text."""
+    """Return a sentence about the number of watched nodes."""
     if not line.watched:
         return f"no other node found in the network {network!r}: waiting for one; Ctrl-C ends it"
     of = f"{line.watched} node{'s' * (line.watched != 1)}"
@@ -314,7 +314,7 @@ def describe(line: WatchLine, network: str) -> str:
 
 
 def _text_of(line: EventLine | GapLine | DeathLine) -> str:
-    """Return a line with the columns time, reporting node, event, node concerned, count, name, detail.
+    """Return a line as columns: time, reporting node, event, node concerned, count, name, detail.
 
     A death has the number of reporting nodes in the columns of the reporting node and of the count.
     """

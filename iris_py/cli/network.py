@@ -1,4 +1,4 @@
-"""Querying the network from a shell: the common part of `iris nodes`, `clusters`, `topics`, `members --stats` and `top`."""
+"""Queries to many nodes from a shell: shared by `iris nodes`, `clusters`, `topics`, `members --stats` and `top`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMED_MAX: Final = 5
 
 
 class AskedSummary(Line, tag="summary", kw_only=True):
-    """The end of a query to several nodes: the nodes that answered, and whether the result is complete."""
+    """The end of a list made from nodes' answers: which nodes answered, and whether the list is complete."""
 
     shown: int
     """Number of lines printed before this one."""
@@ -64,7 +64,7 @@ class AskedSummary(Line, tag="summary", kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two reports of one node at different times."""
+    """Two reports of the same node, at different times."""
 
     first: NodeReport
     last: NodeReport
@@ -85,7 +85,7 @@ async def measure(
     every: bool = False,
     sample: int = NODES_SAMPLED,
 ) -> tuple[list[Pair], NodeReports]:
-    """Query nodes twice.
+    """Query nodes twice, for rates of counters.
 
     Args:
         node: The querying node.
@@ -131,7 +131,7 @@ def summary_of(found: NodeReports, *, shown: int, total: int) -> AskedSummary:
 
 
 def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
-    """Report on standard error which nodes and lines are missing."""
+    """Report on standard error the nodes without an answer, and the number of lines not shown."""
     if total > shown:
         complain(f"these are {shown} of {total}: --limit shows more.")
     if found.is_sample:
@@ -148,7 +148,7 @@ def complain_of(found: NodeReports, *, shown: int = 0, total: int = 0) -> None:
 
 
 def exit_code_of(found: NodeReports, network: str) -> ExitCode:
-    """Return the exit code of a query to several nodes; report a network without other nodes."""
+    """Return the exit code of a command that queried nodes. A network without other nodes is reported on standard error."""
     if found.reports:
         return ExitCode.OK
     if found.asked:
@@ -158,7 +158,7 @@ def exit_code_of(found: NodeReports, network: str) -> ExitCode:
 
 
 def format_seconds(duration_s: float | None) -> str:
-    """Return a duration as text: three digits and a unit."""
+    """Return a duration as text, with three digits and a unit; empty for None."""
     if duration_s is None:
         return ""
     if duration_s == float("inf"):
@@ -173,7 +173,7 @@ def format_seconds(duration_s: float | None) -> str:
 
 
 def rounded(duration_s: float | None) -> float | None:
-    """Return a duration as in ``--json``: in whole microseconds."""
+    """Round a duration to whole microseconds, as ``--json`` prints durations."""
     return None if duration_s is None else round(duration_s, 6)
 
 
@@ -202,8 +202,9 @@ def format_estimate(estimate: Estimate, unit: str = "") -> str:
 
 
 def quantile_between(first: HistogramStatistics, last: HistogramStatistics, share: float) -> float | None:
-    """Return a quantile of the times counted between two reports (seconds); of all times if none was counted between the
-    reports, and None without any.
+    """Return a quantile of the durations counted between two reports (seconds).
+
+    If none was counted between the reports, return the quantile of all durations; None without any.
     """
     before = (*first.counts, *([0] * (len(last.counts) - len(first.counts))))
     counts = tuple(max(0, late - early) for early, late in zip(before, last.counts, strict=False))

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of clusters with a prefix, as far as this machine knows them."""
+    """Return the locally known clusters that begin with a text."""
     from iris_py.cli.completion import complete_cluster as find
 
     return find(context.params, incomplete)
@@ -94,7 +94,7 @@ SealName = Annotated[
 
 
 def make_group(name: str, help_text: str) -> typer.Typer:
-    """Return a group of commands, such as `iris keys`; alone it shows its help."""
+    """Return a group of commands, such as `iris keys`; without a command the group shows its help."""
     group = typer.Typer(name=name, help=help_text, epilog=EXIT_CODES_HELP)
     group.callback(invoke_without_command=True)(show_help_without_command)
     return group

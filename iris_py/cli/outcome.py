@@ -84,7 +84,7 @@ _CODES: Final = (
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """Return the exit code of a command that ends with this error."""
+    """Return the exit code for an error that ends a command."""
     if _is_refused_seal(error):
         return ExitCode.HANDSHAKE
     return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
@@ -132,7 +132,7 @@ def execute(
 
 
 def explain(error: Exception, options: Collection[str] = ()) -> str:
-    """Return an error with advice for the command line instead of the advice for programs.
+    """Return the text of an error. Advice for programs is replaced by advice for the command line.
 
     Args:
         error: The error of the command.
@@ -205,7 +205,7 @@ def explain(error: Exception, options: Collection[str] = ()) -> str:
 
 
 def _would_go_on(error: IrisError, options: Collection[str]) -> bool:
-    """Return whether ``--idempotent`` was possible, missing, and would have continued after this error."""
+    """Return whether the option ``--idempotent`` exists, is missing, and would make the command continue after the error."""
     return error.of_plain_request and "--idempotent" in options
 
 
@@ -227,7 +227,7 @@ def _explain_no_members(error: NoMembers, options: Collection[str]) -> str:
 
 
 def _is_refused_seal(error: BaseException) -> TypeGuard[RemoteError]:
-    """Tell whether a member has refused an unsealed or wrongly sealed request."""
+    """Return whether a member has refused a request with an unsealed payload, or one sealed with another secret."""
     return isinstance(error, RemoteError) and error.type == SealError.__name__
 
 

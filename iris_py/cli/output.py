@@ -79,11 +79,11 @@ EMPTY: Final = "-"
 
 
 class Line(msgspec.Struct, tag_field="kind"):
-    """One object of `--json`. A subclass names its kind: `class Reply(Line, tag="reply")`."""
+    """An object printed with `--json`. A subclass names its kind: `class Reply(Line, tag="reply")`."""
 
 
 class PayloadLine(Line, kw_only=True):
-    """One object of `--json` with bytes in one of two fields (:func:`payload_fields`)."""
+    """An object printed with `--json` with bytes in one of two fields (:func:`payload_fields`)."""
 
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
@@ -112,7 +112,7 @@ AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Column(Generic[AnyLine]):
-    """A column of a text table."""
+    """A column of a table printed by a command."""
 
     title: str
     cell: Callable[[AnyLine], str]
@@ -124,10 +124,10 @@ class Column(Generic[AnyLine]):
 
 
 class Output:
-    """The output of a command. It is a context manager because of `--output`.
+    """Prints the output of a command, as JSON Lines or text. As a context manager it closes the file of `--output`.
 
     Attributes:
-        is_json: Whether it prints JSON Lines.
+        is_json: Whether the output is JSON Lines instead of text.
     """
 
     def __init__(self, *, as_json: bool, path: Path | None = None) -> None:
@@ -242,7 +242,7 @@ def make_console(*, is_error: bool = False) -> Console:
 
 
 def short_id(node_id: str) -> str:
-    """Return the digits of a node's id that a table shows."""
+    """Return the first digits of a node's id, as tables show them."""
     return node_id[:ID_DIGITS]
 
 
@@ -253,7 +253,7 @@ def _widths(rows: Iterable[Sequence[str]]) -> list[int]:
 def _fit(
     rows: Sequence[Sequence[str]], columns: Sequence[Column[AnyLine]], width: int
 ) -> tuple[Sequence[Sequence[str]], Sequence[Column[AnyLine]], list[str]]:
-    """Return the cells and columns that fit, and the titles of the columns left out, in order."""
+    """Return the rows and columns that fit into the width, and the titles of the columns left out."""
     kept = list(range(len(columns)))
     widths = _widths([[column.title for column in columns], *rows])
     while sum(widths[place] for place in kept) + len(GAP) * (len(kept) - 1) > width:

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "find_targets", "ping"]
 
-#: Digits of a node id that may name the node, if the prefix is unique.
+#: Minimum and maximum digits of a node id on the command line; fewer than all must identify one node.
 _ID_DIGITS_MIN: Final = 4
 _ID_DIGITS: Final = 32
-#: The ways, in the order of the output.
+#: The ways of a ping, in the order of the output.
 _WAYS: Final = ("link", "udp", "ring")
 
 
 class PingLine(Line, tag="ping", kw_only=True):
-    """One ping of a node."""
+    """A ping of a node, and the round-trip times."""
 
     number: int
     """The number of the ping, from 1."""
@@ -56,7 +56,7 @@ class PingLine(Line, tag="ping", kw_only=True):
 
 
 class WayFigures(msgspec.Struct, kw_only=True):
-    """The answers on one way, and their times in seconds; None without answers."""
+    """The statistics of the pings on one way, with times in seconds; None without answers."""
 
     way: str
     """`link`, `udp` or `ring`."""
@@ -69,7 +69,7 @@ class WayFigures(msgspec.Struct, kw_only=True):
 
 
 class PingSummary(Line, tag="summary", kw_only=True):
-    """The end: the number of answers, and their times in seconds; None without answers."""
+    """The statistics of all pings, with times in seconds; None without answers."""
 
     sent: int
     lost: int
@@ -95,7 +95,7 @@ async def ping(
     has_udp: bool = False,
     as_json: bool,
 ) -> int:
-    """Ping nodes one after the other, and print the times. The core of a node answers."""
+    """Ping nodes one after the other, and print the round-trip times. The nodes answer without a handler."""
     output = Output(as_json=as_json)
     taken: list[float | None] = []
     ways: dict[str, list[float | None]] = {}
@@ -132,7 +132,7 @@ async def ping(
 
 
 async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, float | None]:
-    """Ping on the ways unused while a link is open, one at a time, because concurrent pings delay each other."""
+    """Ping a node through the ring and then by UDP, because concurrent pings delay each other."""
     took: dict[str, float | None] = {"ring": None}
     # The root of its id is the node itself: query and answer pass through the ring.
     route = await parts_of(node).introspection.find_route_of_key(
@@ -148,7 +148,7 @@ async def _compare(node: Node, asked: NodeName, timeout_s: float) -> dict[str, f
 
 
 async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeName]:
-    """Return the nodes for a word on the command line: the members of a cluster, or one node by id or address."""
+    """Return the nodes denoted by a word on the command line: the members of a cluster, or a node by id or address."""
     is_id = _ID_DIGITS_MIN <= len(target) <= _ID_DIGITS and all(digit in "0123456789abcdef" for digit in target.lower())
     if len(target) == _ID_DIGITS and is_id:
         return [iris_py.NodeName(target.lower())]
@@ -172,7 +172,7 @@ async def find_targets(node: Node, target: str, timeout_s: float) -> list[NodeNa
 
 
 def _figures(taken: Sequence[float | None]) -> dict[str, Any]:
-    """Return the common fields of summaries."""
+    """Return the statistics of round-trip times: the fields shared by `PingSummary` and `WayFigures`."""
     seconds = [each for each in taken if each is not None]
     hundredths = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else seconds * 99
     return {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.cli.many_requests import Outcome
     from iris_py.cli.settings import Settings
 
-#: Repetitions of a message passed on together.
+#: Number of repetitions of a message in one group of payloads.
 TOGETHER: Final = 256
 
 __all__ = ["LINES", "check_source", "members", "payloads_of", "read_headers", "read_payload", "request"]
@@ -45,7 +45,7 @@ class ReplyLine(PayloadLine, tag="reply", kw_only=True):
 
 
 class FailedRequestLine(Line, tag="failure"):
-    """A request without a reply."""
+    """A request that ended with an error instead of a reply."""
 
     cluster: str
     number: int
@@ -56,7 +56,7 @@ class FailedRequestLine(Line, tag="failure"):
 
 
 class RequestsSummary(Line, tag="summary"):
-    """The end of the requests of `--lines` or `--count`."""
+    """The numbers of requests, replies and failures of `--lines` or `--count`."""
 
     cluster: str
     requests: int
@@ -78,7 +78,7 @@ class MemberLine(Line, tag="member"):
 
 
 class MembersSummary(Line, tag="summary"):
-    """The end of a list of members or nodes."""
+    """The numbers of listed and of all members or nodes."""
 
     network: str
     cluster: str | None
@@ -119,7 +119,9 @@ async def request(
     seal_name: str | None = None,
     as_json: bool,
 ) -> int:
-    """Send one request and print its reply unchanged, without an added byte in a file or pipe; or a request for each line."""
+    """Send a request and print its reply without an added byte; with `--lines` or `--count`, send several. Return the exit
+    code.
+    """
     check_source(text, has_lines=has_lines)
     config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
     advice = f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"
@@ -180,9 +182,9 @@ async def _print_all(output: Output, cluster: str, outcomes: AsyncIterator[Outco
 
 
 async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> int:
-    """List the members of a cluster or the nodes of the network; an empty list has the exit code of `NoMembers`.
+    """List the members of a cluster, or the nodes of the network. The exit code of an empty list is that of `NoMembers`.
 
-    A node knows only a part of a large cluster or network. Standard error then reports the total.
+    A node knows only a part of a large cluster or network; standard error then reports the total.
     """
     async with visit(settings) as node:
         network, found, total = node.network, list[iris_py.Member](), 0
@@ -220,7 +222,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     return ExitCode.NO_MEMBERS
 
 
-#: Columns of a table of members; the last only with stand-ins.
+#: Columns of the table of members. The last is shown only if a gateway stands in for members of another cloud.
 _COLUMNS: Final = (
     Column[MemberLine]("id", lambda line: short_id(line.id)),
     Column[MemberLine]("name", lambda line: line.name),
@@ -231,7 +233,7 @@ _COLUMNS: Final = (
 
 
 def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
-    """Return the bytes of an argument, exactly as the shell gave them, or of standard input.
+    """Return the bytes of an argument exactly as the shell passed them, or the bytes of standard input.
 
     Args:
         text: The argument; ``-`` for standard input.
@@ -267,7 +269,7 @@ def check_source(text: str | None, *, has_lines: bool) -> None:
 
 
 async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> AsyncIterator[list[bytes]]:
-    """Yield the payloads as they arrive.
+    """Yield payloads in groups: copies of an argument, or the lines of standard input as they arrive.
 
     Args:
         text: The argument, sent repeatedly; None for the lines of standard input.
@@ -294,7 +296,7 @@ async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> As
 
 
 def read_headers(given: Sequence[str] | None) -> dict[str, str]:
-    """Return the headers given as `NAME=VALUE`; of a repeated name, the last.
+    """Parse headers given as `NAME=VALUE`. Of a repeated name, the last value counts.
 
     Raises:
         ConfigurationError: A header has no `=`.

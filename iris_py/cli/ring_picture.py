@@ -82,7 +82,7 @@ _SHAPES: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node in the picture.
+    """A node to be drawn in the picture.
 
     Attributes:
         id: The node id, 32 hexadecimal digits.
@@ -100,13 +100,13 @@ class Place:
 
 
 def links_of(places: Sequence[Place]) -> set[tuple[str, str]]:
-    """Return the links between present nodes without repetition, even if only one end reports a link."""
+    """Return each link between two drawn nodes once, even if only a single end reports the link."""
     there = {place.id for place in places}
     return {(min(place.id, link), max(place.id, link)) for place in places for link in place.links & there if link != place.id}
 
 
 def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -> str:
-    """Return a picture of nodes and links.
+    """Draw nodes and their links; return the picture as SVG.
 
     Args:
         places: The nodes.
@@ -130,7 +130,7 @@ def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -
 
 
 def draw_groups(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -> str:
-    """Return a picture of groups of nodes and the links between them. The arguments are those of :func:`draw_nodes`."""
+    """Draw groups of nodes and the links between groups; return the picture as SVG. Arguments as for :func:`draw_nodes`."""
     sizes = Counter(place.group for place in places)
     colours = _colours_of(sizes)
     picture = _begin(title, notes, colours, 0)
@@ -160,7 +160,9 @@ def draw_groups(places: Sequence[Place], title: str, notes: Sequence[str] = ()) 
 
 
 def _colours_of(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of each group's colour. Groups beyond the last colour, and nodes without a group, share the last."""
+    """Return the number of the colour of each group. Small groups beyond the last colour, and nodes without a group, share the
+    last.
+    """
     order = sorted((name for name in sizes if name), key=lambda name: (-sizes[name], name))
     return {name: min(number, len(COLOURS)) for number, name in enumerate(order)} | {"": len(COLOURS)}
 
@@ -186,7 +188,7 @@ def _begin(title: str, notes: Sequence[str], colours: Mapping[str, int], links: 
 
 
 def _style_of(used: Sequence[int], links: int) -> str:
-    """Return the styles, with the used colours of groups."""
+    """Return the CSS of a picture, for the used colours only."""
     strength = next(strength for most, strength in STRENGTHS if links <= most)
     looks = list(_LOOKS)
     for number in used:
@@ -200,7 +202,7 @@ def _style_of(used: Sequence[int], links: int) -> str:
 
 
 def _spots_of(places: Sequence[Place], radius: float) -> dict[str, tuple[float, float]]:
-    """Return the nodes' angles and distances from the centre, without overlapping dots while rows are left."""
+    """Return the angle of each node, and the distance from the centre. Near nodes are moved outwards while room is left."""
     spots: dict[str, tuple[float, float]] = {}
     size = 2 * radius + 1
     ends = [-math.inf] * (1 + int(ROWS_ROOM / size))  # the last angle in use, by row
@@ -220,7 +222,7 @@ def _draw_links(
     spots: Mapping[str, tuple[float, float]],
     colours: Mapping[str, int],
 ) -> None:
-    """Draw the links. Links of one colour are one shape, because a picture may have thousands."""
+    """Draw all links. All links of a colour form a single shape, because a picture may have thousands of links."""
     shapes: dict[str, list[str]] = {"link between": []}
     for one, other in sorted(links):
         kind = f"link c{colours[group_of[one]]}" if group_of[one] == group_of[other] else "link between"
@@ -286,7 +288,7 @@ def _on_ring(angle: float, radius: float) -> tuple[float, float]:
 
 
 def _chord(start: tuple[float, float], end: tuple[float, float]) -> str:
-    """Return the path between two spots, bent towards the centre so that short paths also lie within the circle."""
+    """Return the path between two points, bent towards the centre: a short link also lies within the circle."""
     half = abs(start[0] - end[0]) / 2
     middle = (start[0] + end[0]) / 2
     if half > math.pi / 2:

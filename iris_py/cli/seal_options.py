@@ -20,7 +20,7 @@ _OPTION = "--seal-file"
 
 
 def read_seal(path: Path | None, name: str | None) -> Seal | None:
-    """Return the seal for requests; None without one.
+    """Return the seal for the payloads of requests, from the options; None without `--seal-file`.
 
     Args:
         path: The file with the secret; the first of several generations encrypts.
@@ -33,7 +33,7 @@ def read_seal(path: Path | None, name: str | None) -> Seal | None:
 
 
 def read_sealed(handler: Handler, path: Path | None, name: str | None) -> Handler | Sealed:
-    """Return a handler of sealed payloads, or the handler itself; see :func:`read_seal`."""
+    """Wrap a handler for sealed payloads only; return the handler itself without `--seal-file`."""
     return handler if _is_absent(path, name) else Sealed(handler, _read(path), name=name)
 
 

@@ -1,4 +1,4 @@
-"""The common options of all commands."""
+"""The options that are common to all commands with a node."""
 
 import inspect
 import os
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PANEL", "Settings", "with_settings"]
 
-#: The heading of these options in help texts.
+#: The heading of the common options in help texts.
 PANEL: Final = "Network"
 
 #: The settings with an option.
 _WITH_OPTION: Final = tuple(setting for setting in SETTINGS if setting.option is not None)
-#: The types of option values by the shape of the setting. A command is text in the words of a shell.
+#: The type of an option's value by the shape of the setting. A command is one text, split as a shell does.
 _TYPES: Final[Mapping[Shape, object]] = {
     "text": str | None,
     "choice": str | None,
@@ -48,7 +48,7 @@ def _complete_context(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of the node on the command line. The annotations are options, beside those of the table of settings.
+    """The common options as given on a command line. The annotated fields are options besides those of the table of settings.
 
     The secret itself has no option, because every user of a machine can read the arguments of all processes.
     """
@@ -115,7 +115,7 @@ class Settings:
         return context_file(self.context)
 
     def as_options(self) -> list[str]:
-        """Return the equivalent options for the command line of another process."""
+        """Return these options as words for the command line of another process."""
         words = []
         for setting in _WITH_OPTION:
             value = self.given.get(setting.name)
@@ -176,7 +176,7 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
-    """Return the parameter of a command for the option of a setting, as typer reads it."""
+    """Return the parameter of a command function from which typer makes the option of a setting."""
     option, name = setting.option, setting.option_name
     assert option is not None
     variables = ", ".join((variable_of(setting.name), *option.other_variables))
@@ -192,7 +192,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
 
 
 def _value_of(setting: Setting, value: object) -> object:
-    """Return the value that an option gives to its setting; None without the option."""
+    """Convert the value of an option to the value of its setting; None if the option was not given."""
     assert setting.option is not None
     if setting.shape == "flag":
         return not setting.option.is_negated if value else None
@@ -204,7 +204,7 @@ def _is_option(parameter: inspect.Parameter) -> bool:
 
 
 def _check_readable(path: Path, option: str) -> None:
-    """Raise an error that names the option of an unreadable file."""
+    """Raise an error that names the option if a file cannot be read."""
     from iris_py.errors import ConfigurationError
     from iris_py.files.secrets import check_path
 

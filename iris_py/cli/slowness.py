@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SLOW_TIMES", "SlowLine", "SlowMember", "find_slow", "handler_s", "say_slow", "slow_lines"]
 
-#: A member is slow if its handler takes this number of times the median, and at least SLOW_S, below which nobody notices.
+#: A member is slow if its handler takes at least this multiple of the median, and at least SLOW_S (seconds).
 SLOW_TIMES: Final = 5.0
 SLOW_S: Final = 0.02
 #: Minimum number of requests for a meaningful median, for a node that does not report its latest ones.
@@ -35,7 +35,7 @@ Member = TypeVar("Member")
 
 @dataclass(frozen=True, slots=True)
 class SlowMember(Generic[Member]):
-    """The slowest member of a cluster, if it is slow."""
+    """The slowest member of a cluster, its time, and the time of the others."""
 
     member: Member
     takes_s: float
@@ -45,7 +45,7 @@ class SlowMember(Generic[Member]):
 
 
 class SlowLine(Line, tag="slow", kw_only=True):
-    """A member with much slower handlers than other members. Callers avoid it."""
+    """A member whose handlers are much slower than those of the other members. Callers avoid the member."""
 
     cluster: str
     """The cluster."""
@@ -62,7 +62,7 @@ class SlowLine(Line, tag="slow", kw_only=True):
 
 
 def find_slow(times: Mapping[Member, float | None]) -> SlowMember[Member] | None:
-    """Return the slowest member if it is slow compared to the others.
+    """Return the slowest member if it is much slower than the others; None otherwise.
 
     Args:
         times: The recent time of each member's handler (seconds); None without requests.
@@ -77,7 +77,7 @@ def find_slow(times: Mapping[Member, float | None]) -> SlowMember[Member] | None
 
 
 def handler_s(service: ServiceStatistics) -> float | None:
-    """Return the recent time of a member's handlers (seconds); None with too few requests."""
+    """Return the recent execution time of a member's handlers (seconds); None with too few requests."""
     if service.newest:
         return service.newest_s
     # A node of an older version does not report recent times.
@@ -85,7 +85,7 @@ def handler_s(service: ServiceStatistics) -> float | None:
 
 
 def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
-    """Return the slow members of clusters, by the last answers of nodes.
+    """Return a line for each cluster's slow member, by the last reports of nodes.
 
     Gateways are excluded, because the time of a stand-in for members of another cloud includes the way there.
     """
@@ -112,7 +112,7 @@ def slow_lines(pairs: Iterable[Pair]) -> list[SlowLine]:
 
 
 def say_slow(lines: Sequence[SlowLine]) -> list[str]:
-    """Return slow members as text, a part for each."""
+    """Return a text about each slow member."""
     return [
         f"{one_line(line.cluster)}: {line.address or line.id[:8]}{f' ({one_line(line.name)})' if line.name else ''} takes "
         f"{format_seconds(line.handler_s)} where others take {format_seconds(line.others_s)}"

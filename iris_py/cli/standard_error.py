@@ -34,11 +34,11 @@ LINE_CHARACTERS_MAX: Final = 2000  # of an error, which may contain text from an
 GATEWAY_LOGGER: Final = "iris_py.federation"
 
 _is_json = False
-_has_time = False  # each text line begins with its time, level and event
+_has_time = False  # whether each line of text begins with its time, level and event
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Return whether a command line has ``--log-json``. This comes before parsing, because mistakes are lines, too."""
+    """Return whether a command line has ``--log-json``. Called before parsing, because errors of parsing are JSON, too."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--log-json" in options
 
@@ -73,12 +73,12 @@ def is_json() -> bool:
 
 
 def tell(text: str, *, level: str = "info", event: str = "told") -> None:
-    """Print one line about an event, at any log level.
+    """Print a line about an event, at any log level.
 
     Args:
         text: The line, without its end.
-        level: The severity, for programs.
-        event: The event, for programs.
+        level: The severity, for readers of JSON.
+        event: The name of the event, for readers of JSON.
     """
     text = hide_secrets(text)  # a mistake on the command line may contain a secret in place of a name
     if _is_json:
@@ -94,7 +94,7 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
 
 
 def show_traceback(error: BaseException, *, event: str) -> None:
-    """Print the traceback of an error in the program's code, as Python does, or as one object.
+    """Print the traceback of an error in the user's program, as Python does, or as one JSON object.
 
     Args:
         error: The error.
@@ -121,14 +121,14 @@ def complain(text: str, *, event: str = "complaint") -> None:
 
 
 def one_line(text: str) -> str:
-    """Make one harmless line of text from another process: without line ends and terminal control sequences."""
+    """Make text from another process harmless: one line, without terminal control sequences."""
     words = " ".join(text.split())
     shown = escape(words[: LINE_CHARACTERS_MAX + 1])
     return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
 def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
-    """Print Iris's log records from a level on.
+    """Print Iris's log records from a level on to standard error.
 
     Args:
         level: The level.
@@ -156,7 +156,7 @@ def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
 
 
 def begin_timed_log() -> None:
-    """Begin all lines with time, level and event from now on, for a long-running command."""
+    """From now on, begin each line on standard error with time, level and event, as a long-running command needs."""
     global _has_time
     _has_time = True
 
@@ -169,7 +169,7 @@ def _timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
 
 
 class _LineFormatter(logging.Formatter):
-    """One line for each record; tracebacks only on demand."""
+    """Formats each log record as one line of text, with the traceback only if wanted."""
 
     def format(self, record: logging.LogRecord) -> str:
         if _has_time:

@@ -1,4 +1,4 @@
-"""Standard input as a stream of chunks or lines, without blocking the event loop."""
+"""Reads standard input in chunks or lines, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 __all__ = ["read_chunks", "read_lines"]
 
 READ_BYTES: Final = 1 << 17
-#: Maximum number of chunks read ahead.
+#: Maximum number of chunks read and not yet taken.
 AHEAD: Final = 4
 #: The name of the reading thread.
 THREAD: Final = "standard input"
 
 
 async def read_chunks() -> AsyncIterator[bytes]:
-    """Yield chunks, read in a daemon thread: a silent terminal or pipe must not delay the end of the program.
+    """Yield chunks of standard input. A daemon thread reads: a silent terminal or pipe must not delay the end of the program.
 
     Raises:
         ConfigurationError: Standard input is closed, or cannot be read.
@@ -58,7 +58,7 @@ async def read_chunks() -> AsyncIterator[bytes]:
 
 
 async def read_lines(bytes_max: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that arrived together, without their ends; the last line may lack its end.
+    """Yield groups of lines as they arrive, without line ends. The last line of the input may lack its end.
 
     Args:
         bytes_max: The largest line.

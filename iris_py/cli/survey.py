@@ -37,7 +37,7 @@ class SurveyReplyLine(PayloadLine, tag="reply", kw_only=True):
 
 
 class FailureLine(msgspec.Struct):
-    """A member whose handler failed."""
+    """A member whose handler raised an exception, in the result of a survey."""
 
     member: str
     type: str
@@ -45,7 +45,7 @@ class FailureLine(msgspec.Struct):
 
 
 class SurveyResult(Line, kw_only=True):
-    """A finished survey: the number of members, and the outcomes of those without a reply."""
+    """The result of a survey: the number of members, and the outcome of each member without a reply."""
 
     cluster: str
     members: int
@@ -66,7 +66,7 @@ class SurveyResult(Line, kw_only=True):
 
 
 class SurveyLine(SurveyResult, tag="survey", kw_only=True):
-    """The end of one survey of `--lines` or `--count`."""
+    """The result of one of several surveys (`--lines` or `--count`)."""
 
     number: int
     seconds: float
@@ -74,7 +74,7 @@ class SurveyLine(SurveyResult, tag="survey", kw_only=True):
 
 
 class FailedSurveyLine(Line, tag="failure"):
-    """A failed survey."""
+    """A survey that ended with an error instead of a result."""
 
     cluster: str
     number: int
@@ -85,14 +85,14 @@ class FailedSurveyLine(Line, tag="failure"):
 
 
 class SurveySummary(SurveyResult, tag="summary", kw_only=True):
-    """The end. Numbers are sums over several surveys, and a member is named once."""
+    """The result of the survey. Over several surveys, numbers are sums, and a member is named once."""
 
     surveys: int | UnsetType = UNSET
     """With `--lines` or `--count`: the number of surveys, including failed ones."""
 
 
 class Surveyed(NamedTuple):
-    """A finished survey."""
+    """A finished survey: its replies, and the final counts of members."""
 
     replies: list[iris_py.SurveyReply]
     answers: iris_py.Answers
@@ -118,7 +118,7 @@ async def survey(
     path: Path | None = None,
     as_json: bool,
 ) -> int:
-    """Send a survey, print a line for each reply as it arrives, and report the other members; or do so for each of several."""
+    """Send a survey and print the replies as they arrive; with `--lines` or `--count`, send several. Return the exit code."""
     check_source(text, has_lines=has_lines)
     config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
     lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
@@ -153,7 +153,7 @@ async def _print_all(
     stop_after: int | None,
     options: Collection[str],
 ) -> int:
-    """Print the replies to each survey and the other outcomes; return the first exit code other than 0."""
+    """Print the replies and the result of each survey; return the first exit code other than 0."""
     code, number, total, has_failed = ExitCode.OK, 0, _Total(cluster), False
     async for outcome in outcomes:
         number += 1
@@ -268,7 +268,7 @@ def _code_of(replies: int, answers: iris_py.Answers, stop_after: int | None) -> 
 
 
 def _complain_of(cluster: str, answers: iris_py.Answers, *, is_stopped: bool, begin: str = "") -> None:
-    """Report the members without a reply, unless the survey was stopped early."""
+    """Report on standard error the members without a reply, unless the survey was stopped early."""
     for failure in answers.failed:
         shown = short_name(failure.member.id, failure.member.name)
         complain(f"{begin}the handler at member {shown} failed with {failure.type}: {failure.text}")

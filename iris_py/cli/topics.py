@@ -25,7 +25,7 @@ __all__ = ["LINES", "publish", "subscribe"]
 
 
 class PublishedLine(Line, tag="published"):
-    """A message to a topic that has been sent."""
+    """A published message, with the number of receiving nodes."""
 
     topic: str
     nodes: int
@@ -33,7 +33,7 @@ class PublishedLine(Line, tag="published"):
 
 
 class PublishSummary(Line, tag="summary"):
-    """The end of the messages of `--lines` or `--count`."""
+    """The number of messages of `--lines` or `--count`."""
 
     topic: str
     messages: int
@@ -75,7 +75,7 @@ async def publish(
     count: int | None = None,
     as_json: bool,
 ) -> int:
-    """Publish and print the number of receiving nodes; none is not a failure."""
+    """Publish a message and print the number of receiving nodes; return the exit code. No receiver is not a failure."""
     check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     if text is not None and count is None:
@@ -105,7 +105,7 @@ async def subscribe(
     http: str | None = None,
     as_json: bool,
 ) -> int:
-    """Print published messages, one per line, until a signal arrives, enough have been printed, or the timeout has passed."""
+    """Print published messages, one per line, until a signal arrives, enough are printed, or the timeout has passed."""
     with Output(as_json=as_json, path=path) as output:
         async with (
             ending_by_signal() as ended,
@@ -133,7 +133,7 @@ async def subscribe(
 
 
 def _policy_for(pattern: str) -> iris_py.OverflowPolicy:
-    """Return the overflow policy: the reader of our output sets the pace. Other clouds, which rarely allow blocking, drop."""
+    """Return the overflow policy: publishers wait for the reader of the output; messages of other clouds may be dropped."""
     return "drop_oldest" if "@" in pattern else "block"
 
 
@@ -161,7 +161,7 @@ def _print(messages: Sequence[iris_py.Message], output: Output, *, has_time: boo
 
 
 def _text_of(message: iris_py.Message) -> str:
-    """Return the topic and the text, without line ends and terminal control sequences."""
+    """Return the line for a message: topic and text, without line ends and terminal control sequences."""
     return f"{one_line(message.topic)} {one_line(message.payload.decode(errors='replace'))}"
 
 

@@ -56,7 +56,7 @@ class TopologyNodeLine(Line, tag="node", kw_only=True):
 
 
 class TopologySummary(AskedSummary, tag="summary", kw_only=True):
-    """The end: the nodes that answered, whether the result is complete, and the number of links."""
+    """The end of `iris topology`: the nodes that answered, whether the result is complete, and the number of links."""
 
     links: int
     """Links between the shown nodes, each counted once."""
@@ -69,7 +69,7 @@ LINES: Final[Lines] = {"topology": (TopologyNodeLine, TopologySummary)}
 
 
 class _Row(msgspec.Struct):
-    """A node in one of its groups."""
+    """A node in the list of one of its groups (a zone or a cluster)."""
 
     group: str
     node: TopologyNodeLine
@@ -96,7 +96,7 @@ async def topology(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Show the nodes of the network by zone or cluster, with their links."""
+    """Show the nodes of the network by zone or cluster, with their links; return the exit code."""
     output = Output(as_json=as_json)
     async with visit(settings) as node:
         network, own = node.network, node.id
@@ -117,7 +117,7 @@ async def topology(
 
 
 def nodes_of(found: NodeReports, own: str = "") -> list[TopologyNodeLine]:
-    """Return all known nodes, including those that did not answer, in the order of zone, address and id.
+    """Return all known nodes, including silent nodes, in the order of zone, address and id.
 
     Args:
         found: The answers, with ``peers`` and ``clusters``.
@@ -165,12 +165,12 @@ def _summary(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> TopologyS
 
 
 def _groups_of(node: TopologyNodeLine, by: By) -> list[str]:
-    """Return the groups of a node: its zone, or the clusters it serves."""
+    """Return the groups of a node: its zone, or the served clusters."""
     return [group for group in ([node.zone] if by == "zone" else node.clusters) if group]
 
 
 def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[Place]:
-    """Return the nodes for a picture: a node with several clusters has the colour of the largest."""
+    """Return the nodes for the picture. A node with several clusters has the colour of the largest cluster."""
     sizes = Counter(group for node in nodes for group in _groups_of(node, by))
     return [
         Place(
@@ -202,7 +202,7 @@ def _words_of(node: TopologyNodeLine) -> tuple[str, ...]:
 
 
 def show(nodes: Sequence[TopologyNodeLine], output: Output, *, network: str, by: By, nodes_max: int) -> None:
-    """Print nodes by group: a tree on a terminal, which has only the groups of many nodes; otherwise rows."""
+    """Print the nodes by group: as a tree on a terminal, otherwise as rows. A tree of many nodes shows only the groups."""
     rows = sorted(
         (_Row(group, node) for node in nodes for group in _groups_of(node, by) or [NO_GROUP[by]]),
         key=lambda row: (row.group in NO_GROUP.values(), row.group),
@@ -259,7 +259,7 @@ def draw(
     nodes_max: int,
     now: datetime | None = None,
 ) -> tuple[str, str]:
-    """Draw a network.
+    """Draw the network as a picture of the ring.
 
     Args:
         nodes: The nodes.
@@ -292,7 +292,7 @@ def draw(
 
 
 def _notes_of(nodes: Sequence[TopologyNodeLine], found: NodeReports) -> list[str]:
-    """Return remarks on missing parts of a picture."""
+    """Return remarks for the picture about missing nodes."""
     notes = []
     if found.is_sample:
         notes.append(

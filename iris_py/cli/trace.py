@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LINES", "trace"]
 
-#: Maximum number of members shown.
+#: Maximum number of members in the output.
 _SHOWN_MAX: Final = 32
 #: Maximum number of members queried for their counts. Too small: the member with the request may not be among them; too large:
 #: many queries for one request.
@@ -33,21 +33,21 @@ _COUNTED_MAX: Final = 64
 
 
 class RouteLine(Line, tag="route", kw_only=True):
-    """The route of a query to the root of the cluster, and the root's answer."""
+    """The route of a query through the ring to the root of the cluster, and the answer of the root."""
 
     route: Route
     """The hops with the microseconds each kept the query, the root, and its counts of members and watchers."""
 
 
 class CandidateLine(Line, tag="candidate", kw_only=True):
-    """A member known to this node, in the order of consideration."""
+    """A member known to this node, in the order of a request's choice."""
 
     candidate: Candidate
     """The member, with the criteria of the choice, and the reason for or against it."""
 
 
 class WayLine(Line, tag="way", kw_only=True):
-    """The way to the chosen member, and its time for answering an empty query."""
+    """The way to the chosen member, and the time until the member answered an empty query."""
 
     member: str
     """The node id of the member."""
@@ -60,7 +60,7 @@ class WayLine(Line, tag="way", kw_only=True):
 
 
 class ExecutionLine(Line, tag="execution", kw_only=True):
-    """The end of a real request (`--execute`)."""
+    """The result of the real request (`--execute`)."""
 
     seconds: float
     """Duration of the request."""
@@ -79,7 +79,7 @@ class ExecutionLine(Line, tag="execution", kw_only=True):
 
 
 class TraceSummary(Line, tag="summary", kw_only=True):
-    """The end: whether a request would arrive."""
+    """The end of `iris trace`: whether a request would arrive."""
 
     cluster: str
     """The cluster."""
@@ -104,7 +104,7 @@ async def trace(
     timeout_s: float,
     as_json: bool,
 ) -> int:
-    """Follow the route of a request to a cluster, without sending one, or with `--execute` after sending one."""
+    """Show the route of a request to a cluster, with `--execute` also by sending a real request; return the exit code."""
     output, config = Output(as_json=as_json), settings.load()
     payload = None if text is None else read_payload(text, config.max_message_bytes, "Send less")
     async with visit(settings, config) as node:
@@ -165,7 +165,7 @@ async def _execute(
     require: str | None,
     timeout_s: float,
 ) -> ExecutionLine:
-    """Send a request, and query the members' counts of their handlers before and after."""
+    """Send a real request, and compare the members' counts before and after: which member executed it, and how long."""
     asked = [each.node for each in traced.candidates[:_COUNTED_MAX]]
     before = await _ask_counts(node, asked, cluster, timeout_s)
     started = time.perf_counter()
@@ -194,7 +194,7 @@ async def _execute(
 
 
 class _Spent(NamedTuple):
-    """The requests queued and handled at a member, and the time they took."""
+    """Counts of a member: the queued and handled requests, and their times."""
 
     queued: int
     queue_s: float
@@ -202,7 +202,7 @@ class _Spent(NamedTuple):
     run_s: float
 
     def since(self, before: _Spent) -> _Spent:
-        """Return the difference to an earlier count."""
+        """Return the growth since earlier counts."""
         return _Spent(
             self.queued - before.queued,
             self.queue_s - before.queue_s,
@@ -212,7 +212,7 @@ class _Spent(NamedTuple):
 
 
 async def _ask_counts(node: iris_py.Node, members: Sequence[NodeName], cluster: str, timeout_s: float) -> dict[str, _Spent]:
-    """Return the counts of each member, by id; without members that do not report them."""
+    """Query members for their counts of handled requests; return the counts by node id, without silent members."""
     found = await node.ask_nodes("clusters", nodes=members, cluster=cluster, timeout=timeout_s)
     counted = {}
     for report in found.reports:

@@ -1,4 +1,4 @@
-"""`iris tunnel`: a pipe to one member, of any size."""
+"""The command `iris tunnel`: pipes data of any size through one member."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["LINES", "tunnel"]
 
 
 class TunnelLine(Line, tag="tunnel"):
-    """A tunnel that has ended well, on standard error: standard output has the data from the tunnel."""
+    """The end of a successful tunnel, printed on standard error, because standard output has the data."""
 
     cluster: str
     member: str
@@ -41,7 +41,7 @@ LINES: Final[Lines] = {"tunnel": (TunnelLine,)}
 
 
 async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: Sequence[str] | None, as_json: bool) -> int:
-    """Send standard input as one message, and print the data from the member until its end, both as streams."""
+    """Send standard input through a tunnel to a member, and print the data from the member; return the exit code."""
     headers = read_headers(header)
     async with (
         visit(settings) as node,
@@ -83,7 +83,7 @@ async def _send(opened: iris_py.Tunnel, advance: Callable[[int, int], None]) -> 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """Show the progress, if standard error is a terminal that is not used for the output."""
+    """In the block, show the progress on standard error, if it is a terminal and not also the output."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda sent, received: None
         return

@@ -16,7 +16,7 @@ __all__ = ["LINES", "print_version", "print_versions", "version_line", "version_
 
 
 class VersionLine(Line, tag="version"):
-    """The versions of Iris, of Python and of the required packages."""
+    """The versions of Iris, of Python, and of the required packages."""
 
     iris: str
     commit: str
@@ -32,7 +32,7 @@ LINES: Final[Lines] = {"version": (VersionLine,)}
 
 
 def print_version() -> None:
-    """Print only the version of Iris."""
+    """Print only the version of Iris, for `iris --version`."""
     print(f"iris {build()}")
 
 
@@ -48,7 +48,7 @@ def print_versions(*, as_json: bool) -> None:
 
 
 def version_line() -> VersionLine:
-    """Return the versions of Iris, of Python, and of the required packages."""
+    """Return the versions of Iris, of Python, and of the required packages, as printed by `iris version --json`."""
     try:
         needed = [line for line in requires(DISTRIBUTION) or () if "extra ==" not in line]
     except PackageNotFoundError:
@@ -59,7 +59,7 @@ def version_line() -> VersionLine:
 
 
 def version_of(distribution: str) -> str:
-    """Return the version of an installed package, or a remark that it is missing."""
+    """Return the version of an installed package, or a remark for a missing package."""
     try:
         return version(distribution)
     except PackageNotFoundError:

@@ -98,11 +98,11 @@ class Onlooker:
             self._both = [(first[node], last) for node, last in reports.items() if node in first]
 
     def cpu_s(self) -> list[float]:
-        """Return the processor time (seconds) that each receiver's process used during the load, for any purpose."""
+        """Return the processor time (seconds) of each receiver's process during the load, for any purpose."""
         return [max(0.0, last.statistics.process.cpu_s - first.statistics.process.cpu_s) for first, last in self._both]
 
     def receivers(self) -> list[Receiver]:
-        """Return the messages that each receiver took and dropped during the load, from all senders."""
+        """Return the received and dropped messages of each receiver during the load, from all senders."""
         count = self._delivered if self._is_topic else _executed
         return [
             Receiver(
@@ -337,9 +337,7 @@ class Benchmark(ABC):
     # -- the course
 
     async def _look_at_others(self, stack: AsyncExitStack) -> bool:
-        """For `--against`, announce the load and find its receivers; return False, with a complaint, if it would have no
-        receiver.
-        """
+        """For `--against`, announce the load and find the receivers; return False, with a complaint, without a receiver."""
         plan = self.plan
         node = await stack.enter_async_context(visit(plan.settings))
         if missing := await self.probe(node):
@@ -495,7 +493,7 @@ class Benchmark(ABC):
 
 @asynccontextmanager
 async def _stopping() -> AsyncIterator[asyncio.Future[int]]:
-    """Turn the first SIGINT or SIGTERM into the end of the measurement, which keeps its results; a second one ends the process.
+    """Turn the first SIGINT or SIGTERM into the end of the measurement, with the results so far; a second ends the process.
 
     Yields a future that is done with the number of the signal.
     """

@@ -62,7 +62,7 @@ class Worker:
         return self._child.pid
 
     async def prepare(self, orders: Orders) -> None:
-        """Send orders to the process, and wait until it reports that it is ready."""
+        """Send orders to the process, and wait until the process is ready."""
         await self._child.send(to_line(orders))
         ready = await self._hear(Ready, READY_TIMEOUT_S)
         self.node, self.address = ready.node, ready.address
@@ -99,7 +99,7 @@ class Worker:
 
 
 class Crew:
-    """All processes of a measurement. Leaving the ``async with`` ends them; each also ends when its standard input is closed.
+    """All processes of a measurement. Leaving the ``async with`` ends them; a process also ends with its standard input.
 
     Args:
         is_polite: Whether the nodes of the processes leave the network cleanly before they end, as in a running network.

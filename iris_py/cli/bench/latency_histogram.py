@@ -58,7 +58,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """Counts durations. It collects them first, because sorting many into buckets at once is far cheaper than one by one."""
+    """Counts durations. Collects them first: sorting many into buckets at once is far cheaper than singly."""
 
     __slots__ = ("_counts", "_max_ns", "_min_ns", "_recent", "_sum_ns")
 

@@ -105,7 +105,7 @@ Operation: TypeAlias = "Callable[[int, int], Awaitable[int]]"
 
 
 class Load:
-    """Generates the load of one process: callers that repeat an operation, back to back or in a rhythm.
+    """Generates the load of a process: callers repeat an operation, back to back or in a rhythm.
 
     Args:
         operate: Executes one operation.
@@ -202,7 +202,7 @@ class Rhythm:
         self._is_closed.set()
 
     async def take(self) -> int | None:
-        """Wait for a due time that no caller has taken, and return the earliest one; None at the end."""
+        """Wait for a due time not taken by any caller, and return the earliest; None at the end."""
         while self._taken >= self._due:
             if self._due >= self._total:
                 return None
@@ -245,7 +245,9 @@ class Rhythm:
 
 
 async def _all_of(callers: list[Awaitable[None]]) -> None:
-    """Wait for all callers. An error other than that of an operation is a defect: it ends all callers, and is raised."""
+    """Wait for all callers. An error of a caller, other than a failed operation, is a defect: it ends all callers, and is
+    raised.
+    """
     async with asyncio.TaskGroup() as tasks:
         for caller in callers:
             tasks.create_task(_wait(caller))

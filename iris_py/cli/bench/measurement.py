@@ -54,7 +54,7 @@ class Interval:
         return add_up(report.durations[name] for report in self.of(side) if name in report.durations)
 
     def add(self, later: Interval) -> None:
-        """Extend this interval by the next one."""
+        """Extend this interval by the next interval."""
         self.seconds += later.seconds
         for worker, report in later.reports.items():
             self.reports[worker] = _add(self.reports.get(worker), report)
@@ -66,7 +66,7 @@ class Interval:
 
 @dataclass
 class Course:
-    """The reports of a whole measurement, added up in three intervals, so that the size is constant."""
+    """The reports of a whole measurement, added up in three intervals of constant size."""
 
     before: Interval
     """From the end of the warm-up to the first reports: excluded from rates and processor time, included in all else."""
@@ -116,7 +116,7 @@ class Course:
         return add_up(each.durations(side, name) for each in self._all())
 
     def cpu_s(self, side: str) -> list[float]:
-        """Return the processor time (seconds) that each process with a role used during the measurement."""
+        """Return the processor time (seconds) of each process with a role during the measurement."""
         first, last = self.before.reports, self.during.reports
         return [(last[worker].cpu_ns - first[worker].cpu_ns) / 1e9 for worker in last if worker.side == side]
 

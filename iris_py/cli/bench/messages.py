@@ -85,7 +85,7 @@ class Report(msgspec.Struct, tag="report", kw_only=True):
 
 
 class Failed(msgspec.Struct, tag="failed"):
-    """From a process: the error that ends it."""
+    """From a process: the error at its end."""
 
     error: str
     """The name of its class."""

@@ -72,7 +72,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 def describe_machine() -> Machine:
-    """Return the description of this machine; call it before the load starts, because it includes the load average."""
+    """Return the description of this machine. Call before the load starts, because the load average is included."""
     return Machine(
         processors=processor_count(),
         model=_model(),
@@ -98,7 +98,7 @@ def processor_count() -> int:
 
 
 def busy_s() -> float | None:
-    """Return the time that all processors of the machine were busy since its start (seconds); None if unknown."""
+    """Return the busy time of all processors since the start of the machine (seconds); None if unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
         return sum(int(fields[index]) for index in _BUSY) / os.sysconf("SC_CLK_TCK")
@@ -219,7 +219,7 @@ def make_plan(
     receivers_option: str,
     **options: Any,  # noqa: ANN401 - those of `Plan`
 ) -> Plan:
-    """Make the plan of a measurement, and check that its options fit together.
+    """Make the plan of a measurement, and check that the options fit together.
 
     Args:
         settings: The settings of the node.
@@ -253,7 +253,7 @@ def make_plan(
 
 
 def choose_concurrency(given: int | None, *, rate: float | None, processes: int) -> int:
-    """Return the number of operations in flight: the given one, or the default. With a rate, it is only an upper bound."""
+    """Return the number of operations in flight: the given one, or the default. A rate makes the number an upper bound."""
     return given if given is not None else max(processes, CONCURRENCY if rate is None else CONCURRENCY_IN_RHYTHM)
 
 

@@ -28,7 +28,7 @@ class MemberFailed(IrisError):
 
 @dataclass(slots=True)
 class CrewMember:
-    """One process of the demo that executes requests, or passes them on."""
+    """A process of the demo that executes or passes on requests."""
 
     child: Child
     id: str = ""
@@ -71,7 +71,7 @@ class Processes:
         return started
 
     async def _read_line(self, started: CrewMember, what: str, command: str) -> str:
-        """Return the line by which a process reports that it serves.
+        """Return the line by which a process reports to be serving.
 
         Raises:
             MemberFailed: The line does not come within `READY_TIMEOUT_S`.

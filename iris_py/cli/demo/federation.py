@@ -109,7 +109,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
 
 
 async def _start_all(gateways: Gateways, crew: Crew, node: iris_py.Node, member_count: int) -> None:
-    """Start the members and the gateways. The first gateway of the far cloud runs already: it is the seed there."""
+    """Start the members and the gateways. The first gateway of the far cloud, the seed there, runs already."""
     (first,) = gateways.of(FAR)
 
     async def start_gateways() -> None:
@@ -190,7 +190,7 @@ class _Run:
         await self._kill(self._gateways.of(NEAR)[-1])
 
     async def kill_far_gateway(self) -> None:
-        """Kill the last gateway of the far cloud. The first one stays, because a new member needs it as its seed."""
+        """Kill the last gateway of the far cloud. The first stays, as the seed of a new member."""
         await self._kill(self._gateways.of(FAR)[-1])
 
     async def kill_member(self) -> None:

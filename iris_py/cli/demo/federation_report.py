@@ -46,7 +46,7 @@ class FederationOutcome(Outcome):
 
 
 class GatewayResult(msgspec.Struct):
-    """A gateway of the demo, with the requests that it passed on."""
+    """A gateway of the demo, with the number of passed requests."""
 
     cloud: str
     id: str

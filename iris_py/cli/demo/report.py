@@ -59,7 +59,7 @@ PERCENTS: Final = (50, 90, 99)
 
 
 class MemberResult(msgspec.Struct):
-    """A member of the demo, with the requests that it executed."""
+    """A member of the demo, with the number of executed requests."""
 
     id: str
     process: int

@@ -62,7 +62,7 @@ class CountingMember(msgspec.Struct):
 
 
 class ExecutorResult(msgspec.Struct):
-    """An executor of Spark, with its own statistics and the requests that it answered."""
+    """An executor of Spark, with its own statistics and the number of answered requests."""
 
     id: str
     process: int
@@ -220,7 +220,7 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
 
 
 def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
-    """Decode the result that Spark published: the totals, and the number of files counted by each member."""
+    """Decode the result published by Spark: the totals, and the number of files counted by each member."""
     totals, by_member = Totals(), {}
     for row in json.loads(payload):
         by_member[row.pop("member")] = row["files"]
@@ -361,7 +361,7 @@ class _Run:
             seen.latencies_s.append(event["took_s"])
 
     async def _take_result(self) -> None:
-        """Wait for the result that a task of Spark publishes, and record it."""
+        """Wait for the result published by a task of Spark, and record the result."""
         try:
             async with asyncio.timeout(RESULT_TIMEOUT_S):
                 message = await anext(aiter(self._results))

@@ -36,14 +36,14 @@ LOOK_INTERVAL_S: Final = 0.02
 
 
 def processes_of(directory: str) -> list[int]:
-    """Return the ids of all processes whose ``TMPDIR`` is this directory, except the caller's."""
+    """Return the ids of all processes with the directory as ``TMPDIR``, except the caller's."""
     own = os.getpid()
     numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
     return [number for number in numbers if number != own and _belongs(number, directory)]
 
 
 def kill_process(process_id: int, directory: str) -> bool:
-    """Kill a process (SIGKILL) if its ``TMPDIR`` is this directory; return whether it was killed."""
+    """Kill a process (SIGKILL) if its ``TMPDIR`` is the directory; return whether the process was killed."""
     try:
         descriptor = os.pidfd_open(process_id)
     except OSError:
@@ -61,7 +61,7 @@ def kill_process(process_id: int, directory: str) -> bool:
 
 
 def end_all(directory: str) -> None:
-    """Kill every process whose ``TMPDIR`` is this directory, except the caller, and remove the directory."""
+    """Kill every process with the directory as ``TMPDIR``, except the caller, and remove the directory."""
     deadline = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < deadline:
         running = processes_of(directory)

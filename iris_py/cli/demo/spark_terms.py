@@ -33,7 +33,7 @@ KILLED: Final = "killed at work"
 
 @dataclass(slots=True)
 class ExecutorSeen:
-    """An executor of Spark, with the statistics that it reported."""
+    """An executor of Spark, with its own statistics."""
 
     state: str = "served"
     process: int = 0

@@ -144,7 +144,7 @@ async def stalls(subject: Subject) -> Finding:
 
 
 async def ring(subject: Subject) -> Finding:
-    """Check that all nodes form a single ring, with each node knowing its neighbours."""
+    """Check that all nodes form a single ring, and know their neighbours."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)
@@ -190,7 +190,7 @@ def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
 
 
 def _is_beyond(start: str, found: str, wanted: str, *, is_left: bool = False) -> bool:
-    """Return whether a node reports a neighbour (`found`) that is farther away than the real one (`wanted`), or none."""
+    """Return whether a node reports no neighbour, or a neighbour (`found`) farther away than the real one (`wanted`)."""
     if not found:
         return True
     there, here = int(start, 16), (int(found, 16), int(wanted, 16))

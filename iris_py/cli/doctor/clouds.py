@@ -108,7 +108,7 @@ def _describe_last(last: GoneGateway) -> str:
 
 
 def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus], names: dict[str, str]) -> list[str]:
-    """Record the faults of a cloud; return texts about the cloud if it is reached, otherwise nothing."""
+    """Record the faults of a cloud; return texts about a reached cloud, otherwise nothing."""
     views = {gateway.node: gateway.clouds[alias] for gateway in gateways if alias in gateway.clouds}
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}

@@ -228,9 +228,9 @@ def _text_of(line: CheckLine, *, with_hints: bool, is_coloured: bool) -> str:
 
 
 def _describe_undone(undone: Mapping[str, Sequence[str]], *, is_coloured: bool) -> str | None:
-    """Return a text with a line for each reason of skipped checks; None if none was skipped.
+    """Return a text with a line for each reason of skipped checks; None without skipped checks.
 
-    The checks are grouped, because one fault may prevent fifteen checks.
+    The checks are grouped, because a single fault may prevent fifteen checks.
     """
     shown = f"{Status.SKIPPED:{_STATUS_WIDTH}}"
     if is_coloured:

@@ -26,7 +26,7 @@ __all__ = ["Examined", "choose", "examine"]
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A check that was executed or skipped, and its finding."""
+    """An executed or skipped check, and its finding."""
 
     check: Check
     finding: Finding
@@ -91,7 +91,7 @@ async def examine(
 
 
 async def _make(check: Check, subject: Subject) -> Finding:
-    """Execute a check within its timeout. A timeout or a failure of the check becomes a finding, so other checks continue."""
+    """Execute a check within a timeout. A timeout or a failure of the check becomes a finding, and other checks continue."""
     try:
         async with asyncio.timeout(check.limit_s):
             return await check.examine(subject)

@@ -26,7 +26,7 @@ NAMED_MAX: Final = 3
 
 
 async def parts(subject: Subject) -> Finding:
-    """Check for nodes that died together: they may be alive in another part of a partitioned network."""
+    """Check for nodes that died together: perhaps they live in another part of a partitioned network."""
     reached = await subject.surroundings.reached()
     if not reached.peers:
         return skipped(NOBODY)

@@ -125,7 +125,7 @@ class ProberParts(Parts):
 
 
 class Prober(Node):
-    """The doctor's node. It keeps the results of dials for the checks, and stores nothing.
+    """The doctor's node. Keeps the results of dials for the checks, and stores nothing.
 
     Args:
         config: The settings.
@@ -302,7 +302,7 @@ class Prober(Node):
 
 
 def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
-    """Return the outcome of a seed whose dial failed with this error."""
+    """Return the outcome of a seed by the error of the dial."""
     if isinstance(error, ConnectionRefusedError):
         return SeedOutcome.REFUSED
     if is_absence(error):
@@ -311,7 +311,7 @@ def _outcome_of(error: OSError | IrisError) -> SeedOutcome:
 
 
 def ring_node(node: str, neighbours: Iterable[str]) -> RingNode:
-    """Return a node with the nearest of its reported neighbours on each side."""
+    """Return a node with the nearest of the reported neighbours on each side."""
     place = int(node, 16)
     ordered = sorted(neighbours, key=lambda each: clockwise(place, int(each, 16)))
     return RingNode(node, ordered[-1] if ordered else "", ordered[0] if ordered else "")

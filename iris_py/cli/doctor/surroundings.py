@@ -140,7 +140,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The network as the doctor's node sees it: its nodes, the seeds, and nodes of other networks."""
+    """The network as the doctor's node sees it: nodes, seeds, and nodes of other networks."""
 
     address: str
     """The advertised address."""
@@ -214,7 +214,7 @@ class Statuses:
 
 @dataclass(frozen=True, slots=True)
 class RingNode:
-    """A node, and its two neighbours in the ring by its own report."""
+    """A node, and the two neighbours in the ring by the node's report."""
 
     id: str
     left: str
@@ -339,7 +339,7 @@ class UnmatchedImport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CloudStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Another cloud, as one gateway sees it."""
+    """Another cloud, as a gateway sees the cloud."""
 
     is_up: bool = False
     round_trip_s: float | None = None
@@ -372,7 +372,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GoneGateway:
-    """A gateway of this cloud that has left or died."""
+    """A former gateway of this cloud, which left or died."""
 
     id: str
     address: str
@@ -410,7 +410,7 @@ class WayStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WayOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The way to a name of another cloud through one gateway of this cloud."""
+    """The way to a name of another cloud through a gateway of this cloud."""
 
     node: str
     file: str = ""

@@ -20,7 +20,7 @@ LINE_BYTES_MAX: Final = 1 << 22
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
-    """From a worker: a change of its state, or its source files."""
+    """From a worker: a change of the worker's state, or its source files."""
 
     is_loaded: bool = False
     """Whether the handler is imported. The worker then waits for a :class:`Go`."""
@@ -49,7 +49,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag="go"):
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
-    """To a worker: a query about its health and its metrics."""
+    """To a worker: a query about health and metrics."""
 
     number: int
     """The number of the query, repeated in the answer."""

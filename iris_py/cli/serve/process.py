@@ -36,7 +36,7 @@ READ_BYTES: Final = 1 << 16
 
 
 class WorkerProcess:
-    """A worker process of `iris serve`, from its start to its end.
+    """A worker process of `iris serve`, from start to end.
 
     Attributes:
         pid: The process id.
@@ -107,7 +107,7 @@ class WorkerProcess:
         self._tell(Go(http))
 
     async def ask(self, cluster: str | None, within_s: float, *, has_metrics: bool = False) -> Told | None:
-        """Query the process about its health; return the answer, or None without an answer in time.
+        """Query the health of the process; return the answer, or None without an answer in time.
 
         Args:
             cluster: The cluster concerned; None for the whole node.
@@ -124,7 +124,7 @@ class WorkerProcess:
             del self._questions[number]
 
     def leave(self) -> asyncio.Task[None]:
-        """Tell the process to leave the cluster and to end. It is killed after `LEAVE_S`. Return a task for its end."""
+        """Tell the process to leave the cluster and to end, and kill it after `LEAVE_S`. Return a task for the end."""
         if self._leaving is None:  # a second signal would end it at once
             self._leaving = asyncio.create_task(self._leave())
         return self._leaving

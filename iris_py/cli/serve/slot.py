@@ -153,7 +153,7 @@ class Slot:
     # --
 
     async def _fill(self) -> None:
-        """Start a process, and give the empty slot to it. If another process has got the slot meanwhile, the new one leaves."""
+        """Start a process, and give the empty slot to it; let it leave if another process has got the slot meanwhile."""
         process = await self._start()
         process.go(self._http)
         if self.current is None:
@@ -169,9 +169,7 @@ class Slot:
         return process
 
     def _give_place_to(self, newcomer: WorkerProcess) -> asyncio.Task[None] | None:
-        """Give the slot to another process, and let the old process leave; return a task for its end, None without an old
-        process.
-        """
+        """Give the slot to another process, and let the old process leave; return a task for the old process's end, if any."""
         old, self.current = self.current, newcomer
         if old is newcomer:
             return None

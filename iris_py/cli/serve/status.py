@@ -72,7 +72,7 @@ class WorkersStatus:
         return Health(status="SERVING")
 
     async def ready(self, cluster: str | None) -> Health:
-        """Return healthy as soon as any worker reports that it serves; otherwise the reasons of the workers.
+        """Return healthy as soon as any worker reports to be serving; otherwise the reasons of the workers.
 
         Args:
             cluster: The cluster concerned; None for the whole service.

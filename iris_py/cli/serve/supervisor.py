@@ -144,6 +144,6 @@ def _describe(slots: Sequence[Slot]) -> str:
 
 
 async def _pass_on(slots: Sequence[Slot]) -> None:
-    """Send SIGHUP to every worker, so that it reads its secrets again."""
+    """Send SIGHUP to every worker, for reading its secrets again."""
     for slot in slots:
         slot.send(signal.SIGHUP)

@@ -203,6 +203,6 @@ async def _find(node: Node, target: str, timeout_s: float) -> NodeName:
 
 
 async def _alias(node: Node, cluster: str, timeout_s: float) -> str:
-    """Return the name that nodes report for a cluster with its own secret; empty if the ring does not report the name."""
+    """Return the name in nodes' reports of a cluster with its own secret; empty if the ring does not report the name."""
     route = await node.find_route(cluster, timeout=timeout_s)
     return "" if route is None else f"#{route.key}"

@@ -38,7 +38,7 @@ class Figure:
 
 
 def figures_of(pair: Pair) -> list[Figure]:
-    """Return the description of a node, and its statistics that differ from their defaults.
+    """Return the description of a node, and the statistics with values other than their defaults.
 
     The order is that of the tree of statistics (:class:`~iris_py.observe.statistics.Statistics`).
     """

@@ -61,7 +61,7 @@ class Seen:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the node has two different answers, so that rates are known."""
+        """Whether the node has two different answers, which rates need."""
         return self.pair is not None and self.pair.first is not self.pair.last
 
     def take(self, report: NodeReport) -> None:

@@ -117,7 +117,7 @@ def let_go_of_terminal() -> None:
 
 @contextmanager
 def log_to(show: Callable[[str], None]) -> Iterator[None]:
-    """In the block, pass log lines to the screen, because they would garble it.
+    """In the block, pass log lines to the screen, which they would otherwise garble.
 
     Args:
         show: Called with each line, in any thread.
