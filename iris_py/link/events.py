@@ -103,11 +103,11 @@ class LinkClosed(msgspec.Struct):
     refused: bool = False
     """Whether a peer answered but could not be authenticated."""
     duplicate: bool = False
-    """Whether the peer closed it as a second link between the two nodes."""
+    """Whether the peer closed the link as a second link between the two nodes."""
     broken: bool = False
     """Whether the connection ended before either side sent CLOSE."""
     released: bool = False
-    """Whether the peer closed it as idle: unanswered requests were surely not executed."""
+    """Whether the peer closed the link as idle: unanswered requests were surely not executed."""
     kind: str = "violation"
     """The reason as a metric label, when no flag above is set."""
 

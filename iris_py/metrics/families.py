@@ -177,7 +177,7 @@ class Histogram(NamedTuple):
     """The value of a histogram in one series."""
 
     counts: tuple[float, ...]
-    """For each of ``BUCKETS`` the number of durations up to its end, and the total number."""
+    """For each of ``BUCKETS`` the number of durations up to the bucket's upper bound, and the total number."""
     sum_s: float
     """The sum of all durations in seconds."""
 

@@ -50,7 +50,7 @@ class Question(NamedTuple):
     path: str
     """The path, decoded."""
     query: Mapping[str, str]
-    """The parameters; the last value of a repeated one."""
+    """The parameters; for a repeated parameter the last value."""
 
 
 class Answer(NamedTuple):
@@ -153,12 +153,12 @@ class HttpServer:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: consecutive requests.
+    """One connection of a client, with one request after another.
 
     Attributes:
         host: The host at the other end, as defined by :func:`iris_py.peers.eviction.network_of`.
-        is_idle: Whether no data has arrived since the last answer.
-        is_sent: Whether the transport still holds a part of the answer.
+        is_idle: Whether the connection waits for the next request, of which no data has arrived.
+        is_sent: Whether the answer is complete, and the transport still holds a part of it.
         lost: Done when the connection has ended.
     """
 

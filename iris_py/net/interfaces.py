@@ -48,7 +48,7 @@ class Interface:
     """A network interface of this machine that is up."""
 
     index: int
-    """Its number in the system."""
+    """The number of the interface in the system."""
     name: str
     addresses: tuple[InterfaceAddress, ...] = ()
     """The primary IPv4 address, then the stable IPv6 addresses, including link-local ones."""
@@ -57,7 +57,7 @@ class Interface:
     is_loopback: bool = False
     has_multicast: bool = True
     is_running: bool = True
-    """Whether it has a carrier: a cable, or for a bridge an interface that is up."""
+    """Whether the interface has a carrier: a cable, or for a bridge an interface that is up."""
 
 
 class Machine(Protocol):

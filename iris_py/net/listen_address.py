@@ -65,7 +65,7 @@ class Place:
     address: str
     """The address for programs of this machine."""
     told: tuple[str, ...]
-    """The advertised addresses, in the order of others' attempts."""
+    """The advertised addresses, in the order in which other nodes try them."""
     own: frozenset[Address]
     """The numeric addresses at which a dial from here would reach the node itself."""
     networks: tuple[InterfaceAddress, ...]

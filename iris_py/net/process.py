@@ -142,7 +142,7 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class Lateness:
-    """How late the event loop runs its timers. The timers of the driver report their own lateness.
+    """Records the lateness of the event loop, as measured by the driver's own timers.
 
     Attributes:
         stalls: Number of timers that were later than ``STALL_S``.

@@ -70,7 +70,7 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     after_key: _Name = ""
     """The name or number of the last element of that part."""
     since: int = 0
-    """The number of the last event known to the asker."""
+    """The number of the last event known to the asking node."""
 
 
 class About(msgspec.Struct, frozen=True):

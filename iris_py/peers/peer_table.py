@@ -83,7 +83,7 @@ class PeerClosed(msgspec.Struct):
     clean: bool
     """Whether both sides had sent CLOSE."""
     released: bool
-    """Whether the peer closed it as idle: unanswered requests were surely not executed."""
+    """Whether the peer closed the link as idle: unanswered requests were surely not executed."""
     broken: bool = False
     """Whether the connection ended unintentionally, which does not mean that the peer has ended."""
     kind: str = ""
@@ -123,10 +123,10 @@ class StrangerRefused(msgspec.Struct):
     """A connection to this node ended without an authenticated peer (from a stranger)."""
 
     host: str
-    """The IP address it came from."""
+    """The IP address at the other end of the connection."""
     reason: str
     has_failed: bool
-    """Whether it sent data foreign to the network. Otherwise it only ended or stayed silent."""
+    """Whether data foreign to the network arrived. Otherwise the connection only ended or stayed silent."""
 
 
 PeersEvent: TypeAlias = PeerOpened | PeerClosed | PeerDrained | DialSucceeded | DialFailed | StrangerRefused | RotationEvent

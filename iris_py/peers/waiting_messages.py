@@ -28,7 +28,7 @@ class Waiting(msgspec.Struct):
 
     held_at: float
     packet: int
-    """UNICAST for an unencrypted message, MULTICAST for an encrypted one, CONTROL for an overlay message."""
+    """UNICAST for an unencrypted message, MULTICAST for an encrypted broadcast, CONTROL for an overlay message."""
     group: Any
     """The group of the message, opaque here; None for an overlay message."""
     kind: int = 0

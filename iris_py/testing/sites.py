@@ -97,7 +97,7 @@ class Firewall:
 
     verdict: Verdict
     opened: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when another verdict follows: hanging dials then try again."""
+    """Set when a verdict of the test replaces this firewall: hanging dials then try again."""
 
 
 class Sites:

@@ -37,7 +37,7 @@ class DispatchCounts:
     asked: int = 0
     """Number of requests sent: one per row, or per batch with ``mode="batches"``."""
     rows: int = 0
-    """Number of rows in these requests."""
+    """Number of rows in the requests."""
     replied: int = 0
     """Number of requests with a reply."""
     retried: int = 0

@@ -53,11 +53,11 @@ class Plan:
     name: str
     """The name of the dispatch in keys."""
     token: str = field(repr=False)
-    """Replaces the id of the application where tasks do not know it."""
+    """Replaces the id of the application in keys, where tasks do not know the id."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
     """The accumulator to which tasks add their counts; None without metrics."""
     wait_for_members: float = 5.0
-    """Number of seconds that the cluster may be without members."""
+    """Number of seconds without members in the cluster after which the task fails."""
     id: tuple[str, ...] = ()
     """The columns that identify rows in errors."""
     time_zone: str = "UTC"

@@ -119,7 +119,7 @@ class _Entry:
     next_s: float = 0.0
     """When to send the current handler again, if the agent has not loaded it."""
     delay_s: float = RETRY_S
-    """How long to wait after that."""
+    """The pause between the next attempt and the attempt after it (seconds)."""
 
 
 class ExecutorCluster(Unpicklable):

@@ -91,7 +91,7 @@ class Attempt:
     next_s: float = 0.0
     """When to try again."""
     delay_s: float = RETRY_S
-    """How long to wait after that."""
+    """The pause between the next attempt and the attempt after it (seconds)."""
     reason: str = "its agent is being started"
     """The reason why the executor is not a member."""
 

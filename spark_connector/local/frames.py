@@ -121,7 +121,7 @@ class Method(NamedTuple):
     """A method or property of the node that tasks may use by its name."""
 
     result: Any
-    """The type of its result."""
+    """The type of the method's result."""
     arguments: tuple[str, ...] = ()
     """The names of the arguments tasks may give."""
     takes_payload: bool = False

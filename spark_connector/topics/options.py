@@ -82,7 +82,7 @@ class ReadOptions:
     buffer_messages: int
     """Maximum number of messages that wait for a micro-batch."""
     buffer_bytes: int
-    """Maximum bytes of their payloads and headers together."""
+    """Maximum bytes of payloads and headers of the waiting messages together."""
     partitions: int
     """Number of tasks that read a micro-batch."""
     policy: Policy

@@ -57,7 +57,7 @@ class SourceMetrics:
     lag: int
     """Number of messages that had arrived and waited for a micro-batch."""
     lag_s: float
-    """Waiting time of the oldest of them, in seconds."""
+    """Waiting time of the oldest waiting message, in seconds."""
     dropped: int
     """Number of messages dropped because the query was behind, since its first start."""
     lost: int

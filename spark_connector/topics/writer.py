@@ -116,7 +116,7 @@ class Plan:
 
     options: WriteOptions
     token: str
-    """Replaces the id of the application where tasks do not know it."""
+    """Replaces the id of the application in message ids, where tasks do not know the id."""
 
 
 class Outgoing(NamedTuple):
