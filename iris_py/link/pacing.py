@@ -32,7 +32,7 @@ URGENT_S = 0.1
 UNDER_WAY_BYTES_MAX = 32 * 1024 * 1024
 #: Data sent while at most this many bytes are in transit measures the round trip. One chunk more than `UNDER_WAY_BYTES_MIN`.
 PROBE_BYTES_MAX = 64 * 1024
-#: Factor for growth at first: the rate can double within one round trip.
+#: Factor on the bandwidth-delay product at first: the rate can double within one round trip.
 STARTUP_GAIN = 2.0
 #: Factor once the rate has not grown by this factor in any of ``FULL_ROUNDS`` round trips. The path is then full, and further
 #: bytes queue ahead of its slowest line. Too small: a path that gets wider is filled late; too large: small messages wait.

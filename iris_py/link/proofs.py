@@ -38,7 +38,7 @@ SHARED = struct.Struct(f">?{GROUP_ID_BYTES}s{PROOF_BYTES}s")
 
 
 class Proofs:
-    """The proofs of one link, for use while the link is open.
+    """The proofs of further keys that both ends of a link have given each other, while the link is open.
 
     Attributes:
         generations: Key ids of the secret's generations the peer has proved to hold.

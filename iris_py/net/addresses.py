@@ -96,7 +96,7 @@ def advertised_addresses(listened: Iterable[str], port: int, advertise: Iterable
 
 
 def without_ports(advertise: Iterable[str]) -> tuple[str, ...]:
-    """Leave out the entries of ``advertise`` with a port, for a node on another port: the entries lead to the first node."""
+    """Leave out the entries of ``advertise`` with a port, for a node on another port: they lead to a different node."""
     return tuple(text for text in advertise if text == LISTENED or parse_advertised(text)[1] is None)
 
 

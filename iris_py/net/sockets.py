@@ -35,7 +35,7 @@ _Resolved: TypeAlias = "tuple[int, SocketAddress]"
 
 _shuffle = random.shuffle
 
-#: Streams that the system establishes before they are accepted; it lowers this to its own limit (net.core.somaxconn). Too
+#: Streams that the system establishes before the node accepts them; the system may lower this (net.core.somaxconn). Too
 #: small: a cluster of two hundred that restarts at once sees refusals; too large: in a flood faster than the node, each dialler
 #: waits behind as many (with 4,096 none connected within 2 s; a dialler beyond the bound retries after 1 s).
 BACKLOG = 512

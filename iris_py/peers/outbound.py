@@ -61,7 +61,7 @@ class Returned:
 
 
 class Outbound:
-    """The sending side of a node.
+    """The sending side of a node: collects messages to other nodes, encrypts them, and queues them on links.
 
     Args:
         local: The node itself, excluded as a receiver.

@@ -263,7 +263,7 @@ class Peers:
     def evict_stranger(self) -> Link | None:
         """If the bound on handshakes is reached, abort one to make room for another connection.
 
-        Returns the aborted link, for the owner to handle the events of the link; None with room left.
+        Returns the aborted link, which the owner must handle; None if the bound is not reached.
         """
         if len(self._strangers) < self.handshakes_max:
             return None

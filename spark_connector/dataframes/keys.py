@@ -32,13 +32,13 @@ class Scope:
         self._count = 0
 
     def key(self, payload: bytes) -> str:
-        """Return the key of the next request."""
+        """Return the idempotency key for the task's next request."""
         key = f"{self.name}/{self._count}/{self._fingerprint(payload).hex()}"
         self._count += 1
         return key
 
     def skip(self) -> str:
-        """Count a row without a request, because later rows keep their numbers; return a name for the row."""
+        """Count a row that sends no request, so that the numbers of later rows stay the same; return a name for the row."""
         key = f"{self.name}/{self._count}"
         self._count += 1
         return key

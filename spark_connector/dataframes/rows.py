@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_rows", "columns_of_replies", "name_rows"]
 
-#: An error is one line, and a few rows of a batch are enough to find the others.
+#: Number of rows named in an error, which is one line: a few rows of a batch are enough to find the others.
 ROWS_SHOWN: Final = 5
 #: Maximum characters of one value. An id is short, so a longer value is unlikely to be one.
 VALUE_CHARACTERS_MAX: Final = 60

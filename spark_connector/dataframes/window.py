@@ -74,7 +74,7 @@ Rows = TypeVar("Rows")
 
 
 class Window(Generic[Rows]):
-    """Sends the requests of groups to a cluster.
+    """Sends the requests for a task's rows to a cluster, a bounded number at once.
 
     Args:
         worker_node: The node.

@@ -37,7 +37,7 @@ Question = TypeVar("Question", bound=Asked)
 
 
 class WorkerNode:
-    """A node and the thread of its event loop. The methods are for other threads.
+    """The node of a Python worker of Spark, with the thread of its event loop. The methods are for other threads.
 
     Attributes:
         node: The node; use it only in the event loop.

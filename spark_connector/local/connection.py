@@ -150,7 +150,7 @@ class NotSent(Exception):
 
 
 class Connection:
-    """A connection to the agent.
+    """The tasks' end of the connection to their executor's agent, shared by all threads of the process.
 
     Args:
         path: The socket of the agent.
