@@ -28,7 +28,7 @@ class SentLine(Line, tag="sent", kw_only=True):
 
     cluster: str
     members: int
-    """Number of members it was sent to."""
+    """Number of members to which the broadcast was sent."""
     number: int | UnsetType = UNSET
     """With `--lines` or `--count`: the number of the broadcast, from 1."""
 

@@ -46,7 +46,7 @@ class FailureLine(Line, tag="failure", kw_only=True):
     cluster: str
     """The cluster, with the alias of its cloud for another cloud."""
     use: Literal["request", "tunnel"]
-    """The kind of use that failed."""
+    """Whether a request or a tunnel failed."""
     error: str
     """The class of the error, as in `NoMembers`."""
     per_s: float

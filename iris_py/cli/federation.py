@@ -32,11 +32,11 @@ class GatewayLine(Line, tag="gateway"):
     node: str
     """The node id."""
     name: str
-    """The name of its cloud."""
+    """The name of the gateway's cloud."""
     listens: str
     """The address for other clouds; empty if the gateway only dials."""
     identity: str
-    """The public key of its cloud."""
+    """The public key of the gateway's cloud."""
     clouds: dict[str, Any]
     """The state of each neighbour, by alias."""
     stand_ins: Any
@@ -44,7 +44,7 @@ class GatewayLine(Line, tag="gateway"):
     drops: dict[str, int]
     """Number of dropped messages, by reason."""
     metrics: str
-    """The address of its metrics for Prometheus; empty if it has none."""
+    """The address of the gateway's metrics for Prometheus; empty without metrics."""
     audit_unwritten: int
 
 
@@ -66,7 +66,7 @@ class ExplanationLine(Line, tag="gateway"):
     reason: str
     """The reason against sending; empty otherwise."""
     imports: list[dict[str, Any]]
-    """The file's rules for that name."""
+    """The rules for the name in the gateway's file."""
     ways: list[dict[str, Any]]
     """The gateways of the other cloud, and whether each would carry the request."""
     dials: list[dict[str, Any]]

@@ -41,7 +41,7 @@ class GatewayReadyLine(Line, tag="ready"):
     gateway: str | None
     """The address for other clouds; None if the gateway only dials."""
     identity: str
-    """The public key of its cloud."""
+    """The public key of the gateway's cloud."""
     clouds: list[str]
     """The aliases of the neighbours."""
 

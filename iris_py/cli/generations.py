@@ -26,9 +26,9 @@ class Holder:
     name: str
     """The address or id of the node."""
     seals: str
-    """The generation used to encrypt; empty if the node does not report it."""
+    """The id of the generation used to encrypt; empty if not reported."""
     accepts: tuple[str, ...] = ()
-    """The other, accepted generations."""
+    """The ids of the generations that are only accepted for decryption."""
 
     @classmethod
     def of(cls, name: str, security: SecurityStatistics) -> Holder:

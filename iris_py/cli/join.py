@@ -44,13 +44,13 @@ class ReadyLine(Line, tag="ready", kw_only=True):
     network: str
     zone: str
     cluster: str | UnsetType = UNSET
-    """The cluster it serves."""
+    """The served cluster."""
     pattern: str | UnsetType = UNSET
-    """The topics it subscribes to."""
+    """The subscribed topics."""
     clusters: list[str] | UnsetType = UNSET
-    """The clusters it serves, for a service of `iris serve`."""
+    """The served clusters, for a service of `iris serve`."""
     patterns: list[str] | UnsetType = UNSET
-    """The topics it consumes, for a service of `iris serve`."""
+    """The consumed topics, for a service of `iris serve`."""
     http: str | UnsetType = UNSET
     """The address of metrics and health."""
 

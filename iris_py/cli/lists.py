@@ -107,7 +107,7 @@ class ClusterLine(Line, tag="cluster", kw_only=True):
     errors_per_s: float
     """Requests and tunnels of all callers that ended with an error, per second."""
     error: str
-    """The class of the most frequent of these errors; empty without errors."""
+    """The class of the callers' most frequent error; empty without errors."""
     waiting: float
     """Requests waiting at their callers now: for a member, for a link, or for room at a member."""
     is_unserved: bool

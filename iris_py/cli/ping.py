@@ -78,7 +78,7 @@ class PingSummary(Line, tag="summary", kw_only=True):
     p99_s: float | None
     max_s: float | None
     ways: list[WayFigures] | UnsetType = UNSET
-    """With `--udp`: the same for each way."""
+    """With `--udp`: the statistics of each way."""
 
 
 #: The lines of `--json`, by command.

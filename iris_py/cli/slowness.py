@@ -39,9 +39,9 @@ class SlowMember(Generic[Member]):
 
     member: Member
     takes_s: float
-    """The time of its handler."""
+    """The execution time of the slow member's handlers (seconds)."""
     others_s: float
-    """The median of the others."""
+    """The median over the other members (seconds)."""
 
 
 class SlowLine(Line, tag="slow", kw_only=True):

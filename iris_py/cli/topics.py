@@ -29,7 +29,7 @@ class PublishedLine(Line, tag="published"):
 
     topic: str
     nodes: int
-    """Number of other nodes it was sent to."""
+    """Number of other nodes to which the message was sent."""
 
 
 class PublishSummary(Line, tag="summary"):

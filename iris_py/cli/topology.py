@@ -46,9 +46,9 @@ class TopologyNodeLine(Line, tag="node", kw_only=True):
     version: str
     """The version of Iris; empty without an answer."""
     clusters: list[str]
-    """The clusters it serves; `#` and a group id for a cluster with its own secret."""
+    """The served clusters; `#` and a group id for a cluster with its own secret."""
     links: list[str]
-    """The ids of the nodes it has links to; the busiest of more than 256."""
+    """The ids of the nodes with a link to the node; the busiest of more than 256."""
     state: Literal["told", "counts", "missing", "refused"]
     """`told`: as the node reports; `counts`: the node answered without names; `missing`: the node did not answer; `refused`:
     the node refused. Links to such nodes are known only from other nodes.

@@ -71,7 +71,7 @@ class ExecutionLine(Line, tag="execution", kw_only=True):
     members: list[str]
     """The members that finished a request to the cluster meanwhile; in a quiet cluster, the member with this request."""
     ended: int
-    """Number of requests finished there: with 1 both times belong to this request, otherwise means."""
+    """Number of requests that these members finished. If it is 1, both times are of this request, otherwise means."""
     queue_s: float | None
     """Time the request waited for a handler, in seconds; None if no member reports it."""
     run_s: float | None

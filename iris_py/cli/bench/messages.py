@@ -62,12 +62,12 @@ class Ready(msgspec.Struct, tag="ready"):
     """From a process: it is ready for cues."""
 
     node: str
-    """The id of its node; empty if it has none."""
+    """The id of the process's node; empty without a node."""
     address: str
     makes_load: bool
-    """Whether it generates load."""
+    """Whether the process generates load."""
     event_loop: str
-    """The package of its event loop."""
+    """The package of the process's event loop."""
 
 
 class Report(msgspec.Struct, tag="report", kw_only=True):
@@ -88,7 +88,7 @@ class Failed(msgspec.Struct, tag="failed"):
     """From a process: the error at its end."""
 
     error: str
-    """The name of its class."""
+    """The class of the error."""
     text: str
 
 

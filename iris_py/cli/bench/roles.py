@@ -36,10 +36,10 @@ class Part:
     """The part of a process in the measurement, once the process is ready."""
 
     node: str = ""
-    """The id of its node; empty if it has none."""
+    """The id of the process's node; empty without a node."""
     address: str = ""
     run: Callable[[int, int], Awaitable[None]] | None = None
-    """Generates load until the second time, counted from the first; None for a role that only serves."""
+    """Generates load: takes the time from which operations count, and the end. None for a role without load."""
 
 
 Role: TypeAlias = "Callable[[Orders, Tally], AbstractAsyncContextManager[Part]]"

@@ -50,7 +50,7 @@ class Side(msgspec.Struct, kw_only=True):
     cpu_s: float
     """Sum over all processes."""
     busiest_cpu: float
-    """Processors used by the busiest process: near 1, it is saturated."""
+    """Processors used by the busiest process, which is saturated near 1."""
     cpu_us_per_message: float | None
     """Processor time of the side per message, request, block or join; None without any."""
 

@@ -35,7 +35,7 @@ LEAVE_S: Final = 5.0
 
 
 def main() -> int:
-    """Take the role that the orders on standard input give, until standard input ends."""
+    """Take the role given by the orders on standard input, until standard input ends."""
     line = sys.stdin.buffer.readline()
     if not line.endswith(b"\n"):
         return 0  # the parent is gone

@@ -25,7 +25,7 @@ class FederationOutcome(Outcome):
 
     is_kill: bool = True
     is_closed: bool = False
-    """Whether the cluster's name in its own cloud was refused."""
+    """Whether a request to the cluster's inner name, which is not exported, was refused."""
     members: list[CrewMember] = field(default_factory=list)
     gateways: list[CrewGateway] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class GatewayResult(msgspec.Struct):
     id: str
     process: int
     listens: str | None
-    """The address for the other cloud; None if it only dials."""
+    """The address for the other cloud; None if the gateway only dials."""
     state: str
     requests: int
 

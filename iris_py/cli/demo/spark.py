@@ -67,7 +67,7 @@ class ExecutorResult(msgspec.Struct):
     id: str
     process: int
     agent: int
-    """The process id of its agent."""
+    """The process id of the executor's agent, the process with its node."""
     state: str
     cpu_s: float
     memory_bytes: int

@@ -41,7 +41,7 @@ class ExecutorSeen:
     cpu_s: float = 0.0
     memory_bytes: int = 0
     latencies_s: list[float] = field(default_factory=list)
-    """Latencies of the requests to it while the job ran."""
+    """Latencies of the requests to the executor while the job ran."""
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class SparkOutcome:
     inventory: Inventory
     is_kill: bool
     totals: Totals = field(default_factory=Totals)
-    """As published by Spark."""
+    """The totals published by Spark."""
     plain: Totals = field(default_factory=Totals)
-    """As counted by one process."""
+    """The totals counted by a single process."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of files counted by each member, by node id."""
     executors: dict[str, ExecutorSeen] = field(default_factory=dict)

@@ -9,11 +9,11 @@ from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import Subject
 
-#: Recommended number of descriptors of a node. A node in a large network has some 60 links; strangers may use a quarter of the
-#: limit and links half (docs/design.md 3.9). Too small: the advice comes when links are refused already; too large: needless
-#: advice.
+#: Recommended number of descriptors of a node. A node in a large network has some 60 links. Strangers (connections without
+#: a handshake yet) may use a quarter of the limit and links half (docs/design.md 3.9). Too small: the advice comes when links
+#: are refused already; too large: needless advice.
 DESCRIPTORS_WANTED: Final = 1024
-#: With fewer, a node in a network of a hundred refuses links.
+#: Minimum number of descriptors: with fewer, a node in a network of a hundred nodes refuses links.
 DESCRIPTORS_MIN: Final = 256
 #: Fraction of a limit in use for a warning, and for a fault: the next burst reaches the limit.
 USED_WARNING: Final = 0.7

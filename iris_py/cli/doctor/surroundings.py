@@ -40,7 +40,7 @@ class State:
     directory: Path | None
     """None if this user has no home directory, and the environment names no directory."""
     problem: str = ""
-    """The reason why a node could not use it; empty if it can."""
+    """The reason why a node could not use the directory; empty if it could."""
     remembered: int = 0
     """Number of remembered peers."""
     stale: int = 0
@@ -65,7 +65,7 @@ class Port:
     """The reason why the port is unusable; empty if it is usable, or for port 0."""
     udp_error: str = ""
     outgoing: range | None = None
-    """The system's range of outgoing ports, if it includes this port."""
+    """The system's range of outgoing ports if the configured port is inside, otherwise None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Statuses:
     nodes: tuple[NodeStatus, ...]
     own_version: str
     own_lateness_s: float
-    """Lateness of the doctor's own event loop, which is nearly idle: it shows the state of the machine."""
+    """Lateness of the doctor's own event loop. This loop is nearly idle, so lateness shows a busy machine."""
     own_seals: str = ""
     """The generation that the local settings use to encrypt."""
     own_accepts: tuple[str, ...] = ()
@@ -391,7 +391,7 @@ class Gateways:
     missing: int = 0
     """Number of gateways that did not answer."""
     last: GoneGateway | None = None
-    """Without a running gateway: the last one that left or died within a day; None if no node remembers one."""
+    """Without a running gateway: the last gateway that left or died within a day; None if no node remembers any."""
     asked: tuple[str, ...] = ()
     """Without a running gateway: the names of other clouds called by nodes since their start."""
 

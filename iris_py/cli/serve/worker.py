@@ -161,7 +161,7 @@ async def _load(target: Target, options: ServeOptions, line: SupervisorLine | No
 
 
 def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - any object that can be served
-    """Return a service unchanged; return a service with this one handler for a handler.
+    """Return a service unchanged; for a handler, return a service made of the handler.
 
     Raises:
         ConfigurationError: The handler cannot be served, or an option applies only to a handler.

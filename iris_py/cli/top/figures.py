@@ -62,7 +62,7 @@ def figures_of(pair: Pair) -> list[Figure]:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str | float | HistogramStatistics]]:
-    """Yield the leaves of a tree of statistics with their paths, without leaves that have their default value."""
+    """Yield the leaves of a tree of statistics with their paths, without leaves with their default value."""
     if isinstance(value, HistogramStatistics):
         if value.count:
             yield path, value

@@ -57,7 +57,7 @@ class Seen:
     """The last two answers; a single answer is repeated; None without answers."""
     state: State = "silent"
     since: float = 0.0
-    """The time when this state began (seconds)."""
+    """The time when the node got its state (seconds)."""
 
     @property
     def is_measured(self) -> bool:

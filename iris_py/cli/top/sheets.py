@@ -80,7 +80,7 @@ class Place:
     name: str = ""
     """The cluster, node or pattern shown; empty for all."""
     alias: str = ""
-    """The name in answers of a cluster with its own secret."""
+    """For a cluster with a secret of its own: its name in the answers of nodes."""
 
     @property
     def title(self) -> str:

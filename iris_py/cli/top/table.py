@@ -29,7 +29,7 @@ _Text = TypeVar("_Text", bound=Text)
 
 
 class _Cell(Text):
-    """The text of a cell. The first cell of a row also has the row, because the widget sorts rows by their first cells."""
+    """The text of a cell, with the cell's row if it is the first: the widget sorts rows by their first cells."""
 
     row = ""
 

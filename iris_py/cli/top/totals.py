@@ -38,7 +38,7 @@ class TotalsLine(Line, tag="totals", kw_only=True):
     queued: Estimate
     """Requests and messages waiting now."""
     dropped: Estimate
-    """Messages of all kinds dropped by nodes since their start, without those of strangers."""
+    """Messages of all kinds dropped by nodes since their start, without messages from other networks."""
     dropped_per_s: Estimate
     """Messages dropped per second."""
     links: Estimate

@@ -56,7 +56,7 @@ class TunnelsLine(Line, tag="tunnels", kw_only=True):
     holder_address: str
     """The address of that node; empty without an answer."""
     tunnels: int
-    """Number of its tunnels."""
+    """Number of open tunnels of the node at the member."""
     open: int
     """Tunnels open at the member now, of all holders."""
     max: int
