@@ -9,7 +9,7 @@ from iris_py.link.handshake import DEFAULT_OFFER, Offer
 
 @dataclass(frozen=True)
 class LinkConfig:
-    """Timeouts and queue bounds of a link.
+    """Timeouts and queue bounds of a link, chosen by the node or gateway that owns the link.
 
     Attributes:
         handshake_timeout_s: Close a connection whose link has not opened within this time. Too small: distant or busy

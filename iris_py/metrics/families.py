@@ -183,7 +183,7 @@ class Histogram(NamedTuple):
 
 
 class Family(NamedTuple):
-    """A metric with its series."""
+    """A metric of a node with its series, for Prometheus and OpenTelemetry."""
 
     name: str
     """The name."""

@@ -59,7 +59,7 @@ _OF_NODE: Final = "iris_"
 
 
 class ProgramFamily(NamedTuple):
-    """A metric of a program with its series."""
+    """A metric registered by the program itself, with its series."""
 
     name: str
     """The name."""

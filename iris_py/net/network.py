@@ -62,7 +62,7 @@ class OwnAddressError(ConnectionError):
 
 
 class Listener(Protocol):
-    """A listening socket for streams."""
+    """A listening socket that accepts streams, real or simulated."""
 
     @property
     def address(self) -> Address:

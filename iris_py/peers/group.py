@@ -82,7 +82,7 @@ class Channel:
 
 
 class Run:
-    """A batch: consecutive publications to a topic for the same nodes, with a shared header.
+    """A batch: consecutive publications to one topic and the same nodes, sent with a shared header.
 
     A batch ends when its body is encrypted or another message is added to the body; until then its publisher may append.
 

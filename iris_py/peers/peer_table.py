@@ -75,7 +75,7 @@ class PeerOpened(msgspec.Struct):
 
 
 class PeerClosed(msgspec.Struct):
-    """The link to a peer has ended."""
+    """The link to a peer has ended, for the given reason."""
 
     peer: Peer
     reason: str
@@ -109,7 +109,7 @@ class DialSucceeded(msgspec.Struct):
 
 
 class DialFailed(msgspec.Struct):
-    """A dial failed after the connection was made."""
+    """A dial failed after the connection was made, before its link opened."""
 
     address: str
     reason: str

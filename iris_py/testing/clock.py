@@ -39,7 +39,7 @@ LIMIT_S = 3_600.0
 
 
 class ClockError(RuntimeError):
-    """The virtual clock cannot advance."""
+    """The virtual clock of a test cannot advance."""
 
 
 class DeadlockError(ClockError):

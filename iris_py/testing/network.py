@@ -328,7 +328,7 @@ class MemoryNetwork:
 
 
 class MemoryListener:
-    """A simulated listener for streams."""
+    """A simulated listening socket of a :class:`MemoryHost`, which accepts streams."""
 
     def __init__(self, host: MemoryHost, address: Address, factory: Callable[[], asyncio.BufferedProtocol]) -> None:
         self._host = host

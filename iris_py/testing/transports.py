@@ -340,7 +340,7 @@ class MemoryTransport(asyncio.Transport):
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Replace the protocol; the new one must be buffered, too."""
+        """Replace the protocol. The new protocol must be an :class:`asyncio.BufferedProtocol` as well."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:

@@ -221,7 +221,7 @@ def _question(plan: Plan, batch: pa.RecordBatch, scope: Scope, bytes_max: int | 
 
 
 class MissingColumn(Exception):
-    """The reply lacks a column of the schema."""
+    """The reply to a batch lacks a column of the schema."""
 
 
 def _columns(plan: Plan, question: Question, reply: pa.RecordBatch) -> list[pa.Array[Any]]:

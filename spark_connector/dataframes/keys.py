@@ -20,7 +20,7 @@ __all__ = ["Scope", "scope_of", "task_scope"]
 
 
 class Scope:
-    """Makes the keys of one task.
+    """Makes the idempotency keys for the requests of one task.
 
     Args:
         name: The common beginning of the keys.

@@ -45,7 +45,7 @@ _SCHEMA = pa.schema([("messages", pa.int64()), ("receivers", pa.int64())])
 
 @dataclass(frozen=True, kw_only=True)
 class Notified:
-    """The result of a `notify()`."""
+    """The result of a :func:`notify`: counts of messages and receivers."""
 
     messages: int
     """Number of messages sent."""

@@ -83,7 +83,7 @@ class Call:
 
 
 class FutureCall(Call):
-    """A call whose outcome goes into a future.
+    """A call to the agent for which no thread waits: its outcome goes into a future.
 
     Args:
         number: The number of the call.

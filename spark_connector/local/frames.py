@@ -144,7 +144,7 @@ METHODS: Final[Mapping[str, Method]] = {
 
 
 class MethodCall(msgspec.Struct, array_like=True, tag=2):
-    """Call a method of the node, or read a property."""
+    """A task's order to call a method of the node, or to read a property."""
 
     method: str
     """A key of `METHODS`."""
@@ -190,7 +190,7 @@ class Take(msgspec.Struct, array_like=True, tag=6):
 
 
 class Close(msgspec.Struct, array_like=True, tag=7):
-    """End a held call (a survey or a subscription)."""
+    """A task's order to end a held call (a survey or a subscription)."""
 
     held: int
 
@@ -202,7 +202,7 @@ class Look(msgspec.Struct, array_like=True, tag=8):
 
 
 class Members(msgspec.Struct, array_like=True, tag=9):
-    """Return the members of a cluster."""
+    """A task's request for the members of a cluster, as the agent's node knows them."""
 
     cluster: Any
     waits: bool

@@ -122,7 +122,7 @@ class Waiting:
 
 
 class Chunk(NamedTuple):
-    """Some consecutive rows of a micro-batch."""
+    """Some consecutive rows of a micro-batch, sent to a task together."""
 
     batch: int
     """The number of the micro-batch in this process."""

@@ -71,7 +71,7 @@ _OF_HIVE: Final = "serialization.format"
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """The options for reading a topic."""
+    """The parsed options of a streaming query that reads a topic."""
 
     topic: str
     """The topic, or a pattern of topics."""
@@ -93,7 +93,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options for publishing rows."""
+    """The parsed options of a write that publishes rows."""
 
     topic: str | None
     """The topic of rows without a topic of their own."""

@@ -120,7 +120,7 @@ class Plan:
 
 
 class Outgoing(NamedTuple):
-    """A message to publish."""
+    """A message that a task of a write publishes."""
 
     topic: str
     payload: bytes

@@ -52,7 +52,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class FaultSchedule:
-    """The faults of one network, in order of time.
+    """A schedule of faults for one simulated network, drawn from a seed.
 
     Attributes:
         seed: The seed of the schedule.

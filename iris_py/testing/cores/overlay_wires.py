@@ -66,7 +66,7 @@ class Reach(enum.Enum):
 
 
 class End(enum.Enum):
-    """The state of one end of a link."""
+    """The state of a simulated link at one of its ends."""
 
     OPENING = enum.auto()
     OPEN = enum.auto()
