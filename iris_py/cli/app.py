@@ -13,12 +13,13 @@ from iris_py.cli.standard_error import wants_json, writing_json
 
 __all__ = ["make_app", "run"]
 
-# Click's class for all mistakes on a command line. Its module varies: recent versions of typer contain a copy of click.
+# Click's class for all mistakes on a command line. The module of the class varies: recent versions of typer contain a copy
+# of click.
 _UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line.
+    """Run the `iris` command with these arguments.
 
     Args:
         arguments: The arguments without the program's name.

@@ -22,8 +22,8 @@ __all__ = ["FOLDED", "Deaths"]
 
 #: The kinds of events that belong to a death.
 FOLDED: Final = frozenset(("suspected", "link_lost", "link_closed", "left", "died"))
-#: How long possible events of a death are held (seconds). Too small: a node with a slower failure detector adds lines of its
-#: own; too large: all events about a node are shown late.
+#: How long the events about a node are held, because a death may follow (seconds). Too small: a node with a slower failure
+#: detector adds lines of its own; too large: all events about a node are shown late.
 HOLD_S: Final = 5.0
 #: How long after a death further events about the node are dropped (seconds). Too small: late witnesses add lines; too large: a
 #: node that was falsely reported dead and dies again is shown only once.

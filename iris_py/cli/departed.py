@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GoneLine", "departed", "gone_lines", "known_since"]
 
-#: Default age of departures (seconds): a day, so that the night is visible in the morning.
+#: Default age of the oldest listed departure (seconds): a day, so that the night is visible in the morning.
 SINCE_S: Final = 86_400.0
 
 

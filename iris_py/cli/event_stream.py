@@ -22,7 +22,7 @@ __all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine", "
 #: Number of consecutive unanswered queries after which a node is given up. Too small: a busy node seems to be gone; too large:
 #: departed nodes are queried for long.
 MISSES_MAX: Final = 3
-#: Number of departed nodes with a remembered event number. A node beyond it that returns repeats its events.
+#: Maximum number of departed nodes whose last event number is remembered. A forgotten node that returns repeats its events.
 GONE_MAX: Final = 4096
 
 #: The changes of a watched node.
@@ -176,12 +176,12 @@ class Following:
         self._held: list[_Entry] = []
 
     def name_of(self, id_: str) -> NodeName:
-        """Return the name of a present or former watched node; only the id of any other node."""
+        """Return the name of a node that is or was watched; for any other node only the id."""
         known = self.watched.get(id_) or self._gone.get(id_)
         return NodeName(id_) if known is None else known.node
 
     def due(self) -> list[NodeName]:
-        """Return the nodes to read now."""
+        """Return the nodes to be read now: all watched nodes except silent and closed ones."""
         return [each.node for each in self.watched.values() if not each.is_resting]
 
     def numbers(self) -> dict[str, int]:

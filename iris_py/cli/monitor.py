@@ -141,7 +141,7 @@ async def monitor(
 
 
 class _Watch:
-    """Searches for nodes, reads their events, and prints them."""
+    """The running `iris monitor`: searches for nodes, reads their events, and prints the events."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ def _text_of(line: EventLine | GapLine | DeathLine) -> str:
 
 
 def _death_of(line: DeathLine) -> str:
-    """Describe a death as text."""
+    """Return a death as text: address, zone, number of reporting nodes, reason, lost links, and clusters."""
     count = f"{line.said_by} of {line.watched} watched nodes say{'s' * (line.said_by == 1)} so"
     facts = [
         line.node_address,

@@ -70,7 +70,7 @@ class Pair:
     last: NodeReport
 
     def per_s(self, read: Callable[[NodeReport], float]) -> float:
-        """Return the growth of a counter between the reports, per second by the clock of the node."""
+        """Return the growth of a counter between both reports, per second by the clock of the node; 0 for a single report."""
         elapsed_s = self.last.about.uptime_s - self.first.about.uptime_s
         return max(0.0, read(self.last) - read(self.first)) / elapsed_s if elapsed_s > 0.0 else 0.0
 
@@ -116,7 +116,7 @@ async def measure(
 
 
 def summary_of(found: NodeReports, *, shown: int, total: int) -> AskedSummary:
-    """Return the summary of a query to several nodes."""
+    """Return the summary line of a query to several nodes."""
     return AskedSummary(
         shown=shown,
         total=total,
@@ -193,7 +193,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_estimate(estimate: Estimate, unit: str = "") -> str:
-    """Return a sum as text, with its error if it is an estimate."""
+    """Return a sum as text; for an estimate, with the error in percent."""
     text = f"{format_count(estimate.total)}{unit}"
     if not estimate.error:
         return text

@@ -60,7 +60,7 @@ EXIT_CODES_HELP: Final = (
 
 
 def end_of_help(*examples: str, exit_codes: str = EXIT_CODES_HELP) -> str:
-    """Return the end of a command's help: examples and exit codes.
+    """Return the text after a command's options in its help: examples and exit codes.
 
     Args:
         examples: Command lines that begin with ``iris``. Tests parse each.

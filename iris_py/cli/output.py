@@ -70,11 +70,11 @@ __all__ = [
     "short_id",
 ]
 
-#: Separates plain columns.
+#: The text between two columns without `--json` and off a terminal.
 GAP: Final = "  "
 #: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: no room for other columns.
 ID_DIGITS: Final = 8
-#: Replaces an empty cell, so that every line has the same number of columns.
+#: The text in place of an empty cell, so that every line has the same number of columns.
 EMPTY: Final = "-"
 
 
@@ -90,7 +90,7 @@ class PayloadLine(Line, kw_only=True):
 
 
 class PayloadFields(TypedDict, total=False):
-    """The fields of a `PayloadLine`."""
+    """The two fields of a `PayloadLine`, of which one is set."""
 
     payload: str
     payload_base64: bytes
@@ -131,7 +131,7 @@ class Output:
     """
 
     def __init__(self, *, as_json: bool, path: Path | None = None) -> None:
-        """Open the output.
+        """Prepare the output, and open the file of `--output`.
 
         Args:
             as_json: The option `--json`.

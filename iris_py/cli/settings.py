@@ -20,7 +20,7 @@ __all__ = ["PANEL", "Settings", "with_settings"]
 #: The heading of the common options in help texts.
 PANEL: Final = "Network"
 
-#: The settings with an option.
+#: The settings with an option on the command line.
 _WITH_OPTION: Final = tuple(setting for setting in SETTINGS if setting.option is not None)
 #: The type of an option's value by the shape of the setting. A command is one text, split as a shell does.
 _TYPES: Final[Mapping[Shape, object]] = {
@@ -130,7 +130,7 @@ class Settings:
         return words + ["--verbose"] * self.verbose + ["--log-json"] * self.log_json
 
     def load(self) -> "Config":
-        """Load all settings, for a command that needs them before its node starts.
+        """Load all settings from options, environment and file, for commands that need them before a node starts.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -144,7 +144,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
-    """Add the common options to a command: typer sees all options, the command receives the common ones as `Settings`."""
+    """Add the common options to a command: typer sees all options, and the command receives the common ones as `Settings`."""
     own = list(inspect.signature(command).parameters.values())[1:]
     named = [(_parameter(setting), setting) for setting in _WITH_OPTION]
     others = [

@@ -1,4 +1,4 @@
-"""Slow members: members much slower than others of the cluster, for `iris doctor` and `iris top`.
+"""Slow members: members whose handlers are much slower than those of other members, for `iris doctor` and `iris top`.
 
 Callers avoid a slow member after a few requests, so totals and percentiles soon look normal again. The latest requests of each
 member still show the slowness.

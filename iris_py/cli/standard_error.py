@@ -162,7 +162,7 @@ def begin_timed_log() -> None:
 
 
 def _timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
-    """Return a line of a log: the time in UTC (ISO 8601), the level, the event, and the text."""
+    """Format a line of a log: the time in UTC (ISO 8601), the level, the event, and the text."""
     seconds, milliseconds = divmod(int(at_unix_s * 1000), 1000)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{at}.{milliseconds:03}Z {level.upper()} {event}: {one_line(text)}"

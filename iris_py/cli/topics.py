@@ -42,7 +42,7 @@ class PublishSummary(Line, tag="summary"):
 
 
 class MessageLine(PayloadLine, tag="message", kw_only=True):
-    """A received message."""
+    """A message received by a subscription."""
 
     time: datetime
     """Time of arrival here, in UTC."""

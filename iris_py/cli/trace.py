@@ -264,5 +264,5 @@ def _fault_of(traced: Trace) -> str:
 
 
 def _name(node: iris_py.NodeName) -> str:
-    """Return a node as text, with its own texts escaped."""
+    """Return a node as text: id, label, address and zone, without control sequences."""
     return f"{node.id[:8]}  {node.name or '-'}  {one_line(node.address) or '-'}  {one_line(node.zone) or '-'}"

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Joins", "Requests", "Topics", "Tunnels", "bench_join", "bench_requests", "bench_topics", "bench_tunnels"]
 
 SIZE: Final = "1k"
-#: The usual size of pieces of files.
+#: Default size of a tunnel's blocks: the usual size of pieces of files.
 BLOCK_SIZE: Final = "64k"
 JOIN_SIZE: Final = "16"
 
@@ -107,7 +107,7 @@ class Tunnels(Benchmark):
         ]
 
 
-#: The reason for the missing lag with `--against`.
+#: The reason why a measurement with `--against` has no lag.
 NO_LAG: Final = "messages carry the time of this machine's clock, which subscribers on other machines neither read nor share"
 
 
@@ -131,7 +131,7 @@ class Topics(Benchmark):
         return f"messages of {format_size(len(self.plan.payload))} to the topic {self.target!r}, {how}"
 
     async def probe(self, node: iris_py.Node) -> str:
-        """Publish once."""
+        """Publish one message; return a complaint if no node received it."""
         if await node.publish(self.target, self.plan.payload):
             return ""
         return (
@@ -140,7 +140,7 @@ class Topics(Benchmark):
         )
 
     async def settle(self, crew: Crew, course: Course) -> None:
-        """Wait for messages on their way to subscribers."""
+        """Wait for messages on their way to the subscribers of a private network."""
         if self.plan.against is None:
             sent = course.count("publisher", "done", with_rest=True) * self.plan.receivers
             await settle(crew, course, "subscriber", ("delivered", "dropped"), sent)

@@ -39,7 +39,7 @@ class Durations(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of durations."""
+        """Number of counted durations."""
         return sum(count for _, count in self.buckets)
 
     def percentile_ns(self, percent: float) -> int:

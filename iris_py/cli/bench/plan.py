@@ -154,7 +154,7 @@ def format_size(size: float) -> str:
     return f"{size:,.0f} B"
 
 
-#: Maximum number of processes of one side. Each is an interpreter of some 40 MB.
+#: Maximum number of processes with one role. Each is an interpreter of some 40 MB.
 PROCESSES_MAX: Final = 64
 #: Requests in flight by default: in a closed loop enough to keep members busy; with a rhythm enough for a member that hangs for
 #: a tenth of a second at 10,000 requests per second.

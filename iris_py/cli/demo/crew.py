@@ -60,7 +60,7 @@ class Processes:
         await self._children.end(at_once=exc is not None)
 
     async def _launch(self, *arguments: str, environment: Mapping[str, str] | None = None) -> CrewMember:
-        """Start a Python module.
+        """Start a Python module as a process, without waiting until it serves.
 
         Args:
             arguments: The name of the module, and its arguments.

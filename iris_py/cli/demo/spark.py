@@ -229,7 +229,7 @@ def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
 
 
 class _Log:
-    """The output of Spark's processes. If the demo fails, the file is kept and its path printed."""
+    """A file with the output of Spark's processes. If the demo fails, the file is kept and its path printed."""
 
     def __init__(self) -> None:
         descriptor, self._path = tempfile.mkstemp(prefix="iris-demo-", suffix=".log")

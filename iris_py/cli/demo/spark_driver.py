@@ -151,7 +151,7 @@ class SparkDriver:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End all processes and wait until they are gone."""
+        """End all processes of Spark, and wait until all have ended."""
         if self._child is not None:
             try:
                 if exc is None:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 #: Maximum clock offset (seconds). Beyond this offset, logs of two nodes cannot be compared, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0
-#: Time of a blocked event loop that leaves pings unanswered; the node logs a warning (seconds). Too small: warnings for every
-#: busy machine; too large: callers wait without an explanation.
+#: Minimum time of a blocked event loop for a warning (seconds): pings stay unanswered, and the node logs a warning. Too
+#: small: warnings for every busy machine; too large: callers wait without an explanation.
 STALL_WARNING_S: Final = 0.5
-#: Time of a blocked event loop near the timeout of failure detectors (1.05 s), so that others may declare the node dead. Too
-#: small: a harmless delay is a fault; too large: a node that flaps is none.
+#: Minimum time of a blocked event loop for a fault (seconds): near the timeout of failure detectors (1.05 s), so other nodes
+#: may declare the node dead. Too small: a harmless delay is a fault; too large: a node that flaps has no fault.
 STALL_FAULT_S: Final = 1.0
-#: Maximum fraction of a node's descriptors in use.
+#: Fraction of a node's file descriptors in use from which the node counts as full.
 DESCRIPTORS_USED_MAX: Final = 0.9
 #: Maximum number of nodes named in one line.
 NAMED_MAX: Final = 3

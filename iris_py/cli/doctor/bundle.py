@@ -22,7 +22,7 @@ __all__ = ["check_place", "describe", "write"]
 
 #: The directory of all files inside a bundle.
 FOLDER: Final = "iris-doctor"
-#: Columns of README.txt.
+#: Width of the column of names in README.txt (characters).
 _WIDTH: Final = 20
 
 

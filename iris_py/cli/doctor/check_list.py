@@ -7,9 +7,9 @@ from typing import Final
 from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, disks, machine, partition
 from iris_py.cli.doctor.check import Check
 
-#: The prerequisites for starting a node to examine the network.
+#: The checks before the doctor's node can start, which examines the network.
 _START: Final = ("config", "secret")
-#: The prerequisites for querying other nodes.
+#: The checks before other nodes can be queried.
 _PEERS: Final = (*_START, "discovery", "seeds", "seed-secret", "other-network")
 
 CHECKS: Final = (

@@ -84,7 +84,7 @@ def _full(members: tuple[ClusterMember, ...]) -> str:
 
 
 def _tunnels(members: tuple[ClusterMember, ...], names: dict[str, str]) -> tuple[str, str]:
-    """Return a warning if members can accept hardly any more tunnels, or a fault if no member can."""
+    """Return a warning and a fault, empty if not applicable: members accept hardly any more tunnels, or none at all."""
     serving = [each for each in members if each.tunnels_max]
     short = [each for each in serving if each.tunnels >= TUNNELS_WARNING * each.tunnels_max]
     if not short:

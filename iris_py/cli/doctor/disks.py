@@ -26,7 +26,7 @@ def is_short(free_bytes: int) -> bool:
 
 
 def describe_room(free_bytes: int) -> str:
-    """Return a number of bytes as text."""
+    """Return a number of bytes as text, with a unit."""
     if free_bytes >= 1 << 30:
         return f"{free_bytes / (1 << 30):.1f} GiB"
     return f"{free_bytes / (1 << 20):.1f} MiB" if free_bytes >= 1 << 20 else f"{free_bytes >> 10} KiB"

@@ -157,7 +157,7 @@ class Prober(Node):
         return Seed(address, SeedOutcome.UNREADY)
 
     def peers(self) -> tuple[Peer, ...]:
-        """Return the other known nodes of the network."""
+        """Return all known nodes of the network except the doctor's node."""
         return tuple(Peer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
 
     def strangers(self) -> tuple[str, ...]:

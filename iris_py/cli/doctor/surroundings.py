@@ -129,7 +129,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another node of the network."""
+    """Another node of the network, as known to the doctor's node."""
 
     id: str
     address: str
@@ -286,7 +286,7 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The examined cluster."""
+    """The examined cluster, with the members that reported their state."""
 
     name: str
     total: int

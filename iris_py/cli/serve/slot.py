@@ -142,7 +142,7 @@ class Slot:
                 newcomer.leave()
 
     async def leave(self) -> None:
-        """End all processes for good."""
+        """Let all processes of the slot leave, and wait until all have ended."""
         await asyncio.gather(*(process.leave() for process in self._processes))
 
     def send(self, number: signal.Signals) -> None:

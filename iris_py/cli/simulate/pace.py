@@ -20,7 +20,7 @@ LINES_PER_PHASE: Final = 4  # for output other than a terminal
 
 
 class Interrupted(Exception):
-    """The user has ended the simulation."""
+    """The user has interrupted the simulation (Ctrl-C)."""
 
 
 class Interrupts:
@@ -49,7 +49,7 @@ class Clocked(Protocol):
     """A simulation with a virtual clock."""
 
     def run_for(self, duration_s: float) -> object:
-        """Advance the virtual time."""
+        """Advance the virtual time by a number of seconds."""
 
 
 class Pace:

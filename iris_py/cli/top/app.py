@@ -174,7 +174,7 @@ class TopApp(App[int]):
     # -- drawing
 
     def compose(self) -> ComposeResult:
-        """Make the widgets."""
+        """Make the widgets of the screen."""
         yield Static(id="head")
         tabs = Tabs(*(Tab(f"{number} {kind.capitalize()}", id=kind) for number, kind in enumerate(TABS, 1)), active=self._tab)
         tabs.can_focus = False
@@ -279,7 +279,7 @@ class TopApp(App[int]):
     # -- the end
 
     def action_end(self, code: int) -> None:
-        """End the screen.
+        """End the screen, and thereby the command.
 
         Args:
             code: The exit code.
@@ -340,7 +340,7 @@ class TopApp(App[int]):
         self._filter.focus()
 
     def action_pause(self) -> None:
-        """Pause or resume reading."""
+        """Pause the readings of the network, or resume them."""
         self.is_paused = not self.is_paused
         self._has_changed.set()
         self._draw_head()
@@ -354,7 +354,7 @@ class TopApp(App[int]):
         self._draw_head()
 
     def action_help(self) -> None:
-        """Show the keys."""
+        """Show the help with the keys."""
         self.push_screen(HelpScreen())
 
     def on_data_table_row_selected(self, event: LiveTable.RowSelected) -> None:

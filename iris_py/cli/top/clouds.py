@@ -25,7 +25,7 @@ __all__ = ["GATEWAYS_TIMEOUT_S", "CloudLine", "ask_clouds", "cloud_faults", "clo
 #: Timeout for the answers of gateways (seconds). Too small: a busy gateway is left out; too large: a hung gateway delays the
 #: screen for this time.
 GATEWAYS_TIMEOUT_S: Final = 1.0
-#: Outcomes of requests that are not failures.
+#: The outcome of a request that is no failure.
 _DONE: Final = "done"
 
 

@@ -51,7 +51,7 @@ DETAILS_MAX: Final = 200
 SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
-#: The columns of the screen, by the field of a line.
+#: The title of the column to sort by on the screen, by the value of `--sort`.
 _COLUMNS: Final = {
     "name": "cluster",
     "requests_per_s": "req/s",
