@@ -1,5 +1,6 @@
-"""`iris bench`: one measurement from start to end. Subclasses of :class:`Benchmark` measure requests, topics, tunnels and
-joins.
+"""`iris bench`: one measurement from start to end.
+
+Subclasses of :class:`Benchmark` measure requests, topics, tunnels and joins.
 
 With `--against`, the load goes to a running network: :class:`Onlooker` queries the nodes that receive it, before and after.
 :func:`find_warnings` returns the reasons for caution about the figures. Progress is a bar on a terminal, and nothing elsewhere.

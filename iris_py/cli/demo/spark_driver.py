@@ -1,5 +1,4 @@
-"""The program with the Spark session of `iris demo --spark`, and all processes of its Spark application: started, and always
-ended.
+"""Starts the program with the Spark session of `iris demo --spark`, and ends all processes of its application.
 
 Spark's processes start further ones, some without a parent. All inherit a ``TMPDIR`` of the demo, which identifies them.
 """

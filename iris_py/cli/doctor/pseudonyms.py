@@ -1,5 +1,6 @@
-"""Pseudonyms in place of names in a bundle: clusters, topics, networks, clouds, zones, nodes, hosts, addresses, paths and
-users.
+"""Pseudonyms in place of names in a bundle.
+
+Names are those of clusters, topics, networks, clouds, zones, nodes, hosts and users, and addresses and paths.
 
 A name has the same pseudonym everywhere in one bundle, also within sentences: a hash under a key that is made for the bundle
 and not kept, so names cannot be guessed and verified. Names are known from their fields; in sentences, quoted words, addresses,
