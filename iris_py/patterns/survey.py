@@ -37,10 +37,10 @@ ANSWERING_NODES_MAX = 131_072
 
 
 class SurveyAsked(msgspec.Struct):
-    """The question is sent.
+    """The question of a survey was sent to its members.
 
     Attributes:
-        token: The owner's survey.
+        token: The owner's token for the survey.
         members: The members asked; None in a large group.
         count: Number of members asked.
     """
@@ -54,7 +54,7 @@ class SurveyAnswered(msgspec.Struct):
     """A member answered.
 
     Attributes:
-        token: The owner's survey.
+        token: The owner's token for the survey.
         peer: The member.
         kind: REPLY, FAILURE, DECLINE, or REJECTION (by a full member).
         payload: The reply, or the encoded failure.
@@ -72,8 +72,8 @@ class SurveyEnded(msgspec.Struct):
     """The survey has ended.
 
     Attributes:
-        token: The owner's survey.
-        error: The reason why no member was asked; None if any was.
+        token: The owner's token for the survey.
+        error: The reason why no member was asked; None if at least one was.
     """
 
     token: object
@@ -84,7 +84,7 @@ SurveyEvent: TypeAlias = SurveyAsked | SurveyAnswered | SurveyEnded
 
 
 class _Survey:
-    """A survey in progress."""
+    """A survey in progress, as its caller tracks it."""
 
     __slots__ = (
         "begun_at",
@@ -139,7 +139,7 @@ class _Survey:
 
 
 class Surveyor:
-    """The surveys of one node.
+    """The surveys of one node, as their caller.
 
     Args:
         count_nodes: Returns the number of other known nodes, for the text of :exc:`NoMembers`.
@@ -188,7 +188,7 @@ class Surveyor:
         return survey_id
 
     def cancel(self, survey_id: int) -> None:
-        """Cancel a survey, also at its members; no event follows. Harmless if it has ended."""
+        """Cancel a survey here and at its members, without an event; harmless if the survey has ended."""
         survey = self._surveys.get(survey_id)
         if survey is not None:
             survey.group.counts.surveying().cancelled += 1
@@ -230,10 +230,10 @@ class Surveyor:
         self._end_if_over(survey_id, survey)
 
     def peer_lost(self, peer: Peer, unsent: Container[int] = ()) -> None:
-        """Handle the loss of a peer or its link: it will not answer.
+        """Handle the loss of a peer or its link: stop waiting for the peer's answers.
 
         Args:
-            unsent: Surveys not yet sent to the peer. They are unaffected.
+            unsent: Ids of surveys not yet sent to the peer; these surveys are unaffected.
         """
         for survey_id, survey in self._sent_to(peer, unsent):
             self._lose(survey_id, survey, peer)
@@ -246,7 +246,7 @@ class Surveyor:
                 self._ask_one(survey_id, survey, peer, now)
 
     def member_removed(self, group: Group, peer: Peer) -> None:
-        """Handle a member's removal from the view: without a link it cannot answer; with one it answers or declines."""
+        """Handle a member's removal from the view: stop waiting for it, unless it can answer over a link."""
         if peer.link is None and not peer.is_local:
             for survey_id, survey in self._sent_to(peer, ()):
                 if survey.group is group:
@@ -376,7 +376,7 @@ class Surveyor:
     # -- open members
 
     def _remaining(self, survey: _Survey, peer: Peer) -> int | None:
-        """Return the number of answers a peer owes, 0 before it announces the number; None if it owes none."""
+        """Return the number of answers that a peer still owes: 0 before the peer announces the number, None for no answer."""
         remaining = survey.open.get(peer)
         if remaining is None and survey.is_cast and peer.id not in survey.closed:
             return 0 if len(survey.open) + len(survey.closed) < ANSWERING_NODES_MAX else None

@@ -116,7 +116,7 @@ def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now:
 
 
 class Sender(Protocol):
-    """The requester, as its hedges use it."""
+    """The part of a requester that its hedges (second members for late requests) call."""
 
     counts: RequesterCounts
     earliest: float
@@ -128,7 +128,7 @@ class Sender(Protocol):
 
 
 class Hedges:
-    """The second members of late requests.
+    """Gives requests with a late answer to second members.
 
     Args:
         requester: Sends the requests.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher(Protocol):
-    """The requester, as its backlog uses it."""
+    """The part of a requester that its backlog (waiting requests) calls."""
 
     has_new_deadline: bool
     wanted: list[Peer]
@@ -45,7 +45,7 @@ class Dispatcher(Protocol):
 
 
 class Backlog:
-    """The waiting requests of one requester.
+    """The requests of one requester that wait for a member, for a place or for a time.
 
     Args:
         requester: Sends and ends the requests that no longer wait.
@@ -77,7 +77,7 @@ class Backlog:
         self.set_time(request_id, until)
 
     def enter(self, request_id: int, pending: Pending, now: float) -> None:
-        """Let a request wait for a place, or end it if the rooms are full."""
+        """Let a request wait for a place; with ``Overloaded`` end a request beyond the bounds of the queues."""
         pending.tried_count = max(pending.tried_count, candidates.count(pending))
         if not self.rooms.can_take(len(pending.payload)):
             self._requester.finish(request_id, pending, Overloaded(pending.group.name, pending.tried_count))
@@ -89,7 +89,7 @@ class Backlog:
             self._requester.has_new_deadline = True
 
     def leave(self, request_id: int, pending: Pending) -> None:
-        """Remove a request, which no longer waits."""
+        """Remove a request that no longer waits."""
         pending.is_parked = False
         if pending.room is not None:
             self.rooms.leave(pending)
@@ -124,12 +124,12 @@ class Backlog:
             self.fill(room, now)
 
     def try_first(self, room: Room, now: float) -> None:
-        """Try the longest-waiting request of a room again."""
+        """Give the longest-waiting request of a room (a queue for a place) to a member again."""
         if (first := room.first(self._pending_by_id)) is not None:
             self._requester.dispatch(*first, now)
 
     def fill(self, room: Room, now: float) -> None:
-        """Send the requests of a room to members with known places."""
+        """Send requests of a room (a queue for a place) to the members known to have a place."""
         group, placement, line = room.key
         while (first := room.first(self._pending_by_id)) is not None:
             request_id, pending = first
@@ -149,7 +149,7 @@ class Backlog:
             self._requester.send(request_id, pending, member, now)
 
     def handle_timeout(self, now: float) -> None:
-        """Try one more request per member in rooms that have waited long."""
+        """In rooms (queues for a place) whose pause is over, try one more request per member."""
         for room in self.rooms.due(now):
             first = room.first(self._pending_by_id)
             assert first is not None
@@ -169,7 +169,7 @@ class Backlog:
 
 
 def room_key_of(pending: Pending) -> RoomKey:
-    """Return the key of the request's room."""
+    """Return the key of the queue (room) in which a request waits for a place."""
     if pending.kind == packets.TUNNEL_OPEN:
         return pending.group, pending.placement, Line.TUNNELS
     return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL

@@ -41,7 +41,7 @@ def has_full(group: Group, now: float) -> bool:
 
 
 def note_rejection(pending: Pending, member: Member, reason: int, now: float) -> None:
-    """Record a member's rejection for lack of a place; the member still counts the request."""
+    """Lower a member's limit after a rejection for lack of a place, while ``in_flight`` still counts the request."""
     if reason not in (Rejection.OVERLOADED, Rejection.NOT_A_MEMBER):
         return
     member.limit = member.in_flight - 1
@@ -50,7 +50,7 @@ def note_rejection(pending: Pending, member: Member, reason: int, now: float) ->
 
 
 def untried(pending: Pending, now: float) -> list[Member]:
-    """Return the available members of the first usable rank, without members that rejected the request."""
+    """Return the members of the first usable rank (members, then stand-ins) that have not rejected the request."""
     group, tried = pending.group, pending.tried or ()
     left = [member for member in group.candidates(pending.placement) if member not in tried]
     if not group.higher:
@@ -68,13 +68,13 @@ def untried(pending: Pending, now: float) -> list[Member]:
 
 
 def count(pending: Pending) -> int:
-    """Return the number of members a request must find full before it waits or fails."""
+    """Return the number of members that must have rejected a request as full before it waits or fails."""
     takers = sum(member.takes_overflow for rank in pending.group.candidates_after(pending.placement) for member in rank)
     return len(pending.group.candidates(pending.placement)) + (0 if pending.anchor else takers)
 
 
 def news_by(group: Group, retry: Retry | None, *, is_exclusive: bool) -> float:
-    """Return the time until which a keyed request waits for news of losses; in the past if it need not wait."""
+    """Return the time until which a keyed request waits to hear of lost members; minus infinity for no wait."""
     is_cautious = is_exclusive or (retry is not None and retry.members_lost_max == 1)
     return group.lost_at + NEWS_S if is_cautious else -math.inf
 
@@ -94,7 +94,7 @@ def choose(pending: Pending, members: list[Member], rng: Rng) -> tuple[Member, M
 
 
 def linked(pending: Pending, having: Member) -> list[Member]:
-    """Return the members that can get a request at once, in place of a member without a link."""
+    """Return the members with an open link that can get a request in place of a member without one."""
     tried = pending.tried or ()
     return [
         other
@@ -104,7 +104,7 @@ def linked(pending: Pending, having: Member) -> list[Member]:
 
 
 def seconds(pending: Pending, member: Member) -> list[Member]:
-    """Return possible second members for a request while the first is silent; silence causes no overflow."""
+    """Return the members that may get a late request as well; none of a higher rank, because silence causes no overflow."""
     group, size = pending.group, len(pending.payload)
     having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
     beside = group.candidates(pending.placement)
@@ -142,7 +142,7 @@ def _are_absent(pending: Pending) -> bool:
 
 
 def _are_full(pending: Pending) -> bool:
-    """Tell whether the members that did not take a request were full. Keyed requests stay with their rank."""
+    """Tell whether the members that did not take a request were full; False for keyed requests, which never overflow."""
     if pending.anchor or pending.failure is not None or pending.rejected == Rejection.EXPIRED:
         return False
     return pending.rejected in (Rejection.OVERLOADED, Rejection.NO_TUNNELS) or pending.lost is None

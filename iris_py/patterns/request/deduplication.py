@@ -102,7 +102,7 @@ def identity_of_request(node: bytes, number: int) -> bytes:
 
 
 class _Account:
-    """The remembered replies to requests of one origin."""
+    """The remembered replies to requests of one origin (this cloud, or one other cloud)."""
 
     __slots__ = ("ages", "bytes")
 
@@ -149,7 +149,7 @@ class Deduplicator(Generic[Work]):
         return reply
 
     def begin(self, key: bytes, work: Work, caller: Caller, origin: str = "") -> bool:
-        """Record the start of an execution; return False, and change nothing, if the identity is known.
+        """Record the start of an execution and return True; if the identity is known, change nothing and return False.
 
         Args:
             key: The identity.
@@ -169,7 +169,7 @@ class Deduplicator(Generic[Work]):
         return None if underway is None else underway[0]
 
     def attach(self, key: bytes, caller: Caller) -> bool:
-        """Add a caller to a running execution; return False if it has too many."""
+        """Add a caller to a running execution; return False if the execution has too many callers."""
         callers = self._callers_of(key)
         if caller not in callers:
             if len(callers) >= CALLERS_MAX:
@@ -188,7 +188,7 @@ class Deduplicator(Generic[Work]):
         return caller in self._waiting
 
     def detach(self, caller: Caller) -> Work | None:
-        """Remove a waiting caller; return the execution if no caller is left. It stays known until it ends."""
+        """Remove a waiting caller; return the execution, still running, if no caller is left, else None."""
         key = self._waiting.pop(caller)
         callers = self._callers_of(key)
         del callers[caller]

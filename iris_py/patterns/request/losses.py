@@ -61,7 +61,7 @@ class _Entry:
 
 
 class Losses:
-    """The losses known to one node, by request: the cluster and the identity.
+    """The members lost with keyed requests, as one node knows them; indexed by cluster and identity of the request.
 
     Args:
         local: The id of the node.
@@ -92,7 +92,7 @@ class Losses:
                 del untold[next(iter(untold))]
 
     def learn(self, pending: Pending, payload: bytes, peer: Peer, now: float) -> bool:
-        """Count the members named in a rejection; return whether any was new."""
+        """Add the lost members named in a rejection to a request; return whether any was new."""
         key = pending.loss_key
         news = [member for member in decode_members(payload) if key and pending.add_loss(member)]
         if news:
@@ -100,7 +100,7 @@ class Losses:
         return bool(news)
 
     def recall(self, pending: Pending, now: float) -> bool:
-        """Count the known earlier losses of a new request; return whether it may lose no more members."""
+        """Add the known earlier losses to a new request; return True if it may not risk another member."""
         if key := pending.loss_key:
             pending.losses = self.of(key, now)
         return bool(pending.losses) and not pending.may_lose(1)
@@ -130,7 +130,7 @@ class Losses:
         return losses is not None
 
     def refuse(self, key: bytes, caller: bytes, now: float) -> tuple[bytes, ...]:
-        """Return the lost members unknown to a caller, which must learn them before the execution; mark them as known."""
+        """Return a request's lost members, or () if the caller knows them; the caller counts as informed from now on."""
         self.expire(now)
         entry = self.entries.get(key)
         if entry is None or caller in entry.knowing:
@@ -141,7 +141,7 @@ class Losses:
     # -- both
 
     def note(self, key: bytes, members: Iterable[bytes], teller: bytes, now: float) -> None:
-        """Record lost members of a request.
+        """Record members lost with a request.
 
         Args:
             key: The cluster, then the identity of the request.

@@ -47,7 +47,7 @@ def of_no_taker(pending: Pending, nodes: int) -> IrisError:
 
 
 def of_loss(pending: Pending) -> MemberLost:
-    """Return the error for a request whose member was lost. A stand-in is a gateway on the way to other members."""
+    """Return the error for a request with a lost member; for a lost stand-in, the error names the gateway."""
     if pending.retry is not None and not pending.may_lose(1):
         return TooManyMembersLost(pending.group.name, [member.hex() for member in pending.losses])
     assert pending.member is not None

@@ -34,11 +34,11 @@ class RequestSpec(msgspec.Struct, frozen=True, eq=False, gc=False):
         payload: The payload.
         timeout_s: Time to wait for an answer, from the start.
         retry: The policy for repeating a request that may have been executed; None forbids it.
-        identity: The identity by which members deduplicate it; empty for none.
+        identity: The identity by which members deduplicate the request; empty for none.
         is_anchored: Whether the identity also chooses the member, because other callers may use the same key.
         placement: The preferred and required zones; None for the nearest.
         headers: The named values beside the payload.
-        waits: Whether it waits for a place, until the timeout, while every member is full; otherwise it fails.
+        waits: Whether the request waits for a place, until the timeout, while every member is full; otherwise it fails.
         members_wait_s: Time to wait for a member while the cluster has none; None for the default of ``retry``.
         is_exclusive: Whether the member executes no other exclusive request meanwhile; needs an identity.
     """
@@ -99,7 +99,7 @@ class Reservation:
 
 
 class Pending(msgspec.Struct, eq=False):
-    """A request without an outcome.
+    """A request or tunnel opening in progress, as its caller tracks it.
 
     Attributes:
         token: The owner's token for the outcome.
@@ -111,32 +111,32 @@ class Pending(msgspec.Struct, eq=False):
         retry: The policy for repeating a request that may have been executed; None forbids it.
         placement: The preferred and required zones; None for the default.
         headers: The named values beside the payload.
-        waits: Whether it waits for a place while every member is full; otherwise it fails.
+        waits: Whether the request waits for a place while every member is full; otherwise it fails.
         anchor: The identity that chooses the member; empty if the balancer does.
         members_wait_s: Time to wait for a member while the cluster has none; infinity for the whole timeout.
         together: The requests with the same deadline; None for a deadline of its own.
         offer: The offer of a tunnel, or the reservation of an exclusive request, which the member must accept first.
         reservation: The reservation of an exclusive request, offered anew to each member.
         member: The member that has the request.
-        sent_at: Time at which that member got it.
-        attempts: Number of times it was given to a member.
-        tried: Members that rejected it since the last pause.
+        sent_at: Time at which the request was given to ``member``.
+        attempts: Number of times the request was given to a member.
+        tried: Members that rejected the request since the last pause.
         tried_count: The largest size of ``tried``.
-        is_parked: Whether it waits for a member, a place or a time.
-        is_routed: Whether it went through the ring, where no broken link reveals a loss.
+        is_parked: Whether the request waits for a member, a place or a time.
+        is_routed: Whether the request went through the ring, where no broken link reveals a loss.
         lost: The last member lost with the request, which may have executed it.
         rejected: The last :class:`~iris_py.wire.packets.Rejection`, 0 for none.
-        also: Earlier members with the request, with their times, in order; None without a ``member``.
-        probed_at: Time at which its member was asked for a sign of life; 0.0 if no answer is awaited.
-        sign_by: The deadline of that sign.
+        also: For a hedged request, the earlier members and the times at which each got it, in order; None without a ``member``.
+        probed_at: Time at which the member was asked for a sign of life; 0.0 if no answer is awaited.
+        sign_by: The deadline of the sign of life.
         failure: The last handler's failure, while another member is tried.
-        room: Its queue for a place; None if it does not wait.
+        room: The queue in which the request waits for a place; None outside of queues.
         refused: Number of attempts surely without execution.
-        failures: Number of handlers that failed it.
-        losses: Ids of the members lost with it, without duplicates.
-        stopped: Ids of the members that took too long and were cancelled; they may still execute it.
+        failures: Number of handlers that failed on the request.
+        losses: Ids of the members lost with the request, without duplicates.
+        stopped: Ids of the members that took too long and were sent a CANCEL, but may still execute the request.
         attempt_by: The deadline of the attempt; 0.0 without one.
-        members_by: The deadline of the wait for a member; 0.0 if it does not wait.
+        members_by: The deadline of the wait for a member; 0.0 outside of this wait.
     """
 
     token: object
@@ -192,7 +192,7 @@ class Pending(msgspec.Struct, eq=False):
         return self.reservation is not None and (self.offer is not None or self.kind == packets.REQUEST_ONCE)
 
     def note_place_refused(self) -> None:
-        """Record a missing place at the member, to prevent a CANCEL, which could cancel the next RESERVE."""
+        """Note that the member refused a place, so that no CANCEL is sent, which could cancel the next RESERVE."""
         if self.kind == packets.RESERVE:
             self.offer = None
 
@@ -221,7 +221,7 @@ class Pending(msgspec.Struct, eq=False):
 
     @property
     def is_member_gone(self) -> bool:
-        """Whether its member is dead or no longer in the cluster's membership view."""
+        """Whether the request's member is dead or no longer in the cluster's membership view."""
         member, members = self.member, self.group.members
         assert member is not None
         return member.peer.is_dead or (members is not None and all(other.peer is not member.peer for other in members))
@@ -255,7 +255,7 @@ class Pending(msgspec.Struct, eq=False):
         return None
 
     def refuse_also(self, peer: Peer, *, is_lost: bool) -> bool:
-        """Remove a peer that rejected the request from the earlier members; return whether it was one.
+        """Remove a peer that rejected the request from the earlier members; return whether the peer was among them.
 
         Args:
             peer: The peer, which has not executed the request.
@@ -293,7 +293,7 @@ class Pending(msgspec.Struct, eq=False):
         self.also = also or None
 
     def look_for_sign(self, later: float, now: float) -> float:
-        """Check the member's sign of life, after asking for it; a broken link is replaced and asked again.
+        """Check whether the member gave a sign of life; the first check starts the wait for the sign.
 
         A request is checked once per attempt, and once more together with other requests of the same start. The deadline of the
         sign does not depend on the number of checks.

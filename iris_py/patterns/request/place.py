@@ -35,7 +35,7 @@ HELD_S_MAX: Final = 3600.0
 
 
 class Asking:
-    """A caller that asks for the place.
+    """A caller that asks for a node's place for exclusive requests.
 
     Args:
         group: The cluster, in the caller's generation.
@@ -54,7 +54,7 @@ class Asking:
 
 
 class Place:
-    """The place of one node."""
+    """The place of one node for exclusive requests, and the callers that have the place or wait for it."""
 
     def __init__(self) -> None:
         self._having: dict[Caller, Asking] = {}  # all of the same key

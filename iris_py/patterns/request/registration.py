@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Registration:
-    """A handler under a cluster name.
+    """A handler that serves a cluster at this node, with its running and waiting requests.
 
     Attributes:
         group: The cluster, in the primary generation of its secret.
@@ -33,8 +33,8 @@ class Registration:
         remembers: Whether repeated idempotent requests get the remembered reply. Off in gateways: an answer may mean a cluster
             without members, and must not be repeated for minutes.
         queued_bytes: Payload and header bytes of the queue. Invariant: the sum over ``queue``, and at most ``queue_bytes``.
-        running: Requests handed out and not answered. Invariant: 0 <= running <= concurrency.
-        leaving: Whether its departure is being announced.
+        running: Number of requests handed to the handler and not answered. Invariant: 0 <= running <= concurrency.
+        leaving: Whether the departure from the cluster is being announced.
         closed: Whether new requests are rejected.
         tunnels: Number of tunnels it serves at once; 0 for none.
         tunnels_open: Number of open tunnels. Invariant: 0 <= tunnels_open <= tunnels.
@@ -169,12 +169,12 @@ class Execution(msgspec.Struct, eq=False, gc=False):
 
 
 def least_loaded(registrations: list[Registration], size: int) -> Registration:
-    """Return the best registration for a request of this size."""
+    """Return the registration with the smallest load relative to its concurrency, preferably with room for the request."""
     return min(registrations, key=lambda each: (not each.has_room(size), (each.running + len(each.queue)) / each.concurrency))
 
 
 class RequestsStarted(msgspec.Struct):
-    """Run the handler for each execution, then call ``reply``, ``fail`` or, for a survey, ``decline`` of :class:`Service`.
+    """The owner must run the handler for each execution, then call :class:`Service`'s ``reply``, ``fail`` or ``decline``.
 
     The executions belong to one registration and arrived together.
     """
@@ -190,7 +190,7 @@ class RequestCancelled(msgspec.Struct):
 
 
 class BroadcastReceived(msgspec.Struct):
-    """Hand the message to the handler, in the order of these events."""
+    """The owner must hand the broadcast to the registration's handler, in the order of these events."""
 
     registration: Registration
     source: Peer

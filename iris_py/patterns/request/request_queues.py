@@ -31,7 +31,7 @@ ROOM_GROWTH = 0.125
 
 
 class Line(enum.IntEnum):
-    """The independent queues of requests to a cluster."""
+    """The kinds of requests to a cluster that queue independently."""
 
     USUAL = 0
     TUNNELS = 1
@@ -53,17 +53,17 @@ class Waiter(Protocol):
     payload: bytes
     """The payload."""
     room: Room | None
-    """Its queue; None if it does not wait."""
+    """The queue of the request; None outside of queues."""
 
 
 AnyWaiter = TypeVar("AnyWaiter", bound=Waiter)
 
 
 class Room:
-    """The queue of requests to a cluster with a common placement.
+    """The queue of requests that wait for a place in a cluster, with a common placement.
 
     Attributes:
-        key: Its key.
+        key: The key of the queue.
         count: Number of waiting requests.
     """
 
@@ -158,7 +158,7 @@ class Rooms:
         self._times.set(room, at)
 
     def due(self, now: float) -> Iterator[Room]:
-        """Take the queues that are due for a try; each needs a new time."""
+        """Take the queues whose time for a try has come; schedule each anew with :meth:`try_again`."""
         return iter(self._times.expired(now))
 
     def deadline(self) -> float | None:
@@ -167,6 +167,6 @@ class Rooms:
 
 
 def pause_s(attempts: int, members: int) -> float:
-    """Return the pause before members that were all asked are asked again: increasing, bounded (seconds)."""
+    """Return the pause (seconds) before members that were all asked are asked again; grows with the attempts up to a bound."""
     rounds = max(0, attempts // max(1, members) - 1)
     return min(RETRY_DELAY_S_MAX, RETRY_DELAY_S * 2.0 ** min(rounds, 16))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Requester:
-    """The requests of one node.
+    """The requests and tunnel openings of one node, as their caller.
 
     Args:
         rng: The randomness of the balancer.
@@ -58,7 +58,7 @@ class Requester:
         out: The output of :meth:`messages_to_send`.
         outcomes: The output of :meth:`outcomes_received`.
         has_new_deadline: Whether :meth:`deadline` may be earlier than at its last call.
-        earliest: The deadline of that call; infinity for none.
+        earliest: The result of the last call of :meth:`deadline`; infinity for None.
     """
 
     def __init__(self, rng: Rng, count_nodes: Callable[[], int], losses: Losses) -> None:
@@ -119,12 +119,12 @@ class Requester:
 
         Args:
             group: The addressed cluster.
-            asked: The token, the key and the payload of each.
+            asked: The token, the key and the payload of each request.
             timeout_s: Time to wait for each answer.
             retry: The policy for repeating each.
 
         Returns:
-            Their ids, for :meth:`cancel`.
+            The ids of the requests, for :meth:`cancel`.
 
         Raises:
             ValueError: A key is empty or cannot be encoded as UTF-8. No request is started.
@@ -206,12 +206,12 @@ class Requester:
         return pending.token
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
-        """Cancel the requests with matching tokens, like :meth:`cancel`."""
+        """Cancel all requests with tokens for which ``is_meant`` returns True, like :meth:`cancel`."""
         for request_id in [id_ for id_, pending in self._pending.items() if is_meant(pending.token)]:
             self.cancel(request_id)
 
     def cancel(self, request_id: int) -> None:
-        """Cancel a request, also at its members; no outcome follows. Harmless if it has ended."""
+        """Cancel a request here and at its members, without an outcome; harmless if the request has ended."""
         pending = self._pending.get(request_id)
         if pending is not None:
             self._cancel_at_member(request_id, pending)
@@ -283,7 +283,7 @@ class Requester:
             round_trip.settle()
 
     def receive_failure(self, peer: Peer, request_id: int, payload: bytes, now: float) -> None:
-        """Handle the failure of a member's handler. Past the deadline the outcome is the timeout."""
+        """Handle a member's report of a failed handler: end or retry the request. After the deadline the request times out."""
         pending = self._pending.get(request_id)
         if pending is None or not pending.is_held_by(peer):
             self.counts.late += 1
@@ -299,7 +299,7 @@ class Requester:
             self._backlog.place_freed(pending.group, member, now)
 
     def receive_rejection(self, peer: Peer, request_id: int, reason: int, now: float, payload: bytes = b"") -> None:
-        """Handle a rejection: another member may execute the request, or with ``LOST_BEFORE`` the same member."""
+        """Handle a member's rejection: try another member, or wait; after ``LOST_BEFORE`` choose again, aware of the losses."""
         pending = self._pending.get(request_id)
         if pending is None or pending.member is None:
             self.counts.late += 1
@@ -340,10 +340,10 @@ class Requester:
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int] = (), *, is_broken: bool = False, is_silent: bool = False
     ) -> None:
-        """Handle the loss of a peer or its link, after a change of the views: its requests may have been executed.
+        """Retry or fail the requests at a lost peer, which may have executed them. Update the membership views first.
 
         Args:
-            unsent: Requests for the peer that were not sent. They are unaffected.
+            unsent: Ids of requests not yet sent to the peer; these requests are unaffected.
             is_broken: Whether the connection broke, so the peer may live and keep keyed requests waiting.
             is_silent: Whether only silence is known, so no request counts as the cause.
         """
@@ -359,9 +359,9 @@ class Requester:
         self.out += self._losses.messages_to_send()
 
     def _lose(self, request_id: int, pending: Pending, now: float, *, stays: bool = False, is_uncounted: bool = False) -> None:
-        """Handle the loss of the member, which may have executed the request; with ``stays`` it may live and is asked again.
+        """Retry or fail a request whose member was lost; with ``stays`` the member may live and is asked again.
 
-        With ``is_uncounted`` no member is known to be gone: it is silent, or the ring or a gateway has lost the request.
+        With ``is_uncounted`` no member is known to be gone: the member is silent, or the ring or a gateway lost the request.
         """
         assert pending.member is not None
         if pending.offer is not None and pending.lost is not pending.member:  # nothing is executed before the offer is taken
@@ -390,7 +390,7 @@ class Requester:
                 self.give_back(request_id, peer, now, is_tried=False)
 
     def give_back(self, request_id: int, peer: Peer, now: float, *, is_tried: bool) -> None:
-        """Choose a new member for a request that surely was not executed. Harmless if it has ended.
+        """Choose a new member for a request that surely was not executed; harmless if the request has ended.
 
         Args:
             peer: The previous member.
@@ -597,7 +597,7 @@ class Requester:
             self._backlog.cancel_time(request_id)
 
     def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, Pending]]:
-        """Return the requests that a peer has, or had."""
+        """Return the requests (id, state) with a peer as their current member, except requests not sent yet."""
         leaving = {message.id for message in self.out if message.peer is peer and message.kind != packets.CANCEL}
         return [
             (id_, pending)
@@ -606,7 +606,7 @@ class Requester:
         ]
 
     def _choose_anew(self, request_id: int, pending: Pending, now: float) -> None:
-        """Return to the earlier members and soon ask another, or without earlier members choose a new one."""
+        """Return a hedged request to its earlier members and soon ask one more; give any other request to a new member."""
         if pending.also:
             pending.fall_back()
             self._attempts.begin(request_id, pending, now)
@@ -667,7 +667,7 @@ class Requester:
         return ended
 
     def peers_wanted(self) -> list[Peer]:
-        """Take the peers that need a link: members passed over for lack of one."""
+        """Take the peers to dial: members passed over for lack of a link."""
         wanted, self.wanted = self.wanted, []
         return wanted
 
@@ -681,7 +681,7 @@ class Requester:
         return earliest
 
     def rekey(self, find: Callable[[str], Group | None], now: float) -> None:
-        """Use the primary generation for the next attempts of requests whose generation was retired."""
+        """Continue requests of retired key generations in the group of their cluster's primary generation."""
         for request_id, pending in self._pending.items():
             if pending.group.is_left and pending.offer is None:
                 if pending.is_parked:

@@ -181,7 +181,7 @@ _RETRY_FAILED: Final = Retry(on=_REASONS)
 
 
 def retry_of(*, idempotent: bool, retry_failed: bool = False) -> Retry | None:
-    """Return the policy of a request without a :class:`Retry`; None if it is executed at most once."""
+    """Return the retry policy for two flags of a request; None for a request that is executed at most once."""
     if not idempotent:
         return None
     return _RETRY_FAILED if retry_failed else IDEMPOTENT

@@ -42,7 +42,7 @@ EARLY_CANCELS_MAX = 1024
 
 
 class Service:
-    """The registrations of one node.
+    """The requests, surveys and broadcasts that reach one node as a member, and its registrations (handlers for clusters).
 
     Args:
         losses: The losses known to the node.
@@ -83,7 +83,7 @@ class Service:
         return is_first
 
     def is_member(self, group: Group) -> bool:
-        """Tell whether a registration of the cluster is staying."""
+        """Tell whether this node is a member of a cluster: at least one registration is not leaving."""
         return any(not registration.leaving for registration in self._registrations.get(group.name, ()))
 
     def registrations_of(self, group: Group) -> list[Registration]:
@@ -91,7 +91,7 @@ class Service:
         return self._registrations.get(group.name, [])
 
     def membership_of(self, group: Group) -> Registration | None:
-        """Return a registration for the node's membership in a cluster, or None."""
+        """Return the first registration of a cluster that is not leaving, or None if this node is no member."""
         return next((each for each in self._registrations.get(group.name, ()) if not each.leaving), None)
 
     def leave(self, registration: Registration) -> bool:
@@ -122,7 +122,7 @@ class Service:
         self._maybe_drained(registration)
 
     def abandon(self, registration: Registration, now: float) -> None:
-        """Reject all queued requests of a closed registration that took too long."""
+        """Reject the requests still queued at a closed registration, whose time to finish is over."""
         waiting = list(registration.queue)
         registration.remove(waiting)
         for execution in waiting:
@@ -203,12 +203,12 @@ class Service:
         self._finish(execution, packets.FAILURE, packets.encode_failure_of(type, text), now)
 
     def reject(self, execution: Execution, reason: packets.Rejection, now: float) -> None:
-        """Reject a started request that was not executed, or with ``LOST`` may have been."""
+        """Answer a started request with a rejection: it was not executed or, with the reason ``LOST``, may have been."""
         self._count_rejection(reason, execution.group)
         self._finish(execution, packets.REJECTION, b"", now, reason)
 
     def drop(self, execution: Execution, now: float) -> None:
-        """End a started request without an answer: the deadline has passed, as the callers know."""
+        """End a started request without an answer, because its callers have already timed out."""
         registration = execution.registration
         registration.running -= 1
         if execution.identity:
@@ -219,7 +219,7 @@ class Service:
         self._start_waiting(registration, now)
 
     def decline(self, execution: Execution, now: float) -> None:
-        """Answer a started survey without a reply."""
+        """Answer a started survey with DECLINE: the handler has no reply."""
         self._finish(execution, packets.DECLINE, b"", now)
 
     # -- tunnels
@@ -356,7 +356,7 @@ class Service:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Give a survey to every registration, within its bounds. Stand-ins decline."""
+        """Start or queue a survey at every registration of the cluster. A stand-in (gateway to other members) declines."""
         registrations = self._serving(group)[: packets.SURVEYED_REGISTRATIONS_MAX]
         if not registrations:
             self._reject(group, peer, survey_id, packets.Rejection.NOT_A_MEMBER, 1)
@@ -373,7 +373,7 @@ class Service:
             self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
 
     def receive_reservation(self, message: PeerMessage, now: float) -> None:
-        """Queue a caller for the place of an exclusive request. A CANCEL frees the place."""
+        """Queue a caller for the node's place for exclusive requests; a remembered reply is sent at once."""
         group, peer, request_id = message.group, message.peer, message.id
         if self._choose(group, peer, request_id, 0) is None:
             return
@@ -478,12 +478,12 @@ class Service:
             self.out.append(PeerMessage(asking.group, peer, packets.REJECTION, request_id, reserved))
 
     def _note_group(self, caller: Caller, group: Group, registration: Registration) -> None:
-        """Remember a caller's group, unless it is primary."""
+        """Remember the group in which a caller asked, unless the group is of the primary key generation."""
         if group is not registration.group:
             self._asked_in[caller] = group
 
     def _group_of(self, caller: Caller, registration: Registration) -> Group:
-        """Return the group in which to answer a caller, and forget it."""
+        """Take the remembered group in which to answer a caller; the registration's group if none is remembered."""
         return self._asked_in.pop(caller, registration.group) if self._asked_in else registration.group
 
     def _choose(self, group: Group, peer: Peer, request_id: int, size: int) -> Registration | None:

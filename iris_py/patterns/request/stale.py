@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
 
 #: Payload bytes held, of all peers together. Beyond this bound the peer's requests are started: a caller that had given up
-#: could not have sent for so long. As much as the buffers of a few links hold.
+#: could not have sent for so long. The buffers of a few links hold this many bytes.
 STANDING_BYTES_MAX = 64 * 1024 * 1024
 #: Bytes counted for each request besides its payload.
 REQUEST_BYTES = 256
 
 
 class StandingRequests:
-    """The possibly stale requests, by link."""
+    """Requests that may have waited unread while this node stood still, held by link until the peer gives a sign."""
 
     def __init__(self) -> None:
         self._by_link: dict[Link, dict[int, tuple[PeerMessage, float]]] = {}
@@ -47,11 +47,11 @@ class StandingRequests:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bound is reached."""
+        """Whether the held requests have reached ``STANDING_BYTES_MAX``."""
         return self._bytes >= STANDING_BYTES_MAX
 
     def add(self, link: Link, message: PeerMessage, now: float) -> None:
-        """Hold a message that was read now."""
+        """Hold a request that was just read from a link."""
         self.cancel(link, message.id)  # honest callers never repeat an id; the last one counts
         self._by_link.setdefault(link, {})[message.id] = (message, now)
         self._bytes += REQUEST_BYTES + len(message.payload)
@@ -74,7 +74,7 @@ class StandingRequests:
 #: Requests held, of all sources together; further ones are dropped, and counted. Too small: of many new callers at once, some
 #: have to ask again. Too large: memory.
 ROUTED_MAX = 1024
-#: Bytes of their payloads and headers.
+#: Bytes of the payloads and headers of all held requests.
 ROUTED_BYTES_MAX = 16 * 1024 * 1024
 #: Longest time for which a request is held (seconds), if its caller waits that long. A question takes a round trip, and longer
 #: while the ring finds its way around a dead node. Too large: silent sources occupy the places of others.

@@ -41,7 +41,7 @@ _TOTAL = struct.Struct(">Q")
 #: A chunk of this size is closed, so that with all headers it fits a record of 32 KiB.
 CHUNK_BYTES = 31 * 1024
 PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
-#: Cost of a piece besides its bytes, in credit: about the overhead of an empty piece.
+#: Credit that a piece costs besides its bytes: about the overhead of an empty piece.
 PIECE_CHARGE = 64
 #: Smallest window; with less, frames that give credit would cost more than the data.
 WINDOW_BYTES_MIN = 4096
@@ -80,7 +80,7 @@ def bounded_window(window_bytes: int) -> int:
 
 
 class Way(Generic[End]):
-    """A transport that several ends share in turns.
+    """A transport, such as a link, that several ends share in turns.
 
     Attributes:
         ready: The ends with a chunk, in the order of their turns.
@@ -119,7 +119,7 @@ class DuplexEnd:
         window_bytes: Bytes the peer may send before this side takes any.
         credit_bytes: Bytes this side may send before the peer takes any.
         way: The transport of its chunks.
-        changed: Collects ends with changes the application may wait for; of the same subclass as in ``way``.
+        changed: A table to which this end adds itself after a change that its application may wait for.
         headers: The named values of its opening.
 
     Attributes:
@@ -135,8 +135,8 @@ class DuplexEnd:
         is_peer_ended: Whether the peer sends no more.
         is_over: Whether both directions have ended.
         holds_done: Whether DONE is held back; see :meth:`hold_done`.
-        failure: The reason of a break; None if it is intact.
-        allowance: Bytes it may still send in its turn, for the scheduler.
+        failure: The reason of a break; None while the connection is intact.
+        allowance: Bytes that the end may still send in its turn, for the scheduler.
     """
 
     __slots__ = (  # a dictionary of these attributes would double a tunnel's memory
@@ -230,7 +230,7 @@ class DuplexEnd:
 
         Args:
             data: The data, which must not change any more.
-            is_last: Whether the message ends with it.
+            is_last: Whether the message ends with ``data``.
         """
         assert not self.is_ended
         assert self.failure is None
@@ -247,14 +247,14 @@ class DuplexEnd:
         return accepted or -1
 
     def end(self) -> None:
-        """Send no more; harmless if repeated. Not inside a message: use :meth:`fail` there."""
+        """End this side's messages; harmless if repeated. Inside a message, call :meth:`fail` instead."""
         if not self.is_ended and self.failure is None:
             assert not self._is_in_message
             self.is_ended = self._is_end_due = True
             self._become_ready()
 
     def take(self) -> tuple[Piece, bool] | None:
-        """Take the next piece, and whether it is the last of its message; None if there is none."""
+        """Take the next received piece, and whether the piece ends its message; None if no piece waits."""
         if not self._pieces:
             return None
         entry = self._pieces.popleft()
@@ -269,7 +269,7 @@ class DuplexEnd:
         return entry
 
     def stop(self) -> None:
-        """Take no more, even if there is more; harmless if repeated."""
+        """Stop receiving: discard untaken data and send DONE, unless held; harmless if repeated."""
         if not self._is_done and self.failure is None:
             self._pieces.clear()
             self._is_done = True
@@ -279,14 +279,14 @@ class DuplexEnd:
                 self._become_ready()
 
     def hold_done(self) -> None:
-        """Hold DONE back, unless it was already sent: then there was nothing to relay."""
+        """Delay DONE until :meth:`release_done`, for a relay; without effect once this side takes no more."""
         self.holds_done = not self._is_done
 
     def release_done(self, *, is_taken: bool) -> None:
-        """Release DONE; harmless if repeated.
+        """Send the delayed DONE as soon as this side takes no more; harmless if repeated.
 
         Args:
-            is_taken: Whether the next receiver took the data; otherwise DONE reports that it did not.
+            is_taken: Whether the relay's next receiver took all data, as DONE then reports.
         """
         if self.holds_done:
             self.holds_done = False
@@ -314,7 +314,7 @@ class DuplexEnd:
             failure: The reason, for this side.
             is_told: Whether to notify the peer, after the data written before.
             type: The class of the exception, for the peer.
-            text: Its text.
+            text: The text of the exception, for the peer.
         """
         if self.failure is not None or self.is_over:
             return
@@ -370,7 +370,7 @@ class DuplexEnd:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it can be forgotten: it is over or broken, and the peer has been sent all frames."""
+        """Whether the end can be forgotten: the connection is over or broken, and all frames were handed to the transport."""
         return (self.is_over or self.failure is not None) and not self.is_ready
 
     # -- out

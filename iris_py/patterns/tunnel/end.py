@@ -73,17 +73,17 @@ def make_handshake(group: Group, prologue: bytes, entropy: Callable[[int], bytes
 
 
 class TunnelEnd(DuplexEnd):
-    """One end of a tunnel.
+    """One end of a tunnel between two nodes, at the caller or at the member.
 
     Args:
         id: The id on this side's chunks.
-        group: The cluster it was opened to.
+        group: The cluster to which the tunnel was opened.
         peer: The node at the other end.
         keys: The keys of both directions.
         window_bytes: Bytes the peer may send before this side takes any.
         credit_bytes: Bytes this side may send before the peer takes any.
         way: The transport of its chunks: a link, or the ring.
-        changed: Collects ends with changes the application may wait for.
+        changed: A table to which this end adds itself after a change that its application may wait for.
         registration: The member's handler; None at the caller.
         headers: The caller's named values.
 

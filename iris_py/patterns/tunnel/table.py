@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: The data before the handshake message of a TUNNEL_ACCEPT: the member's window, and the id of the tunnel's link; ``NO_LINK``
+#: The data before the handshake message in a TUNNEL_ACCEPT: the member's window, and the id of the tunnel's link; ``NO_LINK``
 #: for the ring.
 _ACCEPT = struct.Struct(">Q8s")
 _ID = struct.Struct(">Q")
@@ -52,7 +52,7 @@ class TunnelOpened(msgspec.Struct):
 
 
 class TunnelStarted(msgspec.Struct):
-    """Run the handler of the end's registration."""
+    """The owner must run the registration's handler for this end of a tunnel."""
 
     end: TunnelEnd
 
@@ -72,7 +72,7 @@ class TunnelCounts:
     Attributes:
         opened: Tunnels opened here.
         served: Tunnels given to handlers here.
-        ended: Cleanly ended tunnels, on both roles.
+        ended: Cleanly ended tunnels, in both roles (caller and member).
         broken: Broken tunnels, by kind of failure.
         credit_waits: Waits for credit, in tunnels that are over.
         sent_bytes: Bytes and charges sent through tunnels that are over.
@@ -111,7 +111,7 @@ class LinkWay(Way[TunnelEnd]):
 
 
 class Tunnels:
-    """The tunnels of one node.
+    """The tunnels of one node, opened here or served here: openings, transports and ends.
 
     Args:
         entropy: The source of ephemeral keys.
@@ -191,7 +191,7 @@ class Tunnels:
         now: float,
         headers: Headers = NO_HEADERS,
     ) -> None:
-        """Accept or reject a tunnel."""
+        """Accept or reject a tunnel that a caller opens to this node as a member."""
         self.is_used = True
         registration = self._service.admit_tunnel(group)
         link = peer.link
@@ -274,7 +274,7 @@ class Tunnels:
         self._events.append(TunnelOpened(token, end))
 
     def receive_cancel(self, peer: Peer, tunnel_id: int) -> bool:
-        """Handle a caller's CANCEL of an unused offer; return whether there is such a tunnel."""
+        """Handle a caller's CANCEL of an unused offer; return whether the tunnel is known."""
         end = self._ends.get((peer, tunnel_id))
         if end is None or end.is_confirmed:
             return False
@@ -365,12 +365,12 @@ class Tunnels:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is data to send with room, or an event to report."""
+        """Whether a transport has room and a chunk to send, or an event waits to be reported."""
         return bool(self._out or self._ready_ways or self._changed or self._reported or self._events)
 
     @property
     def has_events(self) -> bool:
-        """Whether there is an event to report."""
+        """Whether an event waits to be reported."""
         return bool(self._changed or self._events)
 
     def is_ready_for(self, link: Link) -> bool:
@@ -384,7 +384,7 @@ class Tunnels:
         return out
 
     def fill(self, now: float) -> list[Link]:
-        """Give chunks to the transports with room; return the links that got some."""
+        """Give chunks to the transports with room; return the links that got chunks."""
         filled: list[Link] = []
         for way in list(self._ready_ways):
             if isinstance(way, LinkWay):
@@ -449,7 +449,7 @@ class Tunnels:
         return way
 
     def _handle_confirmed(self, end: TunnelEnd) -> None:
-        """Start the handler: the caller has proved to use the tunnel."""
+        """Start the handler after the caller's first chunk, which proves the use of the tunnel."""
         if end in self._live:
             self._schedule(end, None)
             self._running[end] = None
