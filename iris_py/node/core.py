@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class NodeCore:
-    """The protocol of one node.
+    """The protocol of one node: links, overlay and patterns, driven by :mod:`iris_py.net.driver`.
 
     Args:
         info: The node itself, with its listening addresses.
@@ -372,7 +372,7 @@ class NodeCore:
         self._exchange.advance(now)
 
     def accepted(self, address: str, now: float) -> Link | None:
-        """Return the link for a connection accepted from an IP address, or None with too many strangers."""
+        """Return the link for a connection accepted from an IP address; None to refuse, with too many unidentified peers."""
         evicted = self.peers.evict_stranger()
         if evicted is not None:
             self._exchange.handle_link(evicted, now)
@@ -401,7 +401,7 @@ class NodeCore:
             self._exchange.advance(now)
 
     def handle_resumption(self, now: float) -> None:
-        """Verify all links after the node stood still: unread requests may have been given up by their callers."""
+        """Verify every link after the node stood still; until then its requests are held, because callers may have given up."""
         self.journal.note_at(now, "stalled")
         for link in self.peers.links():
             if link.is_open:
@@ -530,7 +530,7 @@ class NodeCore:
         return rare if requests is None or (rare is not None and rare < requests) else requests
 
     def _carry_outbound(self, now: float) -> None:
-        """Handle the outputs of the sending side."""
+        """Carry the output of the sending side (ring packets, multicasts, dials, returned requests) to overlay and patterns."""
         outbound = self._outbound
         outbound.has_events = False
         self._exchange.has_new_deadline = True

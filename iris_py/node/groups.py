@@ -51,12 +51,12 @@ class Memberships:
         self._joined: set[GroupId] = set()
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Join a cluster; return whether ``GroupJoined`` will follow (not for a second registration of the cluster).
+        """Join a cluster; return whether the event ``GroupJoined`` will follow (not for a second registration).
 
         A repeated call with the same registration announces its new rank.
 
         Raises:
-            ConfigurationError: Too many groups, the node is leaving, or it is a member with another weight or rank.
+            ConfigurationError: Too many groups, the node is leaving, or already a member with another weight or rank.
         """
         group = registration.group
         standing = self._service.membership_of(group)
@@ -80,7 +80,7 @@ class Memberships:
         return self._service.register(registration)
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave; return whether ``GroupLeft`` will follow. Until then requests are still served."""
+        """Begin to leave a cluster, still serving requests; return whether the event ``GroupLeft`` will follow."""
         if not self._service.leave(registration):
             return False
         for group in (registration.group, *self._groups.accepted(registration.group)):
@@ -142,7 +142,7 @@ class IdleGroups:
     """Finds and forgets the idle groups of one node.
 
     Args:
-        outbound: May hold broadcasts with numbers in them.
+        outbound: Sends to peers; may hold broadcasts with sequence numbers of the groups.
     """
 
     def __init__(self, groups: Groups, overlay: Overlay, outbound: Outbound, patterns: Patterns) -> None:

@@ -285,7 +285,7 @@ class Inbound:
     # -- messages
 
     def receive_local(self, message: PeerMessage, now: float) -> None:
-        """Handle a message with a reliable time, such as the node's messages to itself."""
+        """Pass a message to its receiver without a check of its age, such as a message of the node to itself."""
         self.receivers[message.kind](message, now)
 
     def _receive_request(self, message: PeerMessage, now: float) -> None:

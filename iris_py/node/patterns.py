@@ -27,7 +27,7 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         requester: Its requests and tunnel openings.
         surveyor: Its surveys.
-        service: Its registrations, which answer both.
+        service: Its registrations, which answer requests and surveys.
         losses: The members lost with requests.
         broadcaster: Its broadcasts.
         pubsub: Its publications and subscriptions.
@@ -48,7 +48,7 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         self.surveyor.view_changed(now)
 
     def peer_released(self, peer: Peer, now: float, unsent: Container[int]) -> None:
-        """Handle the end of a link that its peer closed as idle: no answer is due on it."""
+        """Send unanswered requests and surveys again after a peer closed its link as idle, surely without starting them."""
         self.requester.peer_released(peer, now, unsent)
         self.surveyor.peer_released(peer, now, unsent)
 
@@ -62,5 +62,5 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         self.pubsub.peer_lost(peer)
 
     def groups_pending(self) -> set[Group]:
-        """Return the groups in which an answer is due."""
+        """Return the groups with a pending request or survey, or a tunnel."""
         return self.requester.groups_pending() | self.surveyor.groups_pending() | self.tunnels.groups()

@@ -55,7 +55,7 @@ class _Generation:
 
 
 class Questions:
-    """Asks nodes and answers their questions.
+    """The questions of one node about other nodes, and its answers to theirs.
 
     Args:
         advance: Handles the overlay's output.

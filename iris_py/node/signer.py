@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OverlaySigner:
-    """Implements :class:`iris_overlay.environment.Signer`.
+    """Signs and verifies for the overlay: implements :class:`iris_overlay.environment.Signer`.
 
     Args:
         groups: The groups in use, by id; the owner changes the mapping.
@@ -37,7 +37,7 @@ class OverlaySigner:
             return False
 
     def permit(self, group: GroupId, data: bytes) -> bytes:
-        """Return the permit of a group; empty if this node does not use the group."""
+        """Return the permit (proof of the group's keys) for some data; empty if this node does not use the group."""
         used = self._groups.get(group)
         return b"" if used is None else used.keys.permit(data)
 

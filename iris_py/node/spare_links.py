@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: A link with packets within this time (seconds) stays open, though the overlay does not need it. Too small: a conversation
 #: with pauses dials again and again. Too large: descriptors.
 LINK_IDLE_S: Final = 30.0
-#: The same while another peer waits for room. Too small: any newcomer ends a conversation with pauses between two messages; too
-#: large: after a crowd has left, newcomers find no room.
+#: The idle time (seconds) up to which a link stays open while another peer waits for room. Too small: any newcomer ends a
+#: conversation with pauses between two messages; too large: after a crowd has left, newcomers find no room.
 CROWDED_IDLE_S: Final = 2.0
 
 
