@@ -1,4 +1,4 @@
-"""The methods of a node about itself and its network, with their documentation. The parts of the node do the work."""
+"""The public methods of a node about itself and its network, with their documentation; the parts of the node do the work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Administration(Closable):
-    """The methods of a node about itself and its network: properties, secrets, statistics, questions, and the end."""
+    """Base of :class:`iris_py.Node`: properties, secrets, statistics, questions to other nodes, and the end of the node."""
 
     _runtime: Runtime
     _parts: Parts
@@ -61,7 +61,7 @@ class Administration(Closable):
 
     @property
     def name(self) -> str:
-        """The label of the node: by default host and program, as ``web-1/orders.py``; empty for none."""
+        """The label of the node, for people: by default host and program, as in ``web-1/orders.py``; empty without a label."""
         return self._core.name
 
     @property
@@ -71,12 +71,12 @@ class Administration(Closable):
 
     @property
     def port(self) -> int:
-        """The listening port; differs from the setting if another node of the network had that port."""
+        """The listening port. Differs from the setting if another node of the network already had the port of the setting."""
         return parse_address(self._runtime.listened)[1]
 
     @property
     def zone(self) -> str:
-        """The zone claimed by the node."""
+        """The zone of the node, as in its settings; empty without a zone."""
         return self._core.info.zone
 
     @property
@@ -86,7 +86,7 @@ class Administration(Closable):
 
     @property
     def max_message_bytes(self) -> int:
-        """The largest payload that the node sends."""
+        """The size limit in bytes of a payload that the node sends."""
         return self._runtime.config.max_message_bytes
 
     def nodes(self) -> tuple[Member, ...]:
@@ -100,16 +100,16 @@ class Administration(Closable):
         return (describe(self._core.info, name=self.name), *others)
 
     def unreached_seeds(self) -> dict[str, str]:
-        """Return the seeds without an answering node of the network, each with its state, as in "is silent".
+        """Return the seeds at which no node of the network answers, each with its state, for example "is silent".
 
-        The node dials them again and again.
+        The node keeps dialling these seeds.
         """
         self._runtime.check_loop()
         return self._parts.seeds.unreached
 
     @property
     def network_size(self) -> int:
-        """About how many nodes the network has, with this node: exact up to 16 others, else within a quarter."""
+        """The approximate number of nodes in the network, including this node: exact up to 16 others, else within a quarter."""
         self._runtime.check_loop()
         return max(self._core.overlay.size_estimate(), len(self._core.overlay.peers()) + 1)
 
@@ -124,13 +124,13 @@ class Administration(Closable):
     def statistics(self) -> Statistics:
         """Return the statistics of the node since its start: counters, gauges and histograms.
 
-        Counters never fall. Gauges are read when this is called, which takes some tenths of a millisecond. docs/statistics.md
-        describes the tree; ``msgspec.json.encode`` writes it as JSON.
+        Counters never fall. Each call reads the gauges, which takes some tenths of a millisecond. docs/statistics.md
+        describes the result; ``msgspec.json.encode`` writes the result as JSON.
         """
         return self._parts.observation.statistics()
 
     def recent_events(self, since: int = 0) -> tuple[EventRecord, ...]:
-        """Return the events of this node after a given number, the oldest first.
+        """Return the kept events of this node after the event of a given number, the oldest first.
 
         The node keeps 512 events. docs/statistics.md lists their kinds.
 
@@ -183,7 +183,7 @@ class Administration(Closable):
                 or more.
 
         Returns:
-            The answers, and the nodes without an answer.
+            The answers, and lists of the nodes that did not answer or refused.
 
         Raises:
             ConfigurationError: A part is unknown, or another argument is wrong.
@@ -224,7 +224,7 @@ class Administration(Closable):
             timeout: Seconds for each step.
 
         Returns:
-            The steps; failed ones are None or empty.
+            The results of the steps; a failed step has None or an empty value.
 
         Raises:
             ConfigurationError: An argument is wrong.
@@ -262,7 +262,7 @@ class Administration(Closable):
         """Use other secrets from now on, without a restart: a step of a rotation (docs/security.md).
 
         Nodes with a common generation lose no messages: running requests are answered, and links, tunnels and subscriptions
-        stay. Links to nodes that have shown none of the accepted generations are closed.
+        stay. Links to nodes that have proved none of the accepted generations are closed.
 
         Args:
             keyring: The new keys, for the same network.
@@ -312,8 +312,9 @@ class Administration(Closable):
     ) -> RotationStatus:
         """Take a step in the rotation of the network's secret, which every node then takes by itself.
 
-        ``"add"`` makes a new generation, which is accepted; ``"rotate"`` makes the newest one encrypt; ``"retire"`` keeps the
-        primary one only, and is refused while an added generation does not encrypt yet. A step spreads from node to node; this
+        A generation is one of the secrets accepted during a rotation. ``"add"`` makes a new generation, which only decrypts;
+        ``"rotate"`` lets the newest generation encrypt; ``"retire"`` keeps the encrypting generation only, and is refused
+        while an added generation does not encrypt yet. A step spreads from node to node; this
         node waits for its neighbours. Absent nodes catch up as long as one of their generations is accepted.
 
         Args:

@@ -1,4 +1,4 @@
-"""Checks of arguments of the public methods. Errors name the argument, the value and the valid values."""
+"""Checks of the arguments of public methods; the errors name the argument, the value and the valid values."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def check_name(name: str, value: object) -> None:
 
 
 def check_file(name: str, value: object, method: Literal["read", "write"]) -> None:
-    """Refuse everything but a file in binary mode.
+    """Refuse a value that is not a file in binary mode.
 
     Args:
         name: The argument.
         value: Its value.
-        method: The method of the file to be called.
+        method: The method that the file must have: ``read`` or ``write``.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -84,12 +84,12 @@ def check_file(name: str, value: object, method: Literal["read", "write"]) -> No
 
 
 def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
-    """Refuse everything but an iterable of chunks of bytes. A bytes object is refused: iteration over it gives numbers.
+    """Refuse a value that is not an iterable of chunks of bytes. A bytes object is refused, too: its items are numbers.
 
     Args:
         name: The argument.
         value: Its value.
-        is_sync: Whether to refuse an asynchronous iterator, too.
+        is_sync: Whether to refuse asynchronous iterators, too: the synchronous API cannot iterate over these.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -100,7 +100,7 @@ def check_chunks(name: str, value: object, *, is_sync: bool = False) -> None:
 
 
 def check_window(name: str, value: object) -> None:
-    """Refuse a window of a wrong type, or too small or too large.
+    """Refuse the window of a tunnel (its bytes in transit) if it has a wrong type or is too small or too large.
 
     Raises:
         ConfigurationError: The value is refused.

@@ -16,14 +16,14 @@ Result = TypeVar("Result", bound="Closable")
 
 
 class Closable(Unpicklable, ABC):
-    """An object that ends with ``async with``."""
+    """Base of the public objects that a program closes at the end of an ``async with`` block."""
 
     @abstractmethod
     async def _end(self) -> None:
-        """End it; harmless if it has ended."""
+        """End the object; harmless if the object has ended."""
 
     async def _exit(self, exc: BaseException | None) -> None:
-        """Leave the block, with an exception if one was raised."""
+        """End the object at the end of its block; ``exc`` is the exception that has left the block, or None."""
         await self._end()
 
 

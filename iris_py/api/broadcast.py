@@ -1,6 +1,6 @@
-"""Broadcasts: sending by a node, and the receive queue of a registration.
+"""Broadcasts: sending by a node, and the receive queue of a registration (a handler that serves a cluster).
 
-A sender can be faster than a handler, and one read can bring thousands of broadcasts. A queue over the limit therefore stops
+A sender can be faster than a handler, and one read can bring thousands of broadcasts. A long queue therefore stops
 reading from the links of the senders: TCP slows the senders down, whose ``broadcast()`` waits. But a link also carries requests
 and replies, which a stuck handler must not delay. So after ``PAUSE_S_MAX`` reading continues, and broadcasts that do not fit
 into the queue are dropped and counted.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Broadcasts:
-    """The broadcasts that a node sends.
+    """Sends the broadcasts of a node.
 
     Args:
         runtime: The node.
@@ -83,12 +83,13 @@ PAUSE_S_MAX = 0.25
 #: Capacity of a queue. One read of tiny messages from each of a few senders fits; more means that the handler is stuck.
 QUEUE_MESSAGES_MAX = 65_536
 QUEUE_BYTES_MAX = 64 * 1024 * 1024
-#: Senders in other clouds whose last number is kept. Forgetting one: its late broadcasts by another gateway are not dropped.
+#: Senders in other clouds whose last broadcast number is kept, to drop duplicates that arrive by a second gateway. A sender
+#: beyond this number displaces the oldest, whose late duplicates then reach the handler.
 ORIGINS_MAX = 4096
 
 
 class BroadcastQueue:
-    """Hands broadcasts to a handler, one at a time and in order.
+    """Hands the broadcasts received by a registration to its handler, one at a time and in order.
 
     Args:
         core: The node, which counts drops.
@@ -131,7 +132,7 @@ class BroadcastQueue:
         self._consumer: asyncio.Task[None] | None = None
 
     def put(self, event: BroadcastReceived) -> None:
-        """Queue a broadcast; drops and counts it if the queue is full."""
+        """Queue a broadcast; if the queue is full, count and drop the broadcast."""
         waiting = self._waiting
         size = len(event.payload) + len(event.headers.encoded)
         if waiting and (len(waiting) >= QUEUE_MESSAGES_MAX or self._waiting_bytes + size > QUEUE_BYTES_MAX):
@@ -155,11 +156,11 @@ class BroadcastQueue:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the handler itself waits for an end."""
+        """Whether the handler itself waits for the end of its membership, its node or a subscription."""
         return self._waits.is_set()
 
     async def settle(self) -> None:
-        """Wait until all queued broadcasts have been handled, or the handler itself waits for an end."""
+        """Wait until all queued broadcasts have been handled, or until :attr:`is_waiting`."""
         either = [asyncio.ensure_future(event.wait()) for event in (self._idle, self._waits)]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +169,7 @@ class BroadcastQueue:
                 each.cancel()
 
     def abort(self) -> list[asyncio.Task[None]]:
-        """Stop handling; returns the task to wait for."""
+        """Stop handling broadcasts; return the cancelled task of the handler, if there is one."""
         self._release()
         if self._consumer is None:
             return []
@@ -187,9 +188,9 @@ class BroadcastQueue:
             self._idle.set()  # the remaining broadcasts stay unhandled
 
     def _take_each(self) -> Iterator[Message]:
-        """Take the waiting broadcasts one by one, as the handler finishes."""
+        """Yield the waiting broadcasts: the next one leaves the queue when the handler has finished the one before."""
         waiting, clock = self._waiting, self._loop.time
-        # Measure one at a time: the last waiting broadcast, and after its turn the last one waiting then.
+        # Measure the wait of a single broadcast at a time: the last in the queue, and after its turn the last at that moment.
         measured, since = (waiting[-1], clock()) if waiting else (None, 0.0)
         while waiting:
             event = waiting.popleft()
@@ -208,7 +209,7 @@ class BroadcastQueue:
                 self._release()
 
     def handle_waiting(self, call: Call) -> None:
-        """Note that a call has begun to wait for an end, or has stopped."""
+        """Note that a call of the handler has begun or stopped waiting for the end of its membership, node or subscription."""
         if call.waits:
             self._waits.set()
         else:
@@ -219,7 +220,7 @@ class BroadcastQueue:
         return self._tracing.process(message.cluster, message.source, message, len(message.payload))
 
     def _message_of(self, event: BroadcastReceived) -> Message | None:
-        """Return a broadcast as the handler's message; None for a late duplicate from another cloud, by a second gateway."""
+        """Return the handler's message for a broadcast; None for a duplicate by a second gateway from another cloud."""
         headers, source, number, cloud = event.headers, event.source.name, event.sequence, ""
         if headers.encoded:
             cloud = cloud_of(headers)
@@ -242,7 +243,7 @@ class BroadcastQueue:
             self._timer = self._loop.call_later(PAUSE_S_MAX, self._give_up)
 
     def _give_up(self) -> None:
-        """Resume the links of a stuck handler. Links are paused again only after it has caught up."""
+        """Resume the links paused for a stuck handler. Links are paused again only after the handler has caught up."""
         self._may_pause = False
         self._release()
 
@@ -256,7 +257,7 @@ class BroadcastQueue:
 
     @property
     def waiting(self) -> Sized:
-        """The waiting broadcasts."""
+        """The broadcasts in the queue."""
         return self._waiting
 
     def _drop(self, event: BroadcastReceived) -> None:

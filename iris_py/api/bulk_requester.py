@@ -1,8 +1,8 @@
-"""Many requests of one program to one cluster, without a task, a future and a turn of the event loop for each.
+"""Bulk requests of one program to one cluster, without a task, a future and a turn of the event loop for each request.
 
 A pipeline has hundreds of requests in flight without waiting for a particular reply. The coroutine and future of each
-:meth:`iris_py.Node.request` would cost half as much as the request itself. Here questions are sent in lists, and outcomes are
-reported in lists: a call has all outcomes of one read of a link.
+:meth:`iris_py.Node.request` would cost half as much as the request itself. Here questions (the requests of such
+a program) are sent in lists, and outcomes are reported in lists: one call reports all outcomes of one read of a link.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Asker", "providers"]
 
-#: Requests that leave before the next ones are made, so that members work while the rest of a full window is made. Too small:
-#: each list costs a record and a system call; too large: members wait.
+#: Requests in one list: a list leaves before the next one is made, so that members already work. Too small: each list costs a
+#: record and a system call; too large: members wait for the first list.
 TOGETHER_MAX = 128
 
 
 class Asked(Protocol):
-    """One question to a cluster."""
+    """A request to a cluster, as an :class:`Asker` sends it; defined by the program."""
 
     @property
     def key(self) -> str | bytes:
-        """The key of the request, for members that have executed it, as for :meth:`iris_py.Node.request`."""
+        """The idempotency key: a member that has executed a request with this key repeats its reply."""
         ...
 
     @property
     def payload(self) -> bytes | None:
-        """The payload of the request; not None when the question is sent."""
+        """The payload of the request. It must not be None while the question is sent."""
         ...
 
 
@@ -51,18 +51,20 @@ Question = TypeVar("Question", bound=Asked)
 
 
 class Asker(Generic[Question]):
-    """Sends questions with idempotency keys to a cluster. Belongs to the event loop of the node.
+    """Sends many idempotent requests (questions) to a cluster, for programs that wait for no single reply.
+
+    All methods are called in the event loop of the node.
 
     Args:
         node: The calling node.
         cluster: The cluster.
-        timeout: Seconds until :exc:`RequestTimeout`, for each.
-        on_outcomes: Called with a list of outcomes: questions with a reply, or with an error of :meth:`iris_py.Node.request`.
-            Called in the event loop, never while :meth:`ask` runs, and once for every question not cancelled.
-        on_member: Called right before the outcome with a question and the id (hex) of the replying member.
-        retry: How to repeat a question.
-        is_exclusive: Whether a member executes only one exclusive request at a time, of all callers. So a lost member had begun
-            at most a single exclusive request.
+        timeout: Seconds until :exc:`RequestTimeout`, for each question.
+        on_outcomes: Called with a list of pairs: a question, and its reply or an error of :meth:`iris_py.Node.request`. Each
+            question has one outcome, unless cancelled. The call comes in the event loop, never while :meth:`ask` runs.
+        on_member: Called with a question and the id (hex) of the replying member, before the outcome is reported.
+        retry: How often, and after which failures, to send a question again.
+        is_exclusive: Whether the questions are exclusive: a member executes one exclusive request at a time, of all callers. A
+            member that is lost had therefore begun at most one of them.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Asker(Generic[Question]):
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Send all questions at once. A question is in flight only once at a time."""
+        """Send all questions without waiting. A question that is still in flight must not be sent again."""
         self._runtime.check_loop()
         for first in range(0, len(questions), TOGETHER_MAX):
             self._ask_together(questions[first : first + TOGETHER_MAX])
@@ -103,7 +105,7 @@ class Asker(Generic[Question]):
         self._calls.clear()
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Take the outcome of a question; for the node."""
+        """Note the outcome of a question; called by the node."""
         if self._on_member is not None and ticket.member:
             self._on_member(ticket.question, ticket.member.hex())
         self._note(ticket.question, outcome)
@@ -163,7 +165,7 @@ class Asker(Generic[Question]):
                 self._note(question, ConfigurationError(str(exc)))
 
     def _is_own(self) -> bool:
-        """Tell whether the name belongs to the own cloud; False for an invalid name."""
+        """Tell whether the cluster is of this node's cloud; False for an invalid name."""
         try:
             return self._cluster in self._runtime.own_names or not self._runtime.is_far(self._cluster)
         except ConfigurationError:

@@ -39,13 +39,13 @@ __all__ = [
 CodecFormat: TypeAlias = Literal["json", "msgpack"]
 FORMATS: Final = get_args(CodecFormat)
 #: Cached codecs of types given as ``codec=``. Too small: a program that alternates between more types makes each codec anew,
-#: which takes some 20 us; too large: types made at run time stay in memory.
+#: which takes some 20 us; too large: types that programs make at run time stay in memory.
 CODECS_MAX: Final = 256
 #: The drop reason of messages that the codec cannot decode, in the counts of the node and of a subscription.
 UNDECODABLE: Final = "undecodable"
-#: The default reply type: that of requests. None is a valid type of replies.
+#: The default of ``reply=``: replies have the type of requests. None cannot stand for this: None is a valid reply type.
 _AS_REQUEST: Final = object()
-#: The longest description of a mismatch, in characters: some dozen fields of a model.
+#: The longest description of a mismatch between a payload and its type, in characters: enough for a dozen fields of a model.
 REASON_MAX: Final = 1000
 
 _Same = TypeVar("_Same")
@@ -107,7 +107,7 @@ class Codec(Generic[Question, Answer]):
         return cast("Question", self._request.decode(payload))
 
     def encode_reply(self, value: Answer) -> bytes:
-        """Return the bytes of a reply; otherwise as :meth:`encode_request`.
+        """Return the bytes of a reply.
 
         Raises:
             EncodeError: The value does not fit the format or the type.
@@ -115,7 +115,7 @@ class Codec(Generic[Question, Answer]):
         return self._reply.encode(value)
 
     def decode_reply(self, payload: bytes) -> Answer:
-        """Return the reply encoded in bytes; otherwise as :meth:`decode_request`.
+        """Return the reply encoded in bytes.
 
         Raises:
             DecodeError: The bytes do not fit the format or the type.
@@ -124,7 +124,7 @@ class Codec(Generic[Question, Answer]):
 
 
 class CallerCodec(Protocol[_Asked, _Replied]):
-    """The half of a :class:`Codec` for callers, for annotations.
+    """The type of a :class:`Codec` as callers use it; only for annotations.
 
     It is contravariant in requests and covariant in replies, while ``Codec`` is invariant in both. In ``print(await
     node.request(...))`` mypy expects a reply of type ``object`` and would refuse every ``Codec``.
@@ -220,7 +220,7 @@ def encode(encode_: Callable[[Any], bytes], value: object, *, cluster: str = "",
 def encode_some(
     encode_: Callable[[Any], bytes], values: Iterable[object], topic: str
 ) -> tuple[list[bytes], EncodeError | None]:
-    """Encode values up to the first failure; return the encoded ones and the error."""
+    """Encode values up to the first that cannot be encoded; return the encoded values, and the error or None."""
     payloads: list[bytes] = []
     for value in values:
         try:
@@ -247,7 +247,7 @@ def decode(
         cluster: The cluster of the request or reply; empty for a publication.
         topic: The topic of the publication.
         member: The id (hex) of the sender; empty if unknown.
-        is_refused: Whether the payload is a request, whose caller is told.
+        is_refused: Whether the payload is a request: the caller then gets the error.
 
     Raises:
         DecodeError: The payload does not fit the codec.
@@ -280,7 +280,7 @@ def _is_pydantic(type_: object) -> bool:
 
 
 def _is_model(type_: object) -> bool:
-    """Tell whether values of a type must be its instances. A plain type also accepts convertible values."""
+    """Tell whether a type accepts only its own instances as values. Any other type also accepts values convertible to it."""
     return isinstance(type_, type) and (issubclass(type_, msgspec.Struct) or is_dataclass(type_) or _is_pydantic(type_))
 
 
@@ -317,7 +317,7 @@ def _decode_foreign(type_: type[Any], value: object) -> object:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the mismatch in one line, shortened where a validator quotes too much."""
+    """Return the text of a codec's error in one line, shortened if the error quotes long values."""
     text = error.reason if isinstance(error, EncodeError | DecodeError) else " ".join(str(error).split())
     text = (text or type(error).__qualname__).removesuffix(".")
     return text if len(text) <= REASON_MAX else text[:REASON_MAX] + "..."

@@ -1,4 +1,4 @@
-"""Handlers and subscriptions with a codec: they use values, the node uses bytes (docs/codecs.md)."""
+"""Handlers and subscriptions with a codec: the program uses values, the node uses bytes (docs/codecs.md)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class _Reading:
         self._count_drop = count_drop
 
     def request(self, request: Request) -> tuple[Request[Any], Request[Any]]:
-        """Return the decoded request twice: for the handler, and for :meth:`reply`.
+        """Return the decoded request twice, as :func:`wrap` needs it: the handler's argument, and the state for :meth:`reply`.
 
         Raises:
-            DecodeError: The request does not fit. The caller gets the error as if the handler had raised it.
+            DecodeError: The request does not fit the codec. The caller gets the error as if the handler had raised it.
         """
         value = decode(
             self._codec.decode_request, request.payload, cluster=self._cluster, member=request.source, is_refused=True
@@ -56,7 +56,7 @@ class _Reading:
         return encode(self._codec.encode_reply, reply, cluster=self._cluster)
 
     def requests(self, requests: Sequence[Request]) -> tuple[Any, dict[Request[Any], DecodeError | None]]:
-        """Return the decodable requests for the handler, and all requests with their errors for :meth:`replies`."""
+        """Return the decodable requests for the handler, and for :meth:`replies` all requests, each with its error or None."""
         read: dict[Request[Any], DecodeError | None] = {}
         for request in requests:
             try:
@@ -67,7 +67,7 @@ class _Reading:
         return fitting or NOTHING, read
 
     def replies(self, answers: Sequence[Any], read: dict[Request[Any], DecodeError | None]) -> list[bytes | Exception | None]:
-        """Return the encoded replies to several requests, or their errors."""
+        """Return for each request the encoded reply; the error if decoding, the handler or encoding failed."""
         given = iter(check_answers(answers, sum(error is None for error in read.values())))
         return [self._reply_or_error(next(given), request) if error is None else error for request, error in read.items()]
 
@@ -83,7 +83,7 @@ class _Reading:
         """Return a decoded broadcast.
 
         Raises:
-            DecodeError: The broadcast does not fit and was counted.
+            DecodeError: The broadcast does not fit the codec. It was counted as dropped.
         """
         try:
             return decode_message(self._codec, message), None
@@ -93,13 +93,13 @@ class _Reading:
 
 
 def coded_hooks(hooks: HandlerHooks, codec: Codec[Any, Any], cluster: str, count_drop: Callable[[str], object]) -> HandlerHooks:
-    """Return hooks on bytes that call hooks on values. Tunnels stay bytes.
+    """Wrap the hooks (functions of a handler) that take values into hooks that take bytes. Tunnels stay bytes.
 
     Args:
         hooks: The hooks on values.
         codec: The codec of their requests and replies.
         cluster: The served name.
-        count_drop: Counts broadcasts that do not fit.
+        count_drop: Counts broadcasts that do not fit the codec.
     """
     reading = _Reading(codec, cluster, count_drop)
     return replace(
@@ -112,21 +112,21 @@ def coded_hooks(hooks: HandlerHooks, codec: Codec[Any, Any], cluster: str, count
 
 
 def _ignore(_result: object, _needed: object) -> None:
-    """Return nothing."""
+    """Discard the result of a handler of broadcasts."""
 
 
 class CodedInbox(Inbox):
-    """The inbox of a subscription with decoded messages.
+    """The inbox (queue and callback) of a subscription that decodes its messages.
 
     Args:
         codec: The codec of the messages.
-        count_drop: Counts messages that do not fit.
+        count_drop: Counts messages that do not fit the codec.
         queue: As for :class:`~iris_py.api.subscription.Inbox`, like all further arguments.
 
     Attributes:
         codec: As passed.
-        unread: The number of messages that did not fit.
-        undecodable: The error of the latest one.
+        unread: The number of messages that did not fit the codec.
+        undecodable: The error of the latest of these messages.
     """
 
     def __init__(
@@ -153,14 +153,14 @@ class CodedInbox(Inbox):
             return None
 
     def note_undecodable(self, error: DecodeError) -> None:
-        """Count, keep and log the error of a message that does not fit."""
+        """Count a message that does not fit the codec, and keep and log its error."""
         self.unread += 1
         self.undecodable = error
         self._count_drop(UNDECODABLE)
         self._unread_log.log(error, self.loop.time())
 
     def _enter(self, message: Message[Any]) -> tuple[object, None]:
-        """Return the message for the callback; may run in a thread."""
+        """Return the decoded message for the callback; may run in a thread."""
         try:
             return decode_message(self.codec, message), None
         except DecodeError as exc:
@@ -172,7 +172,7 @@ class CodedInbox(Inbox):
 
 
 class CodedSubscription(Subscription[Payload]):
-    """A subscription with decoded messages.
+    """A subscription that decodes its messages with a codec.
 
     A message that does not fit the codec is skipped, counted among :attr:`dropped`, logged, and kept as :attr:`undecodable`.
 

@@ -1,4 +1,4 @@
-"""The methods of a node for messages, with their documentation. The parts of the node do the work."""
+"""The public methods of a node for messages, with their documentation; the parts of the node do the work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Communication:
-    """The methods of a node for messages."""
+    """Base of :class:`iris_py.Node`: requests, broadcasts, publications, subscriptions, surveys and tunnels."""
 
     _runtime: Runtime
     _is_own_thread: Callable[[], bool]
@@ -246,12 +246,12 @@ class Communication:
             codec: The codec of the members, with the request type for the payload; None for bytes.
 
         Returns:
-            The number of members it was sent to.
+            The number of members that the message was sent to.
 
         Raises:
             MessageTooLarge: The payload is too large.
             EncodeError: The codec cannot encode the payload. Nothing was sent.
-            CloudUnavailable: No gateway reaches the cloud of the name. Nothing was sent.
+            CloudUnavailable: No gateway reaches the other cloud. Nothing was sent.
             NotExported: The other cloud does not export broadcasts to this cluster. Nothing was sent.
             MemberLost: A gateway was lost before reporting the number; some members may have got the message.
             Overloaded: A limit of the other cloud is reached, which ends after ``retry_after_s``. Nothing was sent.
@@ -305,7 +305,7 @@ class Communication:
                 pass the same codec.
 
         Returns:
-            The number of nodes it was sent to, including this node if subscribed; 1 for a topic of another cloud.
+            The number of nodes that the message was sent to, including this node if subscribed; 1 for a topic of another cloud.
 
         Raises:
             MessageTooLarge: The payload is too large.
@@ -473,7 +473,7 @@ class Communication:
         inline: bool = False,
         codec: AnyCodec | None = None,
     ) -> Opening[Subscription[Any]]:
-        """Subscribe to topics. Use with ``await`` or ``async with``; when it returns, every publisher knows.
+        """Subscribe to topics. Use with ``await`` or ``async with``; once open, every publisher knows of the subscription.
 
         Args:
             pattern: A topic, or a pattern: ``*`` stands for any single token, ``>`` at the end for one or more further tokens.
@@ -589,7 +589,8 @@ class Communication:
             cluster: The name; ``name@cloud`` for a cluster of another cloud. The member there gets ``tunnel.cloud``. The tunnel
                 breaks if any gateway on the path is lost, and ``tunnel.member`` is the gateway of this cloud.
             timeout: Seconds until :exc:`RequestTimeout`, for the opening only.
-            window_bytes: The window, the bytes in transit from the member: 4 KiB to 1 GiB. Gateways have additional windows.
+            window_bytes: The window, the limit on the bytes in transit from the member: 4 KiB to 1 GiB. Gateways have
+                windows of their own in addition.
             headers: Small values by name, ``tunnel.headers`` at the member: str, bytes, int, float or bool, at most 4 KiB in
                 all.
             on_full: The behaviour when every member is full: ``"wait"`` for a place within the timeout, behind earlier tunnels

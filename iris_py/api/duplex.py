@@ -1,4 +1,4 @@
-"""Duplexes of a program: ordered messages in both directions, with back-pressure.
+"""Duplexes of a program: connections with ordered messages in both directions and back-pressure.
 
 A :class:`~iris_py.api.tunnel.Tunnel` between two nodes is a duplex, and so is a channel between two gateways.
 """
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import HeaderValue
 
 #: Time in seconds that closing waits without progress for the other side to take the sent messages. Too small: a slow reader
-#: loses the last messages; too large: a dead one delays the end.
+#: loses the last messages; too large: a dead reader delays the end.
 CLOSE_TIMEOUT_S = 30.0
 #: Bytes sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
 REST_BYTES = 8 * CHUNK_BYTES
 
 
 class Duplex(LoopBound, Closable, Generic[End]):
-    """An ordered connection for messages in both directions.
+    """An ordered connection for messages in both directions: base of tunnels and of channels between gateways.
 
     Args:
-        end: The local end.
-        wake: Called when there is data to send.
+        end: The local end in the core, which keeps the buffers and the credit.
+        wake: Called when the local end has data to send.
 
     Attributes:
-        on_moved: Called when data arrived, was taken or ended, for code that forwards messages.
+        on_moved: Called when data or credit has arrived, or the duplex has ended: for code that forwards messages.
     """
 
     _what = "duplex"
@@ -75,7 +75,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
 
     @property
     def _other_name(self) -> str:
-        """The label of the node at the other end, for errors; empty if unknown."""
+        """The label of the node at the other end, for errors; empty without a known label."""
         return ""
 
     @property
@@ -91,7 +91,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
         Cancelling in the middle of a message breaks the tunnel, because the other side could not find the next message.
 
         Args:
-            payload: Bytes, not to be changed before this returns.
+            payload: Bytes, which must not be changed before this returns.
 
         Raises:
             TunnelClosed: The tunnel has ended; all data sent before was delivered.
@@ -218,12 +218,13 @@ class Duplex(LoopBound, Closable, Generic[End]):
     # --
 
     async def _write_piece(self, data: Piece, *, is_last: bool, check: Callable[[], None] | None = None) -> None:
-        """Send a part of a message, as credit comes; the caller holds the lock, or is the only sender.
+        """Send a part of a message as fast as the other side gives credit. Must not run twice at once: the caller holds the
+        lock of the senders, or is the only sender.
 
         Args:
-            data: Must not change any more.
-            is_last: Whether the message ends with it.
-            check: Raises an error if the call must not wait for credit; called before each wait.
+            data: The part, which must not change any more.
+            is_last: Whether the part ends its message.
+            check: Called before each wait for credit; raises an error to end the call instead.
 
         Raises:
             TunnelClosed: As for :meth:`send`.
@@ -253,7 +254,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
             raise
 
     def _end_now(self) -> None:
-        """End this side's direction; not in the middle of a message."""
+        """End this side's direction; must not be called in the middle of a message."""
         self._is_ended_here = True
         self._core.end()
         self._wake()
@@ -261,7 +262,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
     # -- for the core
 
     def _handle_changed(self) -> None:
-        """Wake waiting tasks: data or credit arrived, or the duplex ended."""
+        """Wake the tasks that wait for data, for credit or for the end of the duplex, if the change is theirs."""
         end = self._core
         is_broken = end.failure is not None
         readable, writable, moved = self._readable, self._writable, self._moved
@@ -278,7 +279,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
             self.on_moved()
 
     def _break_by(self, exc: BaseException) -> None:
-        """Break the duplex: an exception has left the block or the handler."""
+        """Break the duplex because of an exception that has left its ``async with`` block or handler."""
         self._core.fail_by(exc)
         self._wake()
 
@@ -300,7 +301,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
             raise TunnelClosed(self.cluster, self._other_side, node_name=self._other_name)
 
     def _check_receiving(self) -> None:
-        """Raise if no more data can come."""
+        """Raise :exc:`TunnelBroken` or :exc:`TunnelClosed` if no more data can come."""
         end = self._core
         if end.failure is not None:
             raise self._broken(end.failure)
@@ -320,7 +321,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
             await asyncio.sleep(0)
 
     def _handle_unsent(self, exc: BaseException) -> None:
-        """Break the duplex if an unfinished message was begun: it can carry no other."""
+        """Break the duplex if a cancelled send has left part of a message: the other side could not find the next message."""
         if self._core.is_in_message:
             type_, text = packets.decode_failure(packets.encode_failure(exc))
             self._break("sending was cancelled in the middle of a message", type_, text)
@@ -330,7 +331,7 @@ class Duplex(LoopBound, Closable, Generic[End]):
         await self._readable
 
     def _take_message(self, max_bytes: int) -> bytes | None:
-        """Return the next message if all of it has arrived."""
+        """Return the next message if all of its pieces have arrived, otherwise None. Raise if the message is too large."""
         end = self._core
         while (entry := self._take_piece()) is not None:
             piece, is_last = entry
@@ -350,12 +351,12 @@ class Duplex(LoopBound, Closable, Generic[End]):
         return None
 
     def _take_begun(self) -> list[Piece]:
-        """Take the arrived pieces of a begun message."""
+        """Return the pieces collected so far of a message, and begin to collect the next message."""
         pieces, self._pieces, self._pieces_bytes = self._pieces, [], 0
         return pieces
 
     def _take_piece(self) -> tuple[Piece, bool] | None:
-        """Take the next piece that is not skipped."""
+        """Return the next piece, and whether it ends its message; None without one. Pieces of refused messages are skipped."""
         end = self._core
         while (entry := end.take()) is not None:
             if end.is_ready:

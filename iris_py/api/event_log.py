@@ -1,4 +1,4 @@
-"""The log of a node about links, deaths and resumptions: at INFO, from the events of the journal."""
+"""Log lines of a node about links, dead nodes and stalls of the process: at INFO, from the events of the node's journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = EventLogger("iris_py")
 
 
 def log_event(event: EventRecord) -> None:
-    """Log an event of the node, if of a kind for operators.
+    """Log an event of the node if operators need its kind.
 
     Peers control how often most of these events occur. The journal notes one event of each kind and node in ten seconds, and
     the log has ten lines of each kind in a minute.

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The same failure is logged once in this time, in seconds; the next line counts them. Too small: a handler that always fails
+#: A repeated failure is logged once in this time, in seconds; the next line counts the others. Too small: a failing handler
 #: fills the disk; too large: repeated failures go unnoticed.
 REPEATED_S = 10.0
-#: Failures that are told apart; beyond that, the one logged first is forgotten. Code has few places that raise.
+#: Failures told apart by type and place in the code; a further one displaces the failure logged first. Code has few places
+#: that raise.
 PLACES_MAX = 256
 
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
@@ -33,7 +34,7 @@ _OWN: Final = str(Path(__file__).parent)
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Tell whether an exception is to end this process, and was not raised by a handler itself.
+    """Tell whether an exception must end this process, because the interpreter or a signal handler raised it.
 
     The interpreter handles signals in the main thread, between any two steps. An exception of a signal handler has the handler
     in the traceback; a ``KeyboardInterrupt`` of the interpreter comes without a ``raise`` statement.
@@ -53,16 +54,16 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Tell whether an exception cancels the running task, and does not come from another task that a handler awaits."""
+    """Tell whether an exception cancels the running task; False if the cancelled task is another one that a handler awaits."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 class FailureLog:
-    """Logs failures as errors, with the place in the code and the traceback; repeated failures only now and then.
+    """Logs exceptions of handlers and callbacks as errors, with place and traceback; a repeated failure once in ``REPEATED_S``.
 
     Args:
-        what: The beginning of the message.
+        what: The beginning of each log line: the failed function.
     """
 
     def __init__(self, what: str) -> None:
@@ -70,7 +71,7 @@ class FailureLog:
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}  # time of the line, and failures since then
 
     def log(self, error: BaseException, now: float) -> None:
-        """Log a failure, or count it.
+        """Log a failure; if the same failure was logged a moment ago, only count it.
 
         Args:
             error: The exception.
@@ -100,7 +101,7 @@ class FailureLog:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return the innermost line of a failure outside of Iris itself; empty if unknown."""
+    """Return the innermost line of code outside of Iris in a traceback; empty if unknown."""
     place, step = "", error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 _Each = TypeVar("_Each")
 
-#: The cluster of the handler that runs in this context. While the handler waits, it occupies a place of its member.
+#: The cluster of the handler that runs in this context; empty outside of handlers. A request of a handler to its own cluster
+#: may wait for the place that the handler itself occupies: errors then say so.
 handled_cluster: ContextVar[str] = ContextVar("handled_cluster", default="")
-#: The methods of a handler.
+#: The methods of a handler that serve a pattern.
 HOOKS: Final = ("on_request", "on_requests", "on_survey", "on_broadcast", "on_tunnel")
-#: How similar a name must be to one of these to count as a slip, from 0 to 1: one or two letters missing, doubled or swapped.
-#: Too small: names with another meaning are refused; too large: slips pass, and the method is never called.
+#: How similar the name of a method must be to one of ``HOOKS`` to count as a slip, from 0 to 1: one or two letters are missing,
+#: doubled or swapped. Too small: names with another meaning are refused; too large: slips pass, and the method is never called.
 SIMILAR_MIN: Final = 0.85
 
 
 class Handler(Generic[Question, Reply]):
-    """The work of a member. Override the methods for the patterns to serve.
+    """Base of the classes with which a member serves a cluster. Override the methods for the patterns to serve.
 
     Each method may be an ``async def``, which runs in the event loop, or a plain ``def``, which runs in a thread.
 
@@ -126,7 +127,7 @@ def check_handler(handler: object) -> None:
 
 
 def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
-    """Return the result of a handler of several requests, if it is a sequence with an answer for each."""
+    """Return the result of a handler of several requests; raise unless the result is a sequence with an answer for each."""
     if not isinstance(answers, Sequence) or isinstance(answers, bytes | bytearray | memoryview | str):
         raise TypeError(
             f"on_requests returned {type(answers).__qualname__}, but it must be a list with a reply to each request"
@@ -137,7 +138,7 @@ def check_answers(answers: Sequence[_Each], count: int) -> Sequence[_Each]:
 
 
 def context_of_calls(cluster: str = "") -> Context:
-    """Return the context for the calls of a newly registered handler or callback. Each call begins in a copy.
+    """Return the context of a newly registered handler or callback; each of its calls runs in a copy.
 
     Args:
         cluster: The cluster of a handler; empty for a callback.
@@ -149,7 +150,7 @@ def context_of_calls(cluster: str = "") -> Context:
 
 
 def is_method(method: object, owner: type) -> bool:
-    """Tell whether a method of a handler is inherited from a class, and not written by the program."""
+    """Tell whether a handler's method is the one of a given base class, not overridden by the program."""
     function = getattr(method, "__func__", None)
     return function is not None and function in vars(owner).values()
 

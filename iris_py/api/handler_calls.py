@@ -2,10 +2,10 @@
 
 A handler or callback may leave its cluster, close its node, or end a subscription. Waiting for all handlers would then include
 the caller. So a call that waits for an end does not hold up other waiters. The end is *settled* once only waiting calls remain;
-they then continue and return. After that the end is *complete*. A waiter outside of handlers waits for the complete end.
+these calls then continue and return. After that the end is *complete*. A waiter outside of handlers waits for the complete end.
 
-A context variable names the waiting call, and the tasks and threads of the call inherit it. After the call has returned, these
-wait for the complete end.
+A context variable names the waiting call; the tasks and threads of the call inherit the variable. After the call has returned,
+its tasks and threads wait for the complete end.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-#: Time in seconds that a call has left after waiting for an end, until it is cancelled: other handlers may have used up the
-#: timeout, and the call still has to answer. Too small: its request fails; too large: an end takes that much longer.
+#: The least time in seconds that a call has after waiting for an end, before its cancellation: other handlers may have used up
+#: the timeout, and the call still has to answer. Too small: its request fails; too large: a stuck call delays the end.
 LAST_WORDS_S: Final = 2.0
 
 
 class Owner(Protocol):
-    """The owner of calls: runs a handler or a callback."""
+    """Runs a handler or a callback, and learns which calls wait for an end."""
 
     loop: asyncio.AbstractEventLoop
 
     def handle_waiting(self, call: Call) -> None:
-        """Note that a call has begun to wait for an end, or has stopped."""
+        """Note that a call has begun or stopped waiting for the end of a membership, a node or a subscription."""
 
 
 class Call(msgspec.Struct, eq=False):
-    """A call of a handler, or a task that calls a function for each message. A struct, because each request has one.
+    """A running call of a handler, or the task that calls a callback for each message. A struct: each request needs one.
 
     Attributes:
-        owner: Told when the call begins and stops waiting for an end.
+        owner: The runner of the handler, which is told when the call begins and stops waiting for an end.
         works: The requests or the tunnel passed to the handler.
         is_over: Whether the call has returned.
         waits: The number of tasks waiting for an end on behalf of the call.
@@ -52,7 +52,7 @@ class Call(msgspec.Struct, eq=False):
         return f"<Call of {self.owner!r}{', over' if self.is_over else ''}>"
 
     def end(self) -> None:
-        """Note that the call has returned."""
+        """Note that the call has returned, and wake the tasks that wait on its behalf."""
         self.is_over = True
         if self.waits:
             self.waits = 0
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, eq=False):
             self.over = None
 
     async def wait_for(self, *futures: asyncio.Future[None]) -> None:
-        """Wait for one of some futures, or until the call has returned; meanwhile nothing waits for the call."""
+        """Wait for the first of several futures or the return of the call; meanwhile other waiters do not wait for the call."""
         if self.over is None:
             self.over = self.owner.loop.create_future()
         over = self.over
@@ -76,12 +76,12 @@ class Call(msgspec.Struct, eq=False):
                 self.owner.handle_waiting(self)
 
 
-#: The call of the current context.
+#: The handler's call that the current context belongs to; None outside of handlers and callbacks.
 running_call: ContextVar[Call | None] = ContextVar("running_call", default=None)
 
 
 async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[None]) -> None:
-    """Wait for an end; within a handler or callback only until it is settled.
+    """Wait for the end of a membership, node or subscription; within a handler or callback only until the end is settled.
 
     Args:
         ended: Done when the end is complete.

@@ -1,7 +1,7 @@
-"""The functions of a handler by pattern, and the place to run each.
+"""Hooks: the functions of a handler, one per pattern, with the place to run each (event loop or thread).
 
-An ``async def`` runs in the event loop. A plain function may block and runs in a thread, unless it was passed as ``inline``. A
-joining handler becomes :class:`HandlerHooks`. A codec and a seal wrap each hook and keep its kind.
+An ``async def`` runs in the event loop. A plain function may block and runs in a thread, unless joined with ``inline``. A
+joining handler becomes :class:`HandlerHooks`. A codec and a seal wrap each hook and keep the place to run it.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Returned by ``enter`` of :func:`wrap` to skip the inner function.
+#: ``enter`` of :func:`wrap` returns this to skip the call of the inner function.
 NOTHING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerHook:
-    """One function of a handler, or a callback."""
+    """A function of a handler, or the callback of a subscription, with the place to run it."""
 
     function: Callable[[Any], Any]
     is_async: bool
-    """Whether calling it always returns an awaitable. A plain function may return one, too: the event loop then awaits it."""
+    """Whether each call returns an awaitable. A plain function may return an awaitable, too: the event loop then awaits it."""
     threads: Executor | None
-    """The threads to run it; None for the event loop."""
+    """The threads that run the function; None for the event loop."""
 
     @property
     def is_inline(self) -> bool:
-        """Whether it runs in the event loop and needs no task."""
+        """Whether the function runs in the event loop and needs no task."""
         return not self.is_async and self.threads is None
 
     async def call(self, argument: object) -> Any:  # noqa: ANN401 - the result of the function
@@ -61,16 +61,16 @@ class HandlerHook:
 
 @dataclass(frozen=True, slots=True)
 class HandlerHooks:
-    """All functions of a handler."""
+    """All functions of a handler, by pattern."""
 
     on_request: HandlerHook
     on_survey: HandlerHook
     on_requests: HandlerHook | None = None
     """Answers several requests with one call; None for one request per call."""
     on_broadcast: HandlerHook | None = None
-    """None to drop and count broadcasts."""
+    """Handles broadcasts; None to count and drop them."""
     on_tunnel: HandlerHook | None = None
-    """None if tunnels are not served."""
+    """Serves tunnels; None if the handler serves no tunnels."""
 
     @property
     def default_concurrency(self) -> int:
@@ -128,11 +128,12 @@ def wrap(
     leave: Callable[[Any, Any], Any],
     fail: Callable[[BaseException, Any], Any] | None = None,
 ) -> HandlerHook:
-    """Return a hook of the same kind with a converted argument and result.
+    """Return a hook that runs at the same place, with a converted argument and result: for codecs and seals.
 
     Args:
         hook: The inner hook.
-        enter: Takes the argument; returns the argument of the inner function, or ``NOTHING`` to skip it, and a state.
+        enter: Takes the argument; returns the argument of the inner function, or ``NOTHING`` to skip the call, and a state for
+            ``leave`` and ``fail``.
         leave: Takes the result of the inner function, or an empty list if skipped, and the state; returns the result.
         fail: Takes an exception of the inner function or of ``leave``, and the state; returns the result, or raises. None to
             raise the same exception.
@@ -173,13 +174,13 @@ def wrap(
 
 
 def is_awaitable(result: object) -> bool:
-    """Tell whether a result is to be awaited. Testing the usual types first takes a tenth of the time."""
+    """Tell whether a result is awaitable. Testing the usual types first takes a tenth of the time."""
     kind = type(result)
     return kind is types.CoroutineType or (kind is not bytes and result is not None and inspect.isawaitable(result))
 
 
 def contain(function: Callable[[Any], Result], argument: object) -> Result:
-    """Call a function in a thread. A future cannot carry StopIteration: its waiter would wait forever."""
+    """Call a function, and raise a RuntimeError for its StopIteration, which the future of a thread could not carry."""
     try:
         return function(argument)
     except StopIteration as exc:
@@ -188,7 +189,7 @@ def contain(function: Callable[[Any], Result], argument: object) -> Result:
 
 @types.coroutine
 def run_in(context: Context, awaitable: Awaitable[Result]) -> Generator[Any, Any, Result]:
-    """Await within the running task, with every step in a different context than that of the task."""
+    """Await within the running task, but run every step in the given context."""
     coroutine = awaitable if isinstance(awaitable, types.CoroutineType) else _wait_for(awaitable)
     step, value = coroutine.send, None
     while True:

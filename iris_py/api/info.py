@@ -1,4 +1,4 @@
-"""A node's views of others: members and clouds."""
+"""Public views that a node has of others: nodes, the members of a cluster, and other clouds."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A node, as seen by others."""
+    """A node as other nodes see it: a member of a cluster, or any node of the network."""
 
     id: str
     """The node id: 32 hexadecimal digits, new for every process."""
     address: str
-    """Its first ``host:port``."""
+    """The first ``host:port`` for dialling the node."""
     zone: str
-    """The zone it claims."""
+    """The zone that the node claims; empty for none."""
     name: str = field(default="", compare=False)
-    """Its label; empty for none. A label proves nothing: two nodes may have the same one, and any node can take any."""
+    """The label of the node; empty for none. A label proves nothing: any node can take any label."""
     failed: float = field(default=0.0, compare=False)
-    """The recent share of this node's requests with a failure of the member's handler, 0 to 1, in the membership view of a
+    """The share of this node's recent requests to the member that its handler failed, 0 to 1, in the membership view of a
     cluster. A member that fails much more often than others gets few requests, until a trial request succeeds.
     """
     is_stand_in: bool = field(default=False, compare=False)
-    """Whether it stands in for members of another cloud, in the membership view of a cluster. A stand-in gets requests and
+    """Whether the node represents members of another cloud, in the membership view of a cluster. A stand-in gets requests and
     tunnels while no other member can take them, and neither surveys nor broadcasts.
     """
 
@@ -42,20 +42,20 @@ class Cloud:
     """Another cloud, as seen by this cloud's gateways."""
 
     alias: str
-    """Its alias here: ``eu`` in ``databases@eu``."""
+    """The name of the cloud in this cloud: ``eu`` in ``databases@eu``."""
     is_up: bool
-    """Whether some gateway reaches it."""
+    """Whether some gateway of this cloud reaches the other cloud."""
     gateways: int
-    """The number of this cloud's gateways with a connection."""
+    """The number of this cloud's gateways with a connection to the other cloud."""
     round_trip_s: float | None
-    """The shortest round trip from a gateway to it and back, in seconds; None if not measured."""
+    """The shortest round trip from a gateway to the other cloud and back, in seconds; None if not measured."""
 
 
 class Members(Unpicklable, Collection[Member]):
-    """The members of a cluster, live: an access shows the members known at present.
+    """The members of a cluster, as a live view: each access shows the members known at that moment.
 
-    For a cluster with more than 32 members the view is a sample of 32; ``total`` is the number of all, and ``is_sample`` tells
-    whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`).
+    For a cluster with more than 32 members the view is a sample of 32; ``total`` is the number of all members, ``is_sample``
+    tells whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`).
 
     ``await`` it for a tuple: right after the first use of a name the view may still be on its way.
     """
@@ -79,7 +79,7 @@ class Members(Unpicklable, Collection[Member]):
 
     @property
     def is_sample(self) -> bool:
-        """Whether the view is a sample of more members."""
+        """Whether the view is a sample: the cluster has more members."""
         return self._count() > len(self)
 
     def __iter__(self) -> Iterator[Member]:
@@ -107,7 +107,7 @@ class Members(Unpicklable, Collection[Member]):
 
 
 def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False, name: str = "") -> Member:
-    """Return the member that a node's description stands for."""
+    """Return the public view of a node from its description in the overlay."""
     return Member(
         id=info.id.hex(),
         address=info.addresses[0] if info.addresses else "",

@@ -1,6 +1,7 @@
-"""Questions of a node to other nodes about themselves, and to the ring about its keys (docs/observe.md).
+"""Questions of a node to other nodes about themselves, and to the ring about the roots of keys (docs/observe.md).
 
-It finds the nodes of a network by asking for roots of keys: all nodes by a walk round the ring, or a random sample.
+The root of a key is the node whose id is nearest to the key. A query finds the nodes of a network by asking for roots: all
+nodes by a walk round the ring, or a random sample.
 
 Roots may lie about themselves and their neighbours, and any node on the path of a question may answer in place of the root. So
 a step of a walk stays near the length expected from the ring's density, and no answer makes a walk endless. An invented node is
@@ -41,16 +42,16 @@ if TYPE_CHECKING:
     from iris_py.observe.statistics import Statistics
     from iris_security import Entropy
 
-#: Asks for the root of a key; None without an answer.
+#: Asks the ring for the root of a key; returns None if no answer came in time.
 Locate: TypeAlias = "Callable[[bytes], Awaitable[RootLocated | None]]"
 
-#: Neighbours of a node in a large enough network.
+#: The number of neighbours of a node on the ring; a node of a smaller network has fewer.
 LEAVES: Final = 2 * PastryConfig().leaf_half
 #: Parts of the ring walked in parallel, and the least number of nodes in each. Too small: a walk takes long; too large: a walk
 #: is a burst of questions.
 STRANDS_MAX: Final = 16
 STRAND_NODES: Final = 64
-#: Bounds of a step of a walk, as a share of the expected step, whatever a root claims.
+#: Bounds of a step of a walk, as a share of the step expected from the network's size: roots may lie about their neighbours.
 STEP_SHARE_MIN: Final = 1 / 16
 STEP_SHARE_MAX: Final = 4
 #: Unanswered questions in a row that end the walk of a part of the ring. Too small: two deaths end a walk; too large: a caller
@@ -61,17 +62,17 @@ SILENT_MAX: Final = 4
 async def walk(
     locate: Locate, local: NodeInfo, leaves: Sequence[NodeInfo], size: int, found_max: int
 ) -> tuple[list[NodeInfo], bool]:
-    """Find every other node by a walk round the ring: every root names the neighbours on either side.
+    """Find all other nodes by a walk round the ring: each asked root names its neighbours on both sides.
 
     Args:
         locate: Asks for a root.
         local: The calling node.
-        leaves: Its own neighbours.
-        size: The approximate number of nodes.
-        found_max: The number of nodes that ends the walk.
+        leaves: The neighbours of the calling node.
+        size: The approximate number of nodes in the network.
+        found_max: The number of found nodes that ends the walk.
 
     Returns:
-        The nodes, and whether the walk had no gap.
+        The nodes, and whether the walk is complete: every question was answered, and ``found_max`` was not reached.
     """
     found = {info.id: info for info in (local, *leaves)}
     is_whole = True
@@ -88,7 +89,7 @@ async def walk(
 async def _walk_strand(
     locate: Locate, start: int, length: int, size: int, found: dict[NodeId, NodeInfo], found_max: int
 ) -> bool:
-    """Find the nodes of a part of the ring. Each question is for the last clockwise neighbour of the previous root."""
+    """Find the nodes of a part of the ring, with a step from each root to its last neighbour; return whether all were found."""
     usual = max(1, RING * (LEAVES // 2) // size)
     gone, silent, is_whole = 0, 0, True
     while gone < length:
@@ -120,7 +121,7 @@ async def draw(locate: Locate, local: NodeInfo, count: int, entropy: Entropy) ->
         entropy: Randomness.
 
     Returns:
-        The nodes, and the number of others; None if no answer came.
+        The drawn nodes, and an estimate of the number of all other nodes; None if no answer came.
     """
     answers = await asyncio.gather(*(locate(entropy(ID_BYTES)) for _ in range(count)))
     located = [answer for answer in answers if answer is not None]
@@ -142,7 +143,7 @@ QUESTIONS_MAX: Final = 32
 #: Timeout of one try of a question (seconds). Too small: nodes across an ocean, or busy ones, are missing. Too large: each node
 #: that has just died delays a walk.
 ANSWER_S: Final = 1.0
-#: Tries of one question.
+#: How often a question is sent, if no answer comes.
 TRIES: Final = 2
 #: Pause before a busy node is asked again (seconds), and the number of repetitions.
 BUSY_S: Final = 0.3
@@ -150,9 +151,9 @@ BUSY_TRIES: Final = 4
 #: Networks up to this size are walked, larger ones sampled. Too small: a sample where all could be asked in a second. Too
 #: large: every query asks this many nodes.
 WALKED_MAX: Final = 256
-#: The largest event number on the wire.
+#: The largest event number that fits the wire format.
 NUMBER_MAX: Final = (1 << 63) - 1
-#: Nodes found by one walk, which then stops and reports that. Memory, 1 KiB each.
+#: Nodes after which a walk stops and reports that it is incomplete. Each takes 1 KiB of memory.
 FOUND_MAX: Final = 250_000
 
 
@@ -162,7 +163,7 @@ LINK_VERSIONS: Final = (VERSION_MIN, VERSION_MAX)
 
 @dataclass(slots=True)
 class _Asked:
-    """A question in flight."""
+    """A question in flight, to a node or to the root of a key."""
 
     source: NodeId | None
     """The node whose answer counts; None for a root, which is unknown beforehand."""
@@ -309,7 +310,7 @@ class Introspection:
             del self._echoes[info.id, number]
 
     def close(self) -> None:
-        """Fail all questions in flight: the node ends."""
+        """Fail all questions in flight with NodeClosed, because the node ends."""
         for echoed in self._echoes.values():
             if not echoed.done():
                 echoed.set_exception(NodeClosed())
@@ -320,7 +321,7 @@ class Introspection:
     # -- answers
 
     def _told_name(self, cluster: str) -> str:
-        """Return the name of a cluster for answers, or its group id if the name is secret."""
+        """Return the name of a cluster as in answers: ``#`` and the group id if the cluster has a secret of its own."""
         group = self._core.groups.find(cluster)
         if group is not None:
             return f"#{group.id.hex()}" if group.is_own else cluster
@@ -329,7 +330,7 @@ class Introspection:
         return f"#{keys.group_id.hex()}" if self._runtime.keyring.is_own(cluster, keys) else cluster
 
     def _hide(self, cluster: str) -> str:
-        """Return the name of a cluster used here for answers, unless askers may not know the name."""
+        """Return the name for answers of a cluster in use here: ``#`` and the group id if it has a secret of its own."""
         group = self._core.groups.find(cluster)
         if group is not None and group.is_own:
             return f"#{group.id.hex()}"
@@ -345,19 +346,19 @@ class Introspection:
             self._driver.wake()
 
     def handle_answered(self, event: NodeAnswered) -> None:
-        """Take the answer of another node."""
+        """Pass the answer of another node to the waiting question."""
         asked = self._asked.get(event.number)
         if asked is not None and asked.source == event.source and not asked.answer.done():
             asked.answer.set_result(event.answer)
 
     def handle_located(self, event: RootLocated) -> None:
-        """Take the answer of a root."""
+        """Pass the answer of a root to the waiting question."""
         asked = self._asked.get(event.number)
         if asked is not None and asked.source is None and not asked.answer.done():
             asked.answer.set_result(event)
 
     def handle_echo(self, event: EchoReturned) -> None:
-        """Take the echo of a datagram."""
+        """Pass the echo of a datagram to the waiting :meth:`echo`."""
         echoed = self._echoes.get((event.peer, event.number))
         if echoed is not None and not echoed.done():
             echoed.set_result(None)
@@ -365,7 +366,7 @@ class Introspection:
     # -- single questions
 
     async def _put(self, ask: Callable[[int], None], source: NodeId | None, until: float) -> tuple[Any, float] | None:
-        """Ask a question, twice if necessary; returns the answer and the round trip in seconds, or None."""
+        """Ask a question, twice if necessary; return the answer and the round trip in seconds, or None if no answer came."""
         for _try in range(TRIES):
             async with self._places:
                 wait_s = min(ANSWER_S, until - self._loop.time())
@@ -390,7 +391,7 @@ class Introspection:
         return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
 
     async def _ask(self, info: NodeInfo, question: Question, until: float) -> NodeReport | str:
-        """Ask one node, page by page; without a report return the reason: ``missing`` or ``refused``."""
+        """Ask a node for all pages of its report; return the report, or the reason without one: ``missing`` or ``refused``."""
         pages, round_trip_s, busy = Pages(question), 0.0, 0
         is_first = True
         while not pages.is_complete:
@@ -424,7 +425,7 @@ class Introspection:
         )
 
     def _named(self, info: NodeInfo) -> NodeName:
-        """Return a node for reports, with its label if known."""
+        """Return the name of a node for reports: id, address, zone, and the label if known."""
         name = self._core.name if info.id == self._core.info.id else self._core.peers.known_nodes.find(info.id).name
         return NodeName(info.id.hex(), info.addresses[0] if info.addresses else "", info.zone, name)
 
@@ -460,10 +461,10 @@ _REFUSED: Final = "refused"
 
 
 def _info_of(node: NodeName) -> NodeInfo:
-    """Return a node as the ring describes it.
+    """Convert a node of a report to a node description of the overlay.
 
     Raises:
-        ConfigurationError: The argument is no node.
+        ConfigurationError: The argument has no valid node id, address or zone.
     """
     try:
         id_ = bytes.fromhex(node.id)

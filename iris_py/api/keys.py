@@ -1,4 +1,4 @@
-"""Rotation of a node's secrets at run time (docs/security.md).
+"""The secrets of a node and their rotation at run time (docs/security.md).
 
 The keys are read from the source in the settings, without blocking the event loop.
 """
@@ -33,7 +33,7 @@ __all__ = ["Reloading", "open_keyring"]
 
 
 class Reloading(Awaitable[None]):
-    """A running reload of the keys. ``await`` it, or leave it: an error that no task awaits is logged."""
+    """A running reload of the keys, from :meth:`Node.reload_keys`. ``await`` it for its errors, which are logged otherwise."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future
@@ -89,11 +89,11 @@ class RotationStatus:
     generations: tuple[str, ...]
     """The ids of the generations of the secret, the primary one first: 16 hexadecimal digits, public."""
     neighbours: Mapping[str, int | None]
-    """The same number by the ids of linked nodes; None for a node without administrator or answer."""
+    """The number of the last step at each linked node, by node id; None for a node without administrator or without answer."""
 
 
 def check_step(step: object) -> None:
-    """Refuse everything but a step of a rotation.
+    """Refuse a value that is not the name of a step of a rotation.
 
     Raises:
         ConfigurationError: The value is no step.
@@ -112,15 +112,15 @@ def next_generations(
     added: Collection[Secret] = (),
     abandon: bool = False,
 ) -> tuple[Secret, ...]:
-    """Return the generations of a secret after a step of a rotation.
+    """Return the generations of a secret (all accepted ones, the encrypting one first) after a step of a rotation.
 
     Args:
         step: The step.
         secrets: The generations before, the primary one first.
         entropy: Randomness for a new generation.
         what: The holder of the generations, for errors.
-        operand: The operand of the command of a step, for errors.
-        added: Added generations that have never encrypted. Retiring would discard these and leave the old generation.
+        operand: The argument of the command line for a step, for errors.
+        added: Added generations that have never encrypted. To retire would discard these and leave the old generation.
         abandon: Whether to retire nevertheless.
 
     Raises:
@@ -150,7 +150,7 @@ def next_generations(
     return secrets[:1]
 
 
-#: The remainder by 3 of the number of each step. So the number signed by the administrator identifies the last step.
+#: The remainder by 3 of the number of each step: from the number that the administrator signed, nodes know the last step.
 _REMAINDERS: Final[Mapping[RotationStep, int]] = {"add": 1, "rotate": 2, "retire": 0}
 
 
@@ -160,16 +160,16 @@ def next_number(number: int, step: RotationStep) -> int:
 
 
 def added_by(number: int, secrets: tuple[Secret, ...]) -> tuple[Secret, ...]:
-    """Return the generation added by the step of this number, and not used to encrypt yet; empty for other steps."""
+    """Return the generation that the step of this number has added and that never encrypted; empty for other steps."""
     return secrets[-1:] if len(secrets) > 1 and number % len(_REMAINDERS) == _REMAINDERS["add"] else ()
 
 
 class Keys:
-    """The secrets of a node, their rotation, and the file that finds nodes with the same secrets on this machine.
+    """The secrets of a node, their rotation, and the node's file for finding nodes with the same secrets on this machine.
 
     Args:
-        runtime: The node; its core may be made later.
-        reload: Reads the settings again.
+        runtime: The runtime of the node; its core may be made later.
+        reload: Reads the settings again, for :meth:`reload`.
 
     Attributes:
         signed: The generations signed by the administrator, if any.
@@ -213,7 +213,7 @@ class Keys:
         self._use_configured(configured)
 
     def _use_configured(self, configured: Keyring) -> None:
-        """Use the keys of the settings, with the administrator's rotation applied.
+        """Use the keys of the settings; generations that the administrator has signed for these settings replace the secret.
 
         Raises:
             ConfigurationError: As for :meth:`iris_py.Node.rekey`.
@@ -271,24 +271,24 @@ class Keys:
         return self._rotation_status()
 
     def close(self) -> None:
-        """Cancel a running reload: the node ends."""
+        """Cancel a running reload, because the node ends."""
         if self._reloading is not None:
             self._reloading.cancel()
 
     # -- for the other parts of the node
 
     def _find_signed(self, configured: Keyring) -> SignedGenerations | None:
-        """Return the last generations signed by the administrator and stored by nodes with these settings."""
+        """Return the latest stored generations of nodes with these settings, signed by the administrator; None without any."""
         return None if self._runtime.is_simulated else GenerationsFile(self._runtime.config.state_directory, configured).load()
 
     def restore(self) -> None:
-        """Begin with the generations of the last node with these settings."""
+        """Use the stored generations of an earlier node with these settings, if there are any, from the start."""
         self.signed = self._find_signed(self._configured)
         if self.signed is not None:
             self._runtime.keyring = self._configured.with_generations(self.signed.secrets)
 
     def remember(self) -> bool:
-        """Leave a file for the user's other nodes on this machine; returns whether they find it."""
+        """Write this node's file for the user's other nodes on this machine; return whether others can find the file."""
         directory = self._runtime.config.state_directory
         if directory is None or not self.is_remembered:
             return False
@@ -300,20 +300,20 @@ class Keys:
 
     @property
     def is_remembered(self) -> bool:
-        """Whether the node has to do with the files of this machine, which belong to the real network."""
+        """Whether the node uses the files of nodes on this machine: not without discovery, and not in a simulation."""
         return self._runtime.config.discovery and not self._runtime.is_simulated
 
     def remembered_addresses(self) -> list[str]:
-        """Return the addresses of the user's nodes on this machine."""
+        """Return the addresses of the user's nodes on this machine, from their files."""
         return [] if self._remembered is None else self._remembered.addresses()
 
     def forget(self, address: str) -> None:
-        """Forget the node that was remembered at an address: the address refuses connections."""
+        """Remove the file of the node at an address that refuses connections."""
         if self._remembered is not None:
             self._remembered.forget(address)
 
     def close_remembered(self) -> None:
-        """Remove the file of this node: the node has ended."""
+        """Remove the file of this node, because the node has ended."""
         if self._remembered is not None:
             self._remembered.remove(self._runtime.core.info.id.hex())
 
@@ -345,7 +345,7 @@ class Keys:
     # -- events of the core
 
     def handle_signed(self, event: GenerationsSigned) -> None:
-        """Use the generations that another node has passed on."""
+        """Use the signed generations that a neighbour has passed on: a step of a rotation."""
         if event.signed is not self.signed and self._runtime.closing is None:
             self._use_generations(event.signed)
 
@@ -362,7 +362,7 @@ class Keys:
             )
 
     def handle_heard(self) -> None:
-        """Note that a neighbour has told its step of a rotation."""
+        """Wake the tasks that wait for the neighbours: a neighbour has reported its step of a rotation."""
         self._rotation_changed.set()
 
     # --
@@ -399,7 +399,7 @@ class Keys:
 
         Args:
             timeout: Seconds to wait.
-            may_lag: Whether nodes may be behind after the timeout, if at least one answers.
+            may_lag: Whether some nodes may be behind at the timeout, as long as another one has taken the step.
             is_begun: Whether this node has already taken the step.
 
         Raises:

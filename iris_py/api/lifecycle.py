@@ -1,4 +1,4 @@
-"""The parts of one node: made, opened and closed together. The events of the core are handed to them here."""
+"""The parts of one node: made, opened and closed together, and given the events of the node's core."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CLOSE_TIMEOUT_S = 2.0
 
 
 class Parts:
-    """The parts of one node.
+    """The parts of one node: makes, opens and closes them, and passes the events of the core to them.
 
     Args:
         bind: Called once the parts are made, before the node finds the network.
@@ -93,7 +93,7 @@ class Parts:
         runtime: The core, driver, event loop and settings.
         keys: The secrets and their rotation.
         seeds: The configured seeds.
-        memberships: The served clusters, and views of clusters. This and all following parts are made when the node opens.
+        memberships: The served clusters, and views of clusters. Made when the node opens, as are all following parts.
         requests: The requests.
         publications: The publications and broadcasts to other clouds.
         broadcasts: The broadcasts.
@@ -194,7 +194,7 @@ class Parts:
         seeds = [seed for seed in config.seeds if not place.leads_here(seed)]
         self.seeds = Seeds(seeds)
         self._make()
-        # First write, then read: of two nodes that start at once, at least one sees the other.
+        # First write this node's file, then read the others: of two nodes that start at once, at least one sees the other.
         complete = self.keys.remember() and config.is_zero_configuration
         remembered = [address for address in self.keys.remembered_addresses() if address != runtime.listened]
         driver.run(core, self.handle_dial_failed)
@@ -226,7 +226,7 @@ class Parts:
         self._bind()
 
     async def check_seeds(self) -> None:
-        """Raise if the secret must be wrong. The node of `iris doctor` overrides this to diagnose the reason."""
+        """Raise HandshakeError if the secret must be wrong. The node of `iris doctor` overrides this to diagnose the reason."""
         await self.seeds.check(lambda: bool(self.runtime.core.overlay.peers()))
 
     # -- closing
@@ -296,7 +296,7 @@ class Parts:
     # -- events of the driver
 
     def handle_events(self, events: list[NodeEvent]) -> None:
-        """Act on all other events."""
+        """Pass the events of the core (except outcomes of requests) to the parts of the node."""
         for event in events:
             reaction = self.reactions.get(type(event))
             if reaction is not None:
@@ -343,7 +343,9 @@ class Parts:
         event.token.handle_event(event)
 
     def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
-        """Add the likely cause to the error, or return :exc:`NotConnected` if this node reaches no other node."""
+        """Add the likely cause to the error; if this node knows no other node while a seed may be alive, return
+        :exc:`NotConnected` instead.
+        """
         runtime = self.runtime
         strangers = runtime.core.datagrams.other_networks.hosts(runtime.loop.time())
         if error.nodes == 0 and not error.without_tunnels and self.seeds.is_unknown:
@@ -357,7 +359,7 @@ class Parts:
             self.seeds.dialled(event)
 
     def handle_dial_failed(self, address: str, error: OSError | IrisError) -> None:
-        """Note a dial without a connection; for the driver."""
+        """Note a failed dial, for the state of the seeds and remembered nodes; called by the driver."""
         if isinstance(error, ConnectionRefusedError):
             self.keys.forget(address)
         if self.runtime.closing is None:
@@ -365,7 +367,7 @@ class Parts:
 
 
 class HasParts(Protocol):
-    """A node."""
+    """A node with parts."""
 
     _parts: Parts
 
@@ -375,7 +377,7 @@ parts_of: Callable[[HasParts], Parts] = attrgetter("_parts")
 
 
 def seeded_rng(entropy: Entropy) -> random.Random:
-    """Return randomness for choices, which are no secrets."""
+    """Return a random generator for choices, seeded from ``entropy``. Not for secrets."""
     return random.Random(entropy(16))  # noqa: S311 - choices, not secrets
 
 
@@ -395,8 +397,8 @@ def _log_started(core: NodeCore) -> None:
 
 
 def _log_stranger(event: StrangerRefused) -> None:
-    """Log a connection from outside of this network. A connection that only ended is a detail: load balancers probe ports this
-    way.
+    """Log a refused connection from outside of this network. If the connection merely ended, log at DEBUG: load balancers
+    probe ports this way.
     """
     log = logger.warning if event.has_failed else logger.debug
     log(

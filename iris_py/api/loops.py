@@ -1,4 +1,4 @@
-"""The event loop of a public object, and the refusal of calls from elsewhere.
+"""Objects bound to one event loop, and the refusal of calls from another thread or loop.
 
 An asyncio object has no locks, and its futures wake only tasks of its own event loop. A call from another thread would race
 with the loop, and a call from another loop would wait forever. So public methods check the caller before any change.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Marks(threading.local):
-    """One lock per thread, held until the thread ends. So the owner of a lock identifies a thread."""
+    """A lock for each thread, held until the thread ends: the owner of a lock identifies a thread without a system call."""
 
     def __init__(self) -> None:
         lock = threading.RLock()
@@ -42,7 +42,7 @@ class LoopBound:
     """An object bound to the event loop of its creation.
 
     Attributes:
-        _what: The noun for the object in errors.
+        _what: The noun for the object in errors, such as "node".
         _is_own_thread: Tells whether the caller is in the thread of the loop.
     """
 
@@ -79,7 +79,7 @@ class LoopBound:
 
 
 class PartInLoop(LoopBound):
-    """A :class:`LoopBound` that programs do not see, so its names need no underscore.
+    """Base of internal objects bound to one event loop, such as the parts of a node; its names have no underscore.
 
     Attributes:
         loop: The event loop.
@@ -96,7 +96,7 @@ class PartInLoop(LoopBound):
         self._check_loop()
 
 
-#: The remedy for a program of trio.
+#: The advice for a program that runs trio, in errors.
 IN_TRIO: Final = (
     "Iris needs asyncio: use iris_py.sync in a thread, as with trio.to_thread.run_sync(), or run the program with "
     "iris_py.run()."
@@ -118,7 +118,7 @@ def is_in_trio() -> bool:
 
 
 def check_asyncio() -> None:
-    """Refuse to be awaited outside of asyncio.
+    """Refuse a caller outside of asyncio.
 
     Raises:
         ConfigurationError: No event loop of asyncio runs in this thread.

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: Leaving that takes longer (seconds) logs its reason. Too small: each running request is logged; too large: a user who stops a
-#: program cannot tell whether it hangs.
+#: If leaving a cluster takes longer (seconds), the reason is logged. Too small: each running request is logged; too large: a
+#: user who stops a program cannot tell whether it hangs.
 LEAVING_TOLD_S = 1.0
 
 
@@ -66,14 +66,14 @@ class Membership(LoopBound, Closable):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it leaves, or has left."""
+        """Whether the node is leaving the cluster, or has left."""
         return self._server.leaving is not None
 
     def __repr__(self) -> str:
         return f"<Membership in {self.cluster!r}>"
 
     async def leave(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """Leave without failing a request: tell all nodes, finish running requests, then go. Harmless if repeated.
+        """Leave the cluster without failing a request: tell all nodes, finish running requests, then end. Harmless if repeated.
 
         Waiting requests go to other members, or are finished here if no other member exists. Within a handler, this returns
         when all other handlers have finished; the calling request is answered before the cluster is left.
@@ -93,13 +93,13 @@ class Membership(LoopBound, Closable):
 
 
 class Memberships:
-    """The memberships of one node, and its views of clusters.
+    """Joins and leaves clusters for one node, and gives views of clusters.
 
     Args:
         runtime: The node.
 
     Attributes:
-        servers: The running handlers.
+        servers: The runners of the handlers, by registration.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -156,7 +156,7 @@ class Memberships:
             cluster: The name.
             handler: As for :meth:`iris_py.Node.join`, or its hooks; likewise all arguments not listed here.
             remembers: Whether to keep replies for repeated idempotent requests.
-            server_type: Runs the handler.
+            server_type: The class that runs the handler.
         """
         self._runtime.check_open()
         hooks = hooks_of(handler, self._runtime.threads)
@@ -176,12 +176,12 @@ class Memberships:
         return Opening(self.register(registration, hooks, server_type))
 
     async def register(self, registration: Registration, hooks: HandlerHooks, server_type: ServerType) -> Membership:
-        """Begin to serve a cluster; returns when callers and other members know.
+        """Begin to serve a cluster; return when callers and other members know.
 
         Args:
             registration: The registration, not in use yet.
             hooks: The functions of the handler.
-            server_type: Runs the handler.
+            server_type: The class that runs the handler.
 
         Raises:
             ConfigurationError: The node cannot join the cluster.
@@ -220,7 +220,7 @@ class Memberships:
     # -- leaving
 
     def begin_leaving(self, registration: Registration, timeout: float) -> asyncio.Future[None]:
-        """Begin to leave, unless that has begun; returns a future that is done at the end."""
+        """Begin to end a registration, unless already begun; return a future that is done at its end."""
         server = registration.server
         if server.leaving is None:
             server.leaving = self._loop.create_task(self._leave(registration, server, timeout))
@@ -265,14 +265,14 @@ class Memberships:
         self.servers.pop(registration, None)
 
     async def _left(self, registration: Registration) -> None:
-        """Tell all nodes of the end of a registration, if the last of the cluster on this node."""
+        """If a registration is the last of its cluster on this node, tell all nodes that this node leaves the cluster."""
         if self._core.leave(registration, self._loop.time()):
             left = self._runtime.leaves.expect(registration.group.id)
             self._driver.wake()
             await left
 
     def begin_leaving_all(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
-        """Begin to leave all clusters; returns a future of the end, and one of the settled end, of each membership."""
+        """Begin to leave all clusters; return two futures for each membership: of its end, and of its settled end."""
         return [(self.begin_leaving(each, timeout), server.settled) for each, server in list(self.servers.items())]
 
     def abort(self, closing: asyncio.Future[None]) -> None:
@@ -302,7 +302,7 @@ class Memberships:
         )
 
     def group(self, cluster: str) -> Group:
-        """Return the group of a cluster, watched from now on."""
+        """Return the group (the nodes of a cluster in the overlay), which this node watches from now on."""
         return self._core.group(cluster, self._loop.time())
 
     def _look(self, cluster: str) -> tuple[Member, ...]:

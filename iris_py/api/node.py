@@ -1,4 +1,4 @@
-"""The public node of an application."""
+"""The public node of a program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Node(Communication, Administration):
-    """A member of a network, made by :func:`iris_py.connect`.
+    """A node of a network, made by :func:`iris_py.connect`: calls clusters, publishes, subscribes and serves clusters.
 
     A node belongs to the event loop of its creation. Called from another thread or loop, methods raise
     :exc:`ConfigurationError`.
@@ -117,7 +117,7 @@ class Node(Communication, Administration):
             inline: Run plain functions and methods in the event loop itself: fastest, but only for functions that return at
                 once.
             tunnels: The number of concurrent tunnels. The member rejects further ones as full.
-            tunnel_window_bytes: The window of each tunnel, the bytes in transit from the caller: 4 KiB to 1 GiB.
+            tunnel_window_bytes: The window of each tunnel, the limit on the bytes in transit from the caller: 4 KiB to 1 GiB.
             codec: The types of requests, surveys, broadcasts and replies: a :class:`Codec`, one type for all, ``"json"`` or
                 ``"msgpack"``; None for bytes. A request that does not fit is refused with an error, a broadcast is dropped and
                 logged; the handler gets neither. Messages in tunnels stay bytes.
@@ -149,7 +149,7 @@ class Node(Communication, Administration):
         return self._memberships.members(cluster)
 
     def _bind(self) -> None:
-        """Bind the parts that calls use, once they are made."""
+        """Copy the parts that calls use into attributes, once the parts are made."""
         parts = self._parts
         self._core = parts.runtime.core
         self._broadcasts = parts.broadcasts
@@ -164,7 +164,7 @@ class Node(Communication, Administration):
         self._parts.handle_outcomes(outcomes)
 
     def handle_events(self, events: list[NodeEvent]) -> None:
-        """Act on all other events."""
+        """Pass all other events of the core to the parts of the node."""
         self._parts.handle_events(events)
 
 

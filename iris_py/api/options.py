@@ -1,6 +1,6 @@
-"""Arguments shared by the overloads of a public method, for type checkers; the method's docstring describes them.
+"""Types of the arguments shared by the overloads of a public method; the method's docstring describes the arguments.
 
-They are stated once here and once in the method itself; :mod:`mypy` compares both.
+Each argument is stated once here and once in the method itself; :mod:`mypy` compares both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JoinOptions", "OnFull", "PublishOptions", "RequestOptions", "SubscribeOptions", "SurveyOptions"]
 
-#: The behaviour of a request when every member is full.
+#: The behaviour of a request when every member is full: wait for a place, or raise :exc:`Overloaded`.
 OnFull: TypeAlias = Literal["wait", "raise"]
 
 

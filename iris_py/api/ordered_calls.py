@@ -1,4 +1,4 @@
-"""Calls a function of a program for one message after the other, in fresh copies of a context.
+"""Ordered calls of a program's function: for one message after the other, each in a fresh copy of a context.
 
 Theory of operation. A task has a single context for all calls: a variable set by one call is visible to the next. Copying a
 context is cheap, but stepping a coroutine outside of the task's context doubles the cost of a message, because the coroutine
@@ -6,8 +6,8 @@ then ends by an exception. So calls share the context of the task until a call c
 From then on, every call has a copy of the context.
 
 Handing a message to a thread and waiting for it takes twenty times as long as calling an empty function. So a thread gets
-several messages at once: as many as the function handles in ``BATCH_S``. The event loop holds the iterator of the messages, and
-can take back the rest.
+several messages at once: as many as the function handles in ``BATCH_S``. The event loop holds the
+iterator of the messages, and can take back the messages not handled yet.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ BATCH_S = 0.005
 
 
 class OrderedCalls(Generic[Argument]):
-    """Calls a function of a program, one call after the other.
+    """Calls a handler of broadcasts or a callback of a subscription, one call after the other.
 
     Args:
         hook: The function, and where it runs.
-        context: The context to copy for calls.
+        context: The context that the calls get copies of.
         failures: Logs exceptions of the function.
         span: Makes the span of a call, if the node has spans.
-        running: Stands for the running call.
+        running: Represents the running call for tasks that wait on its behalf for an end.
 
     Attributes:
-        in_hand: The arguments of the batch not taken by the thread yet.
+        in_hand: The arguments of a thread's batch that the thread has not taken yet.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class OrderedCalls(Generic[Argument]):
     async def call_each(self, arguments: Iterable[Argument]) -> None:
         """Call the function for each argument, in order, and log exceptions.
 
-        A thread gets several arguments at once, so the iterator may have ended long before the return: later arguments are for
-        the next call.
+        A thread gets several arguments at once, so the iterator may end long before the last call of the function. Arguments
+        that come after its end need another :meth:`call_each`.
 
         Raises:
             BaseException: The task was cancelled, or the process is to end.
@@ -145,7 +145,7 @@ class OrderedCalls(Generic[Argument]):
             self._batch = min(2 * self._batch, BATCH_MAX) if took_s < BATCH_S else max(1, self._batch // 2)
 
     async def _call_batch(self) -> None:
-        """Call the function for the whole batch. An awaitable result is awaited before the next call."""
+        """Call the function in a thread for each argument of the batch; await an awaitable result before the next call."""
         in_hand, running = self.in_hand, self._running
         while (left := await self._loop.run_in_executor(self._hook.threads, self._call_in_thread, in_hand)) is not None:
             context, awaitable = left
@@ -158,7 +158,7 @@ class OrderedCalls(Generic[Argument]):
                 self._end_call(running)
 
     def _call_in_thread(self, arguments: Iterator[Argument]) -> tuple[Context, Awaitable[object] | None] | None:
-        """Call the function until the event loop has work before the next call.
+        """Call the function for one argument after the other, until the event loop must act: await a result or wake a task.
 
         Returns:
             The context of the last call and its awaitable result; None if the batch is done.
@@ -182,7 +182,7 @@ class OrderedCalls(Generic[Argument]):
     # --
 
     def _call_in_span(self, argument: Argument) -> object:
-        """Call the function in a span, until the result was awaited."""
+        """Call the function in a span; the span of a call with an awaitable result ends when the result was awaited."""
         assert self._span is not None
         with ExitStack() as stack:
             stack.enter_context(self._span(argument))
@@ -190,12 +190,12 @@ class OrderedCalls(Generic[Argument]):
             return _finish(stack.pop_all(), result) if is_awaitable(result) else result
 
     def _end_call(self, running: Call) -> None:
-        """Wake tasks that wait for an end on behalf of a call: the call has returned."""
+        """Wake the tasks that wait for an end on behalf of a call, because the call has returned."""
         running.end()
         running.is_over = False
 
     def _handle_raised(self, error: BaseException) -> None:
-        """Log an exception of the function; raise one of the process."""
+        """Log an exception of the function; raise it again if it cancels the task or ends the process."""
         if is_interrupt(error) or is_cancelled(error) or self._loop.is_closed():
             raise error
         self._failures.log(error, self._loop.time())

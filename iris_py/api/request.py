@@ -1,4 +1,4 @@
-"""The requests of a node."""
+"""The requests that a node sends to clusters, with or without codec and seal."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from iris_py.errors import IrisError
 
 
-#: The types of seconds. A tuple, because `int | float` would be made anew with each request.
+#: The types of a timeout. A tuple, because each request would make `int | float` anew.
 _NUMBERS: Final = (int, float)
 
 
 class Envelope:
-    """A codec, a seal or both around one request: they make its payload, and read its reply.
+    """Encodes or seals the payload of one request (or both), and reads the reply likewise.
 
     Args:
         cluster: The requested name.
@@ -86,11 +86,11 @@ class Envelope:
 
 
 class Requests:
-    """The requests of one node.
+    """Sends the requests of one node, to its own and to other clouds.
 
     Args:
         runtime: The runtime of the node.
-        explain: Adds the likely cause to an error without members.
+        explain: Adds the likely cause to a :exc:`NoMembers` error.
 
     Attributes:
         crossings: The requests to other clouds.
@@ -116,7 +116,7 @@ class Requests:
         """Send a request, and return the reply.
 
         Args:
-            ticket: Gets the member that replies; None if nobody wants to know.
+            ticket: Gets the id of the replying member; None if the caller does not need the id.
 
         Raises:
             IrisError: As for :meth:`iris_py.Node.request`.
@@ -144,11 +144,11 @@ class Requests:
         return reply
 
     def send(self, cluster: str, spec: RequestSpec, token: object, future: asyncio.Future[bytes]) -> int | Crossing:
-        """Start a request; return the ``sent`` of :meth:`handle_raised`.
+        """Start a request; return its number, or its :class:`Crossing` to another cloud, for :meth:`handle_raised`.
 
         Args:
-            token: The future, or a ticket with it.
-            future: Gets the outcome.
+            token: The future, or a ticket with the future: identifies the request in its outcome.
+            future: Gets the reply or the error.
 
         Raises:
             IrisError: Nothing was sent.
@@ -171,7 +171,7 @@ class Requests:
     def handle_raised(
         self, error: BaseException, cluster: str, spec: RequestSpec, sent: int | Crossing, future: asyncio.Future[bytes]
     ) -> None:
-        """Cancel a request whose caller no longer waits, or advise the caller of a failed request.
+        """Cancel a request after a cancellation of the calling task; after any other error, add advice to the error's text.
 
         Args:
             error: The exception in the calling task.
@@ -198,13 +198,13 @@ class Requests:
         self._runtime.driver.wake()
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
-        """Cancel the requests with matching tokens, also at the members; no outcome follows."""
+        """Cancel the requests whose tokens ``is_meant`` selects, also at the members; no outcome follows."""
         self._runtime.core.requester.cancel_all(is_meant)
         self.crossings.cancel_all(is_meant)
         self._runtime.driver.wake()
 
     def close(self) -> None:
-        """End all requests: the node ends."""
+        """Fail all requests with NodeClosed, because the node ends."""
         self._runtime.core.requester.close(NodeClosed())
         self.crossings.close()
 
@@ -222,7 +222,7 @@ class Requests:
                 _resolve(token, self._explain(outcome) if type(outcome) is NoMembers else outcome)
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Resolve the future of a ticket of :meth:`ask`."""
+        """Resolve the future of a request that :meth:`ask` has sent with a ticket."""
         _resolve(ticket.question, outcome)
 
 
@@ -259,7 +259,7 @@ def check_wait_for_members(wait_for_members: object) -> None:
 
 
 def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
-    """Refuse an inapplicable value of ``retry``.
+    """Refuse a value of ``retry`` that does not fit the request.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -276,7 +276,7 @@ def check_retry(retry: object, cluster: str, *, retry_failed: bool) -> None:
 
 
 def refuse_plain(key: object) -> NoReturn:
-    """Refuse options of repeated requests, because the request may not be repeated.
+    """Refuse the options ``key`` and ``retry_failed`` of a request that is not idempotent.
 
     Raises:
         ConfigurationError: Always.
@@ -287,7 +287,7 @@ def refuse_plain(key: object) -> NoReturn:
 
 
 def check_on_full(on_full: str) -> None:
-    """Refuse an invalid option for full members.
+    """Refuse a value of ``on_full`` other than "wait" and "raise".
 
     Raises:
         ConfigurationError: The value is refused.

@@ -1,8 +1,9 @@
-"""Run a program on the fastest event loop available, and stop it on a signal.
+"""Run a program on the fastest event loop available, and stop the program on a signal.
 
-Theory of operation. The first signal is a request: it wakes the waiters of :func:`until_stopped`, or without any it cancels the
-main task of :func:`iris_py.run`. Either way the program leaves its ``async with`` blocks and clusters. A signal within
-``REPEATED_S`` is the same request: a shell and a supervisor may both pass it on. A later signal ends the process at once.
+Theory of operation. The first signal is a request to stop: it wakes the waiters of :func:`until_stopped`, or without waiters
+cancels the main task of :func:`iris_py.run`. Either way the program leaves its ``async with`` blocks and clusters. A further
+signal within ``REPEATED_S`` is the same request, which a shell and a supervisor may both pass on. A later signal ends the
+process at once.
 
 A process may start without standard streams. Then ``/dev/null`` occupies the descriptors 0, 1 and 2.
 """
@@ -36,7 +37,7 @@ def occupy() -> None:
 
     The system gives the lowest free number to the next descriptor. A program started with closed standard streams (``<&- >&-
     2>&-``) would use these numbers for sockets: output would be written into a socket, and libuv, below uvloop, aborts the
-    process when it closes one.
+    process when closing a standard stream.
     """
     for descriptor in _STANDARD:
         try:
@@ -49,7 +50,7 @@ def occupy() -> None:
 
 logger = EventLogger("iris_py")
 
-#: The signals to stop a program: of Ctrl-C, and of supervisors (systemd, Docker, Kubernetes).
+#: The signals that stop a program: SIGINT by Ctrl-C, SIGTERM by supervisors (systemd, Docker, Kubernetes).
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 #: A signal within this time (seconds) after the first is the same request. Too small: a signal passed on by two processes ends
 #: the program at once; too large: an impatient second Ctrl-C is ignored.
@@ -85,10 +86,10 @@ async def until_stopped(*, signals: Sequence[signal.Signals] = SIGNALS) -> signa
 
 
 class Stopping:
-    """The signals to the process, and their effect on one event loop.
+    """Handles the signals to the process for one event loop: wakes the waiters, or cancels the main task.
 
     Attributes:
-        number: The first signal; None for none.
+        number: The first signal that came; None before.
     """
 
     def __init__(self) -> None:
@@ -101,14 +102,14 @@ class Stopping:
         self._at_first = {number: signal.getsignal(number) for number in signal.Signals}
 
     def cancel_by(self, number: signal.Signals) -> None:
-        """Let a signal cancel the running task, unless the program or its parent has set another handler."""
+        """Let the signal ``number`` cancel the running task, unless the program or its parent has set another handler."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
             self._main = asyncio.current_task()
             asyncio.get_running_loop().add_signal_handler(number, self._handle, number)
             self._own.add(number)
 
     async def wait(self, signals: Sequence[signal.Signals]) -> signal.Signals:
-        """Wait for one of these signals."""
+        """Wait for one of these signals; return the signal that came."""
         loop = asyncio.get_running_loop()
         for number in signals:
             handler = signal.getsignal(number)
@@ -131,7 +132,7 @@ class Stopping:
     def end(self) -> None:
         """Restore the former effect of signals. Call this when the event loop is closed.
 
-        asyncio's loops restore signals without a former handler; uvloop's handler stays, and signals have no effect any more.
+        asyncio's loops restore the default of signals. uvloop leaves its own handler, and signals would have no effect.
         """
         for number in self._own.union(self._before):
             handler = self._at_first[number]
@@ -170,12 +171,12 @@ _stoppings: WeakKeyDictionary[asyncio.AbstractEventLoop, Stopping] = WeakKeyDict
 
 
 def stopping_of(loop: asyncio.AbstractEventLoop) -> Stopping:
-    """Return the effect of signals on an event loop."""
+    """Return the handling of signals for an event loop, made at the first call."""
     return _stoppings.setdefault(loop, Stopping())
 
 
 def use_stopping(stopping: Stopping) -> None:
-    """Set the effect of signals on the running event loop; its owner ends it."""
+    """Use an object for the signals to the running event loop; the caller ends the object."""
     _stoppings[asyncio.get_running_loop()] = stopping
 
 
@@ -193,7 +194,7 @@ def check_main_thread() -> None:
 
 
 def check_signals(signals: object) -> None:
-    """Refuse a value without signals.
+    """Refuse a value that is not an iterable of at least one signal.
 
     Raises:
         ConfigurationError: The value is refused.
@@ -204,7 +205,7 @@ def check_signals(signals: object) -> None:
 
 
 def end_at_once(number: int) -> None:
-    """End the process by a signal, with the signal's default effect."""
+    """End the process by raising a signal with its default effect, so that the parent sees the signal as the cause."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
@@ -221,7 +222,7 @@ def run(main: Coroutine[object, object, Result], *, debug: bool | None = None, l
 
     Args:
         main: The coroutine.
-        debug: Whether asyncio's debug mode is on; None leaves that to ``PYTHONASYNCIODEBUG``.
+        debug: Whether asyncio's debug mode is on; None leaves the mode to ``PYTHONASYNCIODEBUG``.
         leave_on_sigterm: Whether to handle SIGTERM. The signal is never handled if the program handles or ignores it already,
             or outside the main thread.
 
