@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import attacks
 from benchmarks.harness import Sample, Section, Trial
-from iris_overlay.groups.messages import BATCH_MAX, Register, Registration, encode_group_message, member_part
+from iris_overlay.groups.messages import BATCH_MAX, GroupRegistration, Register, encode_group_message, member_part
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.messages import Direct, Routed, RoutedKind, encode_ring_message
 from iris_py.link.lanes import CONTROL, FRAME, PACKET, PACKET_HEADER_BYTES, PING, UNICAST
 from iris_py.link.link import RECORD_BYTES_MAX, Link
 from iris_py.node.core import NodeCore
-from iris_py.patterns.request.registration import Registration as Serving
+from iris_py.patterns.request.registration import GroupRegistration as Serving
 from iris_py.testing.cores.pair import NodeCores
 from iris_py.wire import packets
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, Secret
@@ -158,9 +158,9 @@ def _registrations(pair: Pair) -> Iterator[bytes]:
         for _ in range(BATCH_MAX):
             number += 1
             group = GroupId((base ^ number).to_bytes(16, "big"))
-            said = Registration(group, b"", number)
+            said = GroupRegistration(group, b"", number)
             permit = pair.group.keys.permit(member_part(said, peer.id))
-            items.append(Registration(group, b"", number, permit))
+            items.append(GroupRegistration(group, b"", number, permit))
         yield _control(encode_ring_message(Direct(peer, encode_group_message(Register(peer, items)))))
 
 

@@ -33,7 +33,7 @@ OBJECTS_MAX: Final = 1024
 Fact = str | int | float | bool | None
 
 
-class _Window:
+class _LogWindow:
     """The lines of one event within a minute, counted from the first."""
 
     __slots__ = ("began_at", "logged", "suppressed")
@@ -59,7 +59,7 @@ class _Window:
 
 
 # Without a lock, which a fork could leave held: one line too many, or one uncounted, is harmless.
-_windows: dict[tuple[str, str], _Window] = {}  # by the event and its object
+_windows: dict[tuple[str, str], _LogWindow] = {}  # by the event and its object
 _suppressed = 0
 
 
@@ -73,14 +73,14 @@ def forget_lines() -> None:
     _windows.clear()
 
 
-def _window_of(event: str, about: str, now: float) -> _Window:
+def _window_of(event: str, about: str, now: float) -> _LogWindow:
     if (event, about) not in _windows and about and len(_windows) >= OBJECTS_MAX:
         for key, window in list(_windows.items()):
             if window.is_over(now):
                 _windows.pop(key, None)
         if len(_windows) >= OBJECTS_MAX:
             about = ""
-    return _windows.setdefault((event, about), _Window())
+    return _windows.setdefault((event, about), _LogWindow())
 
 
 def escape(text: str) -> str:

@@ -66,7 +66,7 @@ def context_of(received: Traced) -> Context:
     return propagate.extract(texts, Context())
 
 
-class Call:
+class SenderSpan:
     """The span of a sender. Use ``with``, or call :meth:`end`.
 
     Attributes:
@@ -145,29 +145,29 @@ class Tracing:
 
     # -- senders
 
-    def call(self, operation: str, cluster: str, headers: Headers) -> Call:
+    def call(self, operation: str, cluster: str, headers: Headers) -> SenderSpan:
         """Begin the span of a caller: of a ``request``, a ``survey``, or for a ``tunnel``."""
         method = f"{cluster}/{operation}"
         attributes = {"rpc.system.name": _SYSTEM, "rpc.method": method, **self._own}
         return self._call(self._tracer.start_span(method, kind=self._trace.SpanKind.CLIENT, attributes=attributes), headers)
 
-    def send(self, operation: str, name: str, headers: Headers, size: int) -> Call:
+    def send(self, operation: str, name: str, headers: Headers, size: int) -> SenderSpan:
         """Begin the span of a sender without an answer: of a ``broadcast`` to a cluster, or ``publish`` to a topic."""
         attributes = _messaging(operation, "send", name, size) | self._own
         kind = self._trace.SpanKind.PRODUCER
         return self._call(self._tracer.start_span(f"{operation} {name}", kind=kind, attributes=attributes), headers)
 
-    def _call(self, span: Span, headers: Headers) -> Call:
+    def _call(self, span: Span, headers: Headers) -> SenderSpan:
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, self._trace.set_span_in_context(span))
         if not carrier:
-            return Call(span, headers)
+            return SenderSpan(span, headers)
         try:
             # Headers passed on by an application have the context of another span.
-            return Call(span, encode_headers({**headers, **carrier}, is_internal=True))
+            return SenderSpan(span, encode_headers({**headers, **carrier}, is_internal=True))
         except ConfigurationError:  # all headers together are too large; those of the application alone are not
             self._count_drop("trace_context")
-            return Call(span, headers)
+            return SenderSpan(span, headers)
 
     # -- receivers
 

@@ -21,9 +21,9 @@ from iris_overlay.groups.messages import (
     Drop,
     Entrust,
     GroupMessage,
+    GroupRegistration,
     MemberRecord,
     Register,
-    Registration,
     Unregister,
     Unwatch,
     View,
@@ -283,7 +283,7 @@ class Flood:
         source, group = self.fresh(), self.insider.groups[0]
         message: Any
         if kind is Register:
-            message = Register(source, [Registration(group, b"", 1)])
+            message = Register(source, [GroupRegistration(group, b"", 1)])
         elif kind is Watch:
             message = Watch(source, 1, [(group, 0, b"")])
         elif kind is CastUp:
@@ -293,7 +293,7 @@ class Flood:
         elif kind is Unwatch:
             message = Unwatch(source.id, [group])
         else:
-            self.tell(Register(source, [Registration(group, b"", 1)]), source)
+            self.tell(Register(source, [GroupRegistration(group, b"", 1)]), source)
             message = Doubt(group, source.id)
         self.tell(message, source)
 

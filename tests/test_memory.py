@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from iris_py.net.process import Lateness, read_process
+from iris_py.net.process import LoopLateness, read_process
 from tests.memory import give_memory_back
 
 MIB = 1024 * 1024
 
 
 def resident_bytes() -> int:
-    return read_process(Lateness(), 0.0).resident_bytes
+    return read_process(LoopLateness(), 0.0).resident_bytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell how much memory a process has")

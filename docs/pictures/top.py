@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import iris_py as iris
 from iris_py.cli.top.app import TopApp
-from iris_py.cli.top.sheets import Order, Place, parts_of
+from iris_py.cli.top.sheets import RowOrder, TablePlace, parts_of
 from iris_py.testing import VirtualNetwork, run
 
 if TYPE_CHECKING:
@@ -82,10 +82,12 @@ async def record() -> list[NodeReports]:
             for number in range(callers)
         ]
         own = await network.connect()
-        first = await own.ask_nodes(*parts_of(Place("clusters")))
+        first = await own.ask_nodes(*parts_of(TablePlace("clusters")))
         await network.advance(INTERVAL_S)
         network.kill(nodes[-2])
-        second = await own.ask_nodes(*parts_of(Place("clusters")), nodes=[report.node for report in first.reports], timeout=1.0)
+        second = await own.ask_nodes(
+            *parts_of(TablePlace("clusters")), nodes=[report.node for report in first.reports], timeout=1.0
+        )
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,8 +104,8 @@ async def show(readings: Sequence[NodeReports]) -> str:
     app = TopApp(
         ask,
         network="production",
-        start=Place("clusters"),
-        order=Order("req/s"),
+        start=TablePlace("clusters"),
+        order=RowOrder("req/s"),
         sample=64,
         interval_s=INTERVAL_S,
         timeout_s=1.0,

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.codec import as_codec, encode
-from iris_py.api.handler_calls import Call, running_call
+from iris_py.api.handler_calls import HandlerCall, running_call
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
@@ -113,7 +113,7 @@ class BroadcastQueue:
     ) -> None:
         self._core = core
         self.loop = self._loop = asyncio.get_running_loop()
-        call, context = Call(self), context.copy()
+        call, context = HandlerCall(self), context.copy()
         context.run(running_call.set, call)
         self._calls = OrderedCalls(hook, context, failures, self._span if tracing is not None else None, call)
         self._pause = pause
@@ -208,7 +208,7 @@ class BroadcastQueue:
                 self._may_pause = True
                 self._release()
 
-    def handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: HandlerCall) -> None:
         """Note that a call of the handler has begun or stopped waiting for the end of its membership, node or subscription."""
         if call.waits:
             self._waits.set()

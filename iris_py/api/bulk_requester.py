@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.info import Members
     from iris_py.api.node import Node
-    from iris_py.tracing import Call
+    from iris_py.tracing import SenderSpan
 
 __all__ = ["Asked", "Asker", "providers"]
 
@@ -86,7 +86,7 @@ class Asker(Generic[Question]):
         self._on_member = on_member
         self._retry = retry
         self._is_exclusive = is_exclusive
-        self._calls: dict[Question, Call] = {}  # the spans of questions
+        self._calls: dict[Question, SenderSpan] = {}  # the spans of questions
         self._outcomes: list[tuple[Question, bytes | IrisError]] = []
 
     def ask(self, questions: Sequence[Question]) -> None:

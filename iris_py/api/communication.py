@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from iris_py.api.survey import Survey, Surveys
     from iris_py.api.topic import Topics
     from iris_py.api.tunnel import Tunnel
-    from iris_py.api.tunnel_caller import Tunnels
+    from iris_py.api.tunnel_caller import TunnelCaller
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
@@ -56,7 +56,7 @@ class Communication:
     _requests: Requests
     _surveys: Surveys
     _topics: Topics
-    _tunnels: Tunnels
+    _tunnels: TunnelCaller
 
     @overload
     async def request(

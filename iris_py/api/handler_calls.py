@@ -22,16 +22,16 @@ import msgspec
 LAST_WORDS_S: Final = 2.0
 
 
-class Owner(Protocol):
+class CallOwner(Protocol):
     """Runs a handler or a callback, and learns which calls wait for an end."""
 
     loop: asyncio.AbstractEventLoop
 
-    def handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: HandlerCall) -> None:
         """Note that a call has begun or stopped waiting for the end of a membership, a node or a subscription."""
 
 
-class Call(msgspec.Struct, eq=False):
+class HandlerCall(msgspec.Struct, eq=False):
     """A running call of a handler, or the task that calls a callback for each message. A struct: each request needs one.
 
     Attributes:
@@ -42,7 +42,7 @@ class Call(msgspec.Struct, eq=False):
         over: Done when the call has returned, for the waiting tasks.
     """
 
-    owner: Owner
+    owner: CallOwner
     works: Sequence[Any] = ()
     is_over: bool = False
     waits: int = 0
@@ -77,7 +77,7 @@ class Call(msgspec.Struct, eq=False):
 
 
 #: The handler's call that the current context belongs to; None outside of handlers and callbacks.
-running_call: ContextVar[Call | None] = ContextVar("running_call", default=None)
+running_call: ContextVar[HandlerCall | None] = ContextVar("running_call", default=None)
 
 
 async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[None]) -> None:

@@ -30,7 +30,7 @@ from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.link.handshake import VERSION_MAX, VERSION_MIN
 from iris_py.node.refusals import refusals
 from iris_py.observe.node_name import NodeName
-from iris_py.observe.queries import BUSY, PARTS, Desk, Pages, Question, decode_answer, encode_question
+from iris_py.observe.queries import BUSY, PARTS, Desk, NodeQuestion, Pages, decode_answer, encode_question
 from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route, Size, size_of
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ LINK_VERSIONS: Final = (VERSION_MIN, VERSION_MAX)
 
 
 @dataclass(slots=True)
-class _Asked:
+class _PendingQuestion:
     """A question in flight, to a node or to the root of a key."""
 
     source: NodeId | None
@@ -197,7 +197,7 @@ class Introspection:
         self._runtime = runtime
         self._core, self._driver, self._loop = core, runtime.driver, runtime.loop
         self._read_unix_s = read_unix_s
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PendingQuestion] = {}
         self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the echoing node and number
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
         core.overlay.use_clock(clock)
@@ -228,9 +228,9 @@ class Introspection:
             self._runtime.check_own_name(cluster)
         told_name = self._told_name(cluster) if cluster else ""
 
-        def question(info: NodeInfo) -> Question:
+        def question(info: NodeInfo) -> NodeQuestion:
             last = since if isinstance(since, int) else since.get(info.id.hex(), 0)
-            return Question(parts=parts, cluster=told_name, since=max(0, min(last, NUMBER_MAX)))
+            return NodeQuestion(parts=parts, cluster=told_name, since=max(0, min(last, NUMBER_MAX)))
 
         overlay, is_whole, is_sample, size = self._core.overlay, True, False, None
 
@@ -373,7 +373,7 @@ class Introspection:
                 if wait_s <= 0.0:
                     return None
                 number = int.from_bytes(self._runtime.entropy(8), "big") >> 1
-                asked = self._asked[number] = _Asked(source, self._loop.create_future())
+                asked = self._asked[number] = _PendingQuestion(source, self._loop.create_future())
                 try:
                     self._runtime.check_open()
                     started = self.clock()  # the loop's clock has milliseconds, and stands still during a turn
@@ -390,7 +390,7 @@ class Introspection:
     async def _locate(self, key: bytes, until: float) -> tuple[RootLocated, float] | None:
         return await self._put(lambda number: self._core.questions.find_root(key, number, self._loop.time()), None, until)
 
-    async def _ask(self, info: NodeInfo, question: Question, until: float) -> NodeReport | str:
+    async def _ask(self, info: NodeInfo, question: NodeQuestion, until: float) -> NodeReport | str:
         """Ask a node for all pages of its report; return the report, or the reason without one: ``missing`` or ``refused``."""
         pages, round_trip_s, busy = Pages(question), 0.0, 0
         is_first = True
@@ -437,7 +437,7 @@ class Introspection:
     async def _ask_all(
         self,
         chosen: Sequence[NodeInfo],
-        question: Callable[[NodeInfo], Question],
+        question: Callable[[NodeInfo], NodeQuestion],
         until: float,
         *,
         is_whole: bool,

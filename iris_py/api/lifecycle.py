@@ -32,7 +32,7 @@ from iris_py.api.status import Observation
 from iris_py.api.survey import Surveys, SurveyTaker
 from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation
-from iris_py.api.tunnel_caller import Tunnels
+from iris_py.api.tunnel_caller import TunnelCaller
 from iris_py.build import build
 from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected, add_surroundings
 from iris_py.link.config import LinkConfig
@@ -116,7 +116,7 @@ class Parts:
     topics: Topics
     far_surveys: FarSurveys
     surveys: Surveys
-    tunnels: Tunnels
+    tunnels: TunnelCaller
     introspection: Introspection
     observation: Observation
     explanation: Explanation
@@ -218,7 +218,7 @@ class Parts:
         self.topics = Topics(runtime, FarTopics(runtime), self.publications)
         self.far_surveys = FarSurveys(runtime)
         self.surveys = Surveys(runtime, self.far_surveys.begin)
-        self.tunnels = Tunnels(runtime, partial(open_far_tunnel, runtime))
+        self.tunnels = TunnelCaller(runtime, partial(open_far_tunnel, runtime))
         self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
         self.observation = Observation(runtime, self.memberships, self.topics, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from iris_py.api.failures import FailureLog
-    from iris_py.api.handler_calls import Call
+    from iris_py.api.handler_calls import HandlerCall
     from iris_py.api.hooks import HandlerHook
 
 Argument = TypeVar("Argument")
@@ -63,7 +63,7 @@ class OrderedCalls(Generic[Argument]):
         context: Context,
         failures: FailureLog,
         span: Callable[[Argument], AbstractContextManager[None]] | None = None,
-        running: Call | None = None,
+        running: HandlerCall | None = None,
     ) -> None:
         self._hook = hook
         self._function: Callable[[Argument], Any] = hook.function if span is None else self._call_in_span
@@ -189,7 +189,7 @@ class OrderedCalls(Generic[Argument]):
             result = self._hook.function(argument)
             return _finish(stack.pop_all(), result) if is_awaitable(result) else result
 
-    def _end_call(self, running: Call) -> None:
+    def _end_call(self, running: HandlerCall) -> None:
         """Wake the tasks that wait for an end on behalf of a call, because the call has returned."""
         running.end()
         running.is_over = False

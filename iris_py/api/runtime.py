@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
-    from iris_py.peers.group import Run
+    from iris_py.peers.group import PublicationBatch
     from iris_py.tracing import Tracing
     from iris_py.wire.headers import Headers
     from iris_security import Entropy, Keyring
@@ -135,7 +135,7 @@ class Runtime(PartInLoop):
         self.started_at = self.loop.time()
         self.is_inherited = False
         self.own_names: set[str] = set()
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, PublicationBatch] = {}
         self.unrested = 0
         self.busy_poll: BusyPoll | None = None
         self.next_poll: BusyPoll | None = None

@@ -21,7 +21,7 @@ from iris_py.patterns.messages import execution_of, with_payload
 from iris_py.wire import packets
 from iris_security import AuthenticationError, Secret
 from iris_security.keyring import GENERATIONS_MAX, encode_name
-from iris_security.sealed import SALT_BYTES, Exchange, SaltTable, open_request, seal_request
+from iris_security.sealed import SALT_BYTES, SaltTable, SealedExchange, open_request, seal_request
 from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class _Door:
         self._salts = SaltTable()
         self._lock = threading.Lock()
 
-    def open(self, request: Request) -> tuple[Request, Exchange]:
+    def open(self, request: Request) -> tuple[Request, SealedExchange]:
         """Return the decrypted request, and the keys for its answer.
 
         Raises:
@@ -286,19 +286,19 @@ class _Door:
             raise SealError(self._cluster, is_refused=True) from exc
         return with_payload(request, opened.payload, is_sealed=True), opened.exchange
 
-    def seal(self, reply: object, exchange: Exchange) -> bytes:
+    def seal(self, reply: object, exchange: SealedExchange) -> bytes:
         """Return the sealed reply; an invalid reply is returned unchanged, for the caller of the handler to refuse."""
         if isinstance(reply, bytes | bytearray | memoryview):
             return exchange.seal_reply(reply, self._entropy(SALT_BYTES))
         return reply  # type: ignore[return-value] # None of a survey, or a mistake
 
-    def fail(self, error: BaseException, exchange: Exchange) -> NoReturn:
+    def fail(self, error: BaseException, exchange: SealedExchange) -> NoReturn:
         """Raise the failure of :meth:`seal_failure`."""
         raise self.seal_failure(error, exchange)
 
-    def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, Exchange] | SealError]]:
+    def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, SealedExchange] | SealError]]:
         """Return the decryptable requests, and the results of all requests for :meth:`seal_all`."""
-        opened: list[tuple[Request, Exchange] | SealError] = []
+        opened: list[tuple[Request, SealedExchange] | SealError] = []
         for request in requests:
             try:
                 opened.append(self.open(request))
@@ -307,20 +307,22 @@ class _Door:
         return [each[0] for each in opened if isinstance(each, tuple)] or NOTHING, opened
 
     def seal_all(
-        self, answers: Sequence[object], opened: Sequence[tuple[Request, Exchange] | SealError]
+        self, answers: Sequence[object], opened: Sequence[tuple[Request, SealedExchange] | SealError]
     ) -> list[bytes | Exception]:
         """Return the answers to several requests, sealed for the callers."""
         given = iter(check_answers(answers, sum(isinstance(each, tuple) for each in opened)))
         return [each if isinstance(each, SealError) else self._seal_answer(next(given), each[1]) for each in opened]
 
-    def fail_all(self, error: BaseException, opened: Sequence[tuple[Request, Exchange] | SealError]) -> list[bytes | Exception]:
+    def fail_all(
+        self, error: BaseException, opened: Sequence[tuple[Request, SealedExchange] | SealError]
+    ) -> list[bytes | Exception]:
         """Return a failure of several requests, sealed for the callers."""
         return [each if isinstance(each, SealError) else self.seal_failure(error, each[1]) for each in opened]
 
-    def _seal_answer(self, answer: object, exchange: Exchange) -> bytes | Exception:
+    def _seal_answer(self, answer: object, exchange: SealedExchange) -> bytes | Exception:
         return self.seal_failure(answer, exchange) if isinstance(answer, BaseException) else self.seal(answer, exchange)
 
-    def seal_failure(self, error: BaseException, exchange: Exchange) -> SealedFailure:
+    def seal_failure(self, error: BaseException, exchange: SealedExchange) -> SealedFailure:
         """Return an exception like the handler's, with another traceback.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from iris_py.api.broadcast import BroadcastQueue
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.handler import check_answers, context_of_calls
-from iris_py.api.handler_calls import Call, running_call
+from iris_py.api.handler_calls import HandlerCall, running_call
 from iris_py.api.hooks import contain, is_awaitable, run_in
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
@@ -121,7 +121,7 @@ class Server:
         self._next: asyncio.Future[None] | None = None  # the next request, while polling for it
         self._is_alone = False  # the last request came alone, when nothing ran
         self._registration = registration
-        self._waiting: dict[Call, None] = {}  # calls that themselves wait for an end
+        self._waiting: dict[HandlerCall, None] = {}  # calls that themselves wait for an end
         self._ended = asyncio.Event()  # set at the end of any execution
         self.drained: asyncio.Future[None] = self._loop.create_future()
         self.leaving: asyncio.Future[None] | None = None
@@ -208,7 +208,7 @@ class Server:
         if self._broadcasts is not None:
             await self._broadcasts.settle()
 
-    def handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: HandlerCall) -> None:
         """Note that a call has begun to wait for an end, or has stopped."""
         if call.waits:
             self._waiting[call] = None
@@ -293,7 +293,7 @@ class Server:
     async def _run(self, execution: Execution) -> None:
         request = Request(execution.payload, execution, self._loop.time)
         hook = self._hooks.on_survey if execution.surveyed else self._hooks.on_request
-        call = Call(self, (execution,))
+        call = HandlerCall(self, (execution,))
         running_call.set(call)
         try:
             if self._tracing is None and hook.threads is None:  # the hot path
@@ -337,7 +337,7 @@ class Server:
     async def _run_together(self, executions: Sequence[Execution], hook: HandlerHook) -> None:
         clock = self._loop.time
         requests = [Request(execution.payload, execution, clock) for execution in executions]
-        call = Call(self, executions)
+        call = HandlerCall(self, executions)
         running_call.set(call)
         try:
             if self._tracing is None:
@@ -511,7 +511,7 @@ class Server:
     async def _run_tunnel(self, tunnel: Tunnel, end: TunnelEnd) -> None:
         hook = self._hooks.on_tunnel
         assert hook is not None
-        call = Call(self, (end,))
+        call = HandlerCall(self, (end,))
         running_call.set(call)
         try:
             tracing = self._tracing

@@ -13,7 +13,7 @@ from iris_py.api.arguments import check_time
 from iris_py.api.awaitable_context import Closable
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
-from iris_py.api.handler_calls import LAST_WORDS_S, Call, running_call, wait_until_ended
+from iris_py.api.handler_calls import LAST_WORDS_S, HandlerCall, running_call, wait_until_ended
 from iris_py.api.loops import PartInLoop
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.defaults import DRAIN_TIMEOUT_S
@@ -87,7 +87,7 @@ class Inbox(PartInLoop):
         if hook is not None:
             self._waits = asyncio.Event()
             context = context_of_calls()
-            call = Call(self)
+            call = HandlerCall(self)
             context.run(running_call.set, call)
             self.calls = OrderedCalls(hook, context, self._failures, self._span if tracing is not None else None, call)
         self._leave = leave
@@ -210,7 +210,7 @@ class Inbox(PartInLoop):
             self.leaving = self.loop.create_task(self._close(timeout))
         return self.leaving
 
-    def handle_waiting(self, call: Call) -> None:
+    def handle_waiting(self, call: HandlerCall) -> None:
         """Note that the callback has begun to wait for an end, or has stopped."""
         assert self._waits is not None
         if call.waits:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.api.seal import Seal, SealLike
     from iris_py.errors import IrisError
     from iris_py.patterns.survey import SurveyEvent
-    from iris_py.tracing import Call
+    from iris_py.tracing import SenderSpan
     from iris_py.wire.headers import Headers, HeaderValue
 
 #: Bytes of replies that one survey holds until they are taken: four of the largest, or a small one from each member of the
@@ -154,7 +154,7 @@ class Gathering(PartInLoop, SurveyTaker):
         self._read = read  # decodes a reply of a member id; None if replies are bytes
         self._count_drop = count_drop
         self._cancel: Callable[[], object] | None = None  # set once the survey has begun
-        self.call: Call | None = None
+        self.call: SenderSpan | None = None
         self.sealed: SealedCall | None = None
         self.is_asked = self.is_over = False
         self._error: IrisError | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from iris_py.api.introspection import Introspection
     from iris_py.api.runtime import Runtime
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.peer import Peer
 
 #: How often to check whether a link has opened, in seconds: a link dialled by the other side causes no event. Too small: checks
@@ -92,7 +92,7 @@ class Explanation:
         return _is_linked(peer)
 
 
-def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], Member | None]:
+def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], KnownMember | None]:
     """Return the members of a cluster in the order in which a request considers them, and the member it would go to now.
 
     A request draws two of the nearest members at random and takes the less loaded. The returned member wins against all others.
@@ -105,7 +105,7 @@ def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate,
     levels = group.levels if placement is None else group.placed_levels(placement)
     ranked = [dict.fromkeys(level) for level in levels]
     nearest = list(ranked[0]) if ranked else []
-    chosen: Member | None = None
+    chosen: KnownMember | None = None
     for member in nearest:
         if chosen is None or _is_before(member, chosen):
             chosen = member
@@ -119,14 +119,14 @@ def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate,
     return tuple(told), chosen
 
 
-def _is_before(one: Member, other: Member) -> bool:
+def _is_before(one: KnownMember, other: KnownMember) -> bool:
     """Tell whether a member wins against another one, if both are drawn."""
     if one.is_ready is not other.is_ready:
         return one.is_ready
     return is_less_loaded(one, other)
 
 
-def _reason(member: Member, chosen: Member | None, number: int, count: int) -> str:
+def _reason(member: KnownMember, chosen: KnownMember | None, number: int, count: int) -> str:
     if member is chosen:
         if count == 1:
             return "the only member at this distance"
@@ -138,13 +138,13 @@ def _reason(member: Member, chosen: Member | None, number: int, count: int) -> s
     return "at this distance: gets its share"
 
 
-def _reason_left_out(member: Member, placement: Placement | None) -> str:
+def _reason_left_out(member: KnownMember, placement: Placement | None) -> str:
     if placement is not None and placement.require:
         return f"not in the zone {placement.require}"
     return "a stand-in: gets no requests while a member is present"
 
 
-def _describe(member: Member, reason: str) -> Candidate:
+def _describe(member: KnownMember, reason: str) -> Candidate:
     expected_s = (member.in_flight * member.cost + 1) * member.service_time_s if member.service_time_s else None
     return Candidate(
         node=member.peer.described,

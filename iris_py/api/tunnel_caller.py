@@ -48,7 +48,7 @@ async def open_end(runtime: Runtime, begin: Callable[[asyncio.Future[TunnelEnd],
 OpenFar: TypeAlias = "Callable[[str, float, int, Headers, bool], Awaitable[Tunnel]]"
 
 
-class Tunnels:
+class TunnelCaller:
     """The tunnels that one node opens.
 
     Args:

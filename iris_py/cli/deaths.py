@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iris_py import NodeName
     from iris_py.cli.event_stream import GapLine
 
-__all__ = ["FOLDED", "Deaths"]
+__all__ = ["FOLDED", "DeathFolder"]
 
 #: The kinds of events that belong to a death.
 FOLDED: Final = frozenset(("suspected", "link_lost", "link_closed", "left", "died"))
@@ -34,14 +34,14 @@ NODES_MAX: Final = 4096
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldEvents:
     """The held events about one node."""
 
     since_unix_s: float
     lines: list[EventLine] = field(default_factory=list)
 
 
-class Deaths:
+class DeathFolder:
     """Folds the events of a dead node into one line.
 
     Args:
@@ -52,7 +52,7 @@ class Deaths:
     def __init__(self, watched: Callable[[], int], find: Callable[[str], NodeName]) -> None:
         self._watched = watched
         self._find = find
-        self._held: dict[str, _Held] = {}  # by the node concerned
+        self._held: dict[str, _HeldEvents] = {}  # by the node concerned
         self._told: dict[str, float] = {}  # times of shown deaths, by node
 
     def take(self, lines: Iterable[EventLine | GapLine], now_unix_s: float) -> list[EventLine | GapLine | DeathLine]:
@@ -82,7 +82,7 @@ class Deaths:
     def _hold(self, line: EventLine, now_unix_s: float, told: list[EventLine | GapLine | DeathLine]) -> None:
         if line.node not in self._held and len(self._held) >= NODES_MAX:
             told += self._release(next(iter(self._held)))
-        self._held.setdefault(line.node, _Held(now_unix_s)).lines.append(line)
+        self._held.setdefault(line.node, _HeldEvents(now_unix_s)).lines.append(line)
 
     def _release(self, node: str) -> list[EventLine | DeathLine]:
         held = self._held.pop(node, None)

@@ -124,7 +124,7 @@ _Entry: TypeAlias = tuple[float, str, int, EventLine | GapLine]
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedNode:
     """A watched node, and how far its events have been read.
 
     Attributes:
@@ -165,13 +165,13 @@ class Following:
     def __init__(
         self, *, kinds: Collection[str] = (), since_unix_s: float, begin: int | None, sample: int = NODES_SAMPLED
     ) -> None:
-        self.watched: dict[str, Watched] = {}
+        self.watched: dict[str, WatchedNode] = {}
         self._kinds = frozenset(kinds)
         self._since_unix_s = since_unix_s
         self._begin = begin
         self._sample = sample
         self._has_found = False
-        self._gone: dict[str, Watched] = {}
+        self._gone: dict[str, WatchedNode] = {}
         self._read: list[_Entry] = []
         self._held: list[_Entry] = []
 
@@ -213,7 +213,7 @@ class Following:
                 each.misses, each.node = 0, report.node
         for node in found.refused:
             if node.id in self.watched or len(self.watched) < watched_max:
-                self._close(self.watched.setdefault(node.id, Watched(node)), now_unix_s, changes)
+                self._close(self.watched.setdefault(node.id, WatchedNode(node)), now_unix_s, changes)
         is_everybody = not found.is_sample and found.is_whole
         told = {node.id for node in (*found.missing, *found.refused)} | {report.node.id for report in found.reports}
         for known in self.watched.values():
@@ -259,13 +259,13 @@ class Following:
         self._read = []
         return [entry[3] for entry in sorted(ripe, key=lambda entry: entry[:3])]
 
-    def _meet(self, report: NodeReport) -> Watched:
+    def _meet(self, report: NodeReport) -> WatchedNode:
         if self._begin is None and not self._has_found:
-            return Watched(report.node, last=report.about.last_event, now_s=report.about.now_s, is_unread=False)
+            return WatchedNode(report.node, last=report.about.last_event, now_s=report.about.now_s, is_unread=False)
         last = min(self._begin or 0, report.about.last_event)
-        return Watched(report.node, last=last, is_unread=not self._begin)
+        return WatchedNode(report.node, last=last, is_unread=not self._begin)
 
-    def _read_events(self, each: Watched, report: NodeReport) -> None:
+    def _read_events(self, each: WatchedNode, report: NodeReport) -> None:
         assert report.events is not None
         for event in report.events[-EVENTS_MAX:]:  # an honest node has no more
             if event.number <= each.last:
@@ -280,14 +280,14 @@ class Following:
                 self._read.append((at, each.node.id, event.number, _line(each.node, event, at)))
         each.is_unread = False
 
-    def _note_gap(self, each: Watched, report: NodeReport, number: int, missed: int, at: float) -> None:
+    def _note_gap(self, each: WatchedNode, report: NodeReport, number: int, missed: int, at: float) -> None:
         if at < self._since_unix_s:
             return  # they are before the requested time
         is_older = each.is_unread and report.received_unix_s - report.about.now_s < self._since_unix_s
         line = GapLine(time=_moment(at), id=each.node.id, address=each.node.address, missed=None if is_older else missed)
         self._read.append((at, each.node.id, number - 1, line))
 
-    def _close(self, each: Watched, now_unix_s: float, changes: list[NodeChangeLine]) -> None:
+    def _close(self, each: WatchedNode, now_unix_s: float, changes: list[NodeChangeLine]) -> None:
         each.is_resting = True
         if not each.is_closed:
             each.is_closed = True
@@ -345,7 +345,7 @@ def _line(node: NodeName, event: EventRecord, at: float) -> EventLine:
     )
 
 
-def _change(each: Watched, change: Change, now_unix_s: float) -> NodeChangeLine:
+def _change(each: WatchedNode, change: Change, now_unix_s: float) -> NodeChangeLine:
     node = each.node
     return NodeChangeLine(
         time=_moment(now_unix_s), id=node.id, name=node.name, address=node.address, zone=node.zone, change=change

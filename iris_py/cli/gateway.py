@@ -57,7 +57,7 @@ class NeighbourLine(Line, tag="neighbour"):
     imports: tuple[RuleRow, ...]
 
 
-class CheckSummary(Line, tag="summary"):
+class GatewayCheckSummary(Line, tag="summary"):
     """The summary of a settings file without mistakes: the cloud's key, and the number of neighbours."""
 
     identity: str
@@ -66,7 +66,7 @@ class CheckSummary(Line, tag="summary"):
 
 
 #: The lines of `--json`, by command.
-LINES: Final[Lines] = {"gateway": (GatewayReadyLine, NeighbourLine, CheckSummary)}
+LINES: Final[Lines] = {"gateway": (GatewayReadyLine, NeighbourLine, GatewayCheckSummary)}
 
 
 async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
@@ -83,7 +83,7 @@ async def check(settings: Settings, file: Path, *, as_json: bool) -> int:
         output = Output(as_json=True)
         for each in described:
             output.line(NeighbourLine(each.alias, each.keys, each.links, each.exports, each.imports))
-        output.line(CheckSummary(key.public_text, len(described)))
+        output.line(GatewayCheckSummary(key.public_text, len(described)))
     else:
         _print(federation, key, described)
     return ExitCode.OK

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
 
     from iris_py.observe.statistics import SecurityStatistics
 
-__all__ = ["Holder", "Holding", "describe_generations", "describe_holdings", "holdings_of", "is_split", "short_generations"]
+__all__ = [
+    "GenerationsHolder",
+    "Holding",
+    "describe_generations",
+    "describe_holdings",
+    "holdings_of",
+    "is_split",
+    "short_generations",
+]
 
 #: Digits of a generation's id in texts: enough to distinguish the generations of a network.
 DIGITS: Final = 8
@@ -20,7 +28,7 @@ NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class GenerationsHolder:
     """A node, and the ids of its generations of the secret."""
 
     name: str
@@ -31,7 +39,7 @@ class Holder:
     """The ids of the generations that are only accepted for decryption."""
 
     @classmethod
-    def of(cls, name: str, security: SecurityStatistics) -> Holder:
+    def of(cls, name: str, security: SecurityStatistics) -> GenerationsHolder:
         """Make a holder from the statistics of a node."""
         return cls(name, security.primary, tuple(security.accepted))
 
@@ -46,7 +54,7 @@ class Holding:
     """The names of the nodes."""
 
 
-def holdings_of(holders: Iterable[Holder]) -> list[Holding]:
+def holdings_of(holders: Iterable[GenerationsHolder]) -> list[Holding]:
     """Group nodes by their generations, the largest group first. Nodes without a report are left out."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for holder in holders:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType, field
 
 from iris_py.api.keys import next_generations, open_keyring
 from iris_py.cli.command_node import visit
-from iris_py.cli.generations import Holder, describe_holdings, holdings_of
+from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdings_of
 from iris_py.cli.network import complain_of
 from iris_py.cli.output import Line, Lines, Output, short_id
 from iris_py.config import load_config
@@ -249,7 +249,7 @@ async def list_running(settings: Settings, *, as_json: bool) -> int:
         return 0
     for index, key_id in enumerate(status.generations):
         print(f"{key_id}  {'accepted' if index else 'primary':8}  network {network!r}")
-    holdings = holdings_of(Holder.of(name.address or short_id(name.id), security) for name, security in told)
+    holdings = holdings_of(GenerationsHolder.of(name.address or short_id(name.id), security) for name, security in told)
     print(f"{describe_holdings(holdings)}." if holdings else "No other node reports which generations it holds.")
     if config.administrator is not None:
         print(f"Steps of the administrator: {status.number}. {_describe_neighbours(status)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
-from iris_py.cli.generations import Holder, describe_holdings, holdings_of, short_generations
+from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.network import (
     AskedSummary,
     Pair,
@@ -312,7 +312,9 @@ async def member_stats(settings: Settings, cluster: str, *, interval_s: float, t
 
 def generations_differ(lines: Sequence[NodeLine]) -> str:
     """Return a sentence about nodes with different generations of the secret; empty if all nodes hold the same."""
-    holdings = holdings_of(Holder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines)
+    holdings = holdings_of(
+        GenerationsHolder(line.address or short_id(line.id), line.seals, tuple(line.accepts)) for line in lines
+    )
     return f"nodes hold different generations of the secret: {describe_holdings(holdings)}" if len(holdings) > 1 else ""
 
 

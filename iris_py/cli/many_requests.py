@@ -12,13 +12,13 @@ from iris_py.errors import IrisError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-__all__ = ["Outcome", "ask_all"]
+__all__ = ["CallOutcome", "ask_all"]
 
 Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Reply]):
+class CallOutcome(Generic[Reply]):
     """The result of one call: the reply or the error, and the duration."""
 
     reply: Reply | None
@@ -28,7 +28,7 @@ class Outcome(Generic[Reply]):
 
 async def ask_all(
     ask: Callable[[bytes], Awaitable[Reply]], batches: AsyncIterator[list[bytes]], concurrency: int
-) -> AsyncIterator[Outcome[Reply]]:
+) -> AsyncIterator[CallOutcome[Reply]]:
     """Make a call for each payload, and yield the outcomes in the order of the payloads, as soon as possible.
 
     Args:
@@ -36,9 +36,9 @@ async def ask_all(
         batches: The payloads, as they arrive.
         concurrency: Maximum number of calls in flight, or with an outcome waiting for an earlier call.
     """
-    asked: asyncio.Queue[asyncio.Task[Outcome[Reply]] | None] = asyncio.Queue()
+    asked: asyncio.Queue[asyncio.Task[CallOutcome[Reply]] | None] = asyncio.Queue()
     room = asyncio.Semaphore(concurrency)
-    under_way: set[asyncio.Task[Outcome[Reply]]] = set()
+    under_way: set[asyncio.Task[CallOutcome[Reply]]] = set()
 
     async def begin_all() -> None:
         try:
@@ -65,10 +65,10 @@ async def ask_all(
         await asyncio.gather(beginning, *under_way, return_exceptions=True)
 
 
-async def _ask(ask: Callable[[bytes], Awaitable[Reply]], payload: bytes) -> Outcome[Reply]:
+async def _ask(ask: Callable[[bytes], Awaitable[Reply]], payload: bytes) -> CallOutcome[Reply]:
     started = time.perf_counter()
     try:
         reply = await ask(payload)
     except IrisError as exc:
-        return Outcome(None, exc, time.perf_counter() - started)
-    return Outcome(reply, None, time.perf_counter() - started)
+        return CallOutcome(None, exc, time.perf_counter() - started)
+    return CallOutcome(reply, None, time.perf_counter() - started)

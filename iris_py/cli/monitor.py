@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.deaths import Deaths
+from iris_py.cli.deaths import DeathFolder
 from iris_py.cli.event_stream import DeathLine, EventLine, Following, GapLine, NodeChangeLine
 from iris_py.cli.join import end_with, ending_by_signal, reload_on_hangup
 from iris_py.cli.outcome import ExitCode, complain, one_line
@@ -122,8 +122,8 @@ async def monitor(
         )
         deaths = None
         if not is_raw and (not wanted or "died" in wanted):
-            deaths = Deaths(lambda: len(following.watched), following.name_of)
-        watch = _Watch(node, following, deaths, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
+            deaths = DeathFolder(lambda: len(following.watched), following.name_of)
+        watch = _Monitor(node, following, deaths, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
         watching = asyncio.create_task(watch.run(interval_s))
         watching.add_done_callback(lambda done: end_with(ended, done))
         try:
@@ -140,14 +140,14 @@ async def monitor(
     return code
 
 
-class _Watch:
+class _Monitor:
     """The running `iris monitor`: searches for nodes, reads their events, and prints the events."""
 
     def __init__(
         self,
         node: Node,
         following: Following,
-        deaths: Deaths | None,
+        deaths: DeathFolder | None,
         output: Output,
         *,
         nodes: Sequence[NodeName] | None,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.api.options import OnFull
-    from iris_py.cli.many_requests import Outcome
+    from iris_py.cli.many_requests import CallOutcome
     from iris_py.cli.settings import Settings
 
 #: Number of repetitions of a message in one group of payloads.
@@ -158,7 +158,9 @@ async def request(
     return ExitCode.OK
 
 
-async def _print_all(output: Output, cluster: str, outcomes: AsyncIterator[Outcome[bytes]], options: Collection[str]) -> int:
+async def _print_all(
+    output: Output, cluster: str, outcomes: AsyncIterator[CallOutcome[bytes]], options: Collection[str]
+) -> int:
     """Print a line for each reply or failure; return the exit code of the first failure."""
     started, code = time.perf_counter(), ExitCode.OK
     number = failed = 0

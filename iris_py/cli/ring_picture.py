@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
-__all__ = ["Place", "draw_groups", "draw_nodes", "links_of"]
+__all__ = ["NodePosition", "draw_groups", "draw_nodes", "links_of"]
 
 WIDTH: Final = 1000
 HEIGHT: Final = 850
@@ -81,7 +81,7 @@ _SHAPES: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodePosition:
     """A node to be drawn in the picture.
 
     Attributes:
@@ -99,13 +99,13 @@ class Place:
     is_known: bool = True
 
 
-def links_of(places: Sequence[Place]) -> set[tuple[str, str]]:
+def links_of(places: Sequence[NodePosition]) -> set[tuple[str, str]]:
     """Return each link between two drawn nodes once, even if only a single end reports the link."""
     there = {place.id for place in places}
     return {(min(place.id, link), max(place.id, link)) for place in places for link in place.links & there if link != place.id}
 
 
-def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -> str:
+def draw_nodes(places: Sequence[NodePosition], title: str, notes: Sequence[str] = ()) -> str:
     """Draw nodes and their links; return the picture as SVG.
 
     Args:
@@ -129,7 +129,7 @@ def draw_nodes(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -
     return _text_of(picture)
 
 
-def draw_groups(places: Sequence[Place], title: str, notes: Sequence[str] = ()) -> str:
+def draw_groups(places: Sequence[NodePosition], title: str, notes: Sequence[str] = ()) -> str:
     """Draw groups of nodes and the links between groups; return the picture as SVG. Arguments as for :func:`draw_nodes`."""
     sizes = Counter(place.group for place in places)
     colours = _colours_of(sizes)
@@ -201,7 +201,7 @@ def _style_of(used: Sequence[int], links: int) -> str:
     return f"{_SHAPES}  .link {{ stroke-opacity: {strength} }}{lights}\n  @media (prefers-color-scheme: dark) {{{darks}\n  }}\n"
 
 
-def _spots_of(places: Sequence[Place], radius: float) -> dict[str, tuple[float, float]]:
+def _spots_of(places: Sequence[NodePosition], radius: float) -> dict[str, tuple[float, float]]:
     """Return the angle of each node, and the distance from the centre. Near nodes are moved outwards while room is left."""
     spots: dict[str, tuple[float, float]] = {}
     size = 2 * radius + 1

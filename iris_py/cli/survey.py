@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import iris_py
-    from iris_py.cli.many_requests import Outcome
+    from iris_py.cli.many_requests import CallOutcome
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
@@ -36,7 +36,7 @@ class SurveyReplyLine(PayloadLine, tag="reply", kw_only=True):
     """With `--lines` or `--count`: the number of the survey, from 1."""
 
 
-class FailureLine(msgspec.Struct):
+class MemberFailureLine(msgspec.Struct):
     """A member whose handler raised an exception, in the result of a survey."""
 
     member: str
@@ -56,7 +56,7 @@ class SurveyResult(Line, kw_only=True):
     """Number of members that did not answer in time."""
     missing_members: list[str]
     """Their node ids, as far as known."""
-    failed: list[FailureLine]
+    failed: list[MemberFailureLine]
     rejected: list[str]
     """The ids of members that were full."""
     declined: list[str]
@@ -149,7 +149,7 @@ async def survey(
 async def _print_all(
     output: Output,
     cluster: str,
-    outcomes: AsyncIterator[Outcome[Surveyed]],
+    outcomes: AsyncIterator[CallOutcome[Surveyed]],
     stop_after: int | None,
     options: Collection[str],
 ) -> int:
@@ -197,7 +197,7 @@ class _Result(TypedDict):
     complete: bool
     missing: int
     missing_members: list[str]
-    failed: list[FailureLine]
+    failed: list[MemberFailureLine]
     rejected: list[str]
     declined: list[str]
     dropped: int
@@ -210,7 +210,7 @@ class _Total:
         self._cluster = cluster
         self._members = self._replies = self._missing = self._dropped = 0
         self._is_complete = True
-        self._failed: dict[str, FailureLine] = {}
+        self._failed: dict[str, MemberFailureLine] = {}
         self._missing_members: dict[str, None] = {}
         self._rejected: dict[str, None] = {}
         self._declined: dict[str, None] = {}
@@ -250,7 +250,7 @@ def _result_of(cluster: str, replies: int, answers: iris_py.Answers) -> _Result:
         complete=answers.is_complete,
         missing=answers.missing_count,
         missing_members=[member.id for member in answers.missing],
-        failed=[FailureLine(each.member.id, each.type, each.text) for each in answers.failed],
+        failed=[MemberFailureLine(each.member.id, each.type, each.text) for each in answers.failed],
         rejected=[member.id for member in answers.rejected],
         declined=[member.id for member in answers.declined],
         dropped=answers.dropped,

@@ -12,7 +12,7 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, summary_of
 from iris_py.cli.outcome import complain, one_line
 from iris_py.cli.output import Column, Line, Output, make_console, short_id
-from iris_py.cli.ring_picture import Place, draw_groups, draw_nodes, links_of
+from iris_py.cli.ring_picture import NodePosition, draw_groups, draw_nodes, links_of
 from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
 
@@ -169,11 +169,11 @@ def _groups_of(node: TopologyNodeLine, by: By) -> list[str]:
     return [group for group in ([node.zone] if by == "zone" else node.clusters) if group]
 
 
-def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[Place]:
+def _places(nodes: Sequence[TopologyNodeLine], by: By) -> list[NodePosition]:
     """Return the nodes for the picture. A node with several clusters has the colour of the largest cluster."""
     sizes = Counter(group for node in nodes for group in _groups_of(node, by))
     return [
-        Place(
+        NodePosition(
             id=node.id,
             group=min(_groups_of(node, by) or [""], key=lambda group: (-sizes[group], group)),
             words=_words_of(node),

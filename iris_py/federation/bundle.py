@@ -4,11 +4,11 @@ Connection 0 carries control messages and small requests and replies. Larger one
 that nothing small waits behind bulk. The bundle ends with connection 0; the end of another connection breaks only its channels,
 and the connection is dialled again. Both gateways may send requests, and number their own.
 
-`Health` judges whether a cloud link works, from received data alone (docs/design.md 15.94). A silent link is *probed*, sooner
-while an answer is outstanding. A link is *suspect*, and gets no new work, when an answer or echo stays out for longer than a
-slow line and a busy gateway would need. After more silence the link is *broken*. A suspect link becomes sound again only after
-a while without doubt, so that a flapping link does not make every user flap. The detector is laxer than inside a cloud (5.9),
-as wide-area links require; Akka's detector for several data centres is laxer, too.
+`CloudLinkHealth` judges whether a cloud link works, from received data alone (docs/design.md 15.94). A silent link is *probed*,
+sooner while an answer is outstanding. A link is *suspect*, and gets no new work, when an answer or echo stays out for longer
+than a slow line and a busy gateway would need. After more silence the link is *broken*. A suspect link becomes sound again only
+after a while without doubt, so that a flapping link does not make every user flap. The detector is laxer than inside a cloud
+(5.9), as wide-area links require; Akka's detector for several data centres is laxer, too.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FORGIVEN_S = 60.0
 SMOOTHING = 1 / 8
 
 
-class Health:
+class CloudLinkHealth:
     """The health of one cloud link.
 
     Attributes:
@@ -267,7 +267,7 @@ class Bundle:
         self.key = b""
         self.links: list[Link | None] = [None] * count
         self.channels: list[Channels | None] = [None] * count
-        self.health = Health(now)
+        self.health = CloudLinkHealth(now)
         self.catalogue: Catalogue | None = None
         self.is_going = False
         self.is_quiet = False

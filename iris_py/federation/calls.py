@@ -59,7 +59,7 @@ _STOP_AFTER: Final = struct.Struct(">I")
 _KINDS: Final = frozenset((packets.REPLY, packets.FAILURE, packets.DECLINE, packets.REJECTION, DROPPED))
 
 
-class Place(NamedTuple):
+class MemberPlace(NamedTuple):
     """A member, as seen by another cloud."""
 
     pseudonym: bytes
@@ -73,14 +73,14 @@ class Asked(NamedTuple):
 
     expected: int
     """The number of members asked."""
-    members: tuple[Place, ...] = ()
+    members: tuple[MemberPlace, ...] = ()
     """The members; empty if too many to list."""
 
 
 class Answer(NamedTuple):
     """A member has replied or failed."""
 
-    member: Place
+    member: MemberPlace
     """The member."""
     kind: int
     """REPLY, FAILURE, DECLINE or REJECTION of :mod:`iris_py.wire.packets`, or DROPPED."""
@@ -165,12 +165,12 @@ def _decode_asked(data: bytes) -> Asked | None:
     return Asked(count, tuple(members)) if at == len(data) else None
 
 
-def _encode_place(place: Place) -> bytes:
+def _encode_place(place: MemberPlace) -> bytes:
     zone = place.zone.encode()
     return _MEMBER.pack(place.pseudonym, len(zone)) + zone
 
 
-def _decode_place(data: bytes, at: int) -> tuple[Place, int] | None:
+def _decode_place(data: bytes, at: int) -> tuple[MemberPlace, int] | None:
     """Return a member and the end of its encoding."""
     if len(data) - at < _MEMBER.size:
         return None
@@ -183,7 +183,7 @@ def _decode_place(data: bytes, at: int) -> tuple[Place, int] | None:
         zone = data[start:end].decode()
     except UnicodeDecodeError:
         return None
-    return (Place(pseudonym, zone), end) if len(zone) <= ZONE_LENGTH_MAX else None
+    return (MemberPlace(pseudonym, zone), end) if len(zone) <= ZONE_LENGTH_MAX else None
 
 
 VERSION: Final = 1

@@ -158,7 +158,7 @@ NUMBER = struct.Struct(">Q")
 QUEUED_BYTES_MAX = 256 * 1024
 
 
-class Line(Protocol):
+class ChannelLink(Protocol):
     """A connection, as used by channels: a :class:`~iris_py.link.link.Link`."""
 
     @property
@@ -291,7 +291,7 @@ class Channels:
 
     def __init__(
         self,
-        line: Line,
+        line: ChannelLink,
         budget: WindowBudget,
         count_drop: Callable[[str], object],
         *,

@@ -103,7 +103,7 @@ LineEvent: TypeAlias = BundleOpened | BundleClosed | ConnectionOpened | Connecti
 
 
 @dataclass(slots=True)
-class _Purpose:
+class _DialPurpose:
     """The purpose of a dial: a bundle for a slot, or a further connection of a bundle."""
 
     neighbour: Neighbour
@@ -116,7 +116,7 @@ class _Purpose:
     """The expected public key of the neighbour."""
 
 
-class Line:
+class GatewayConnection:
     """One connection, with its purpose if dialled locally, and its bundle once known.
 
     Attributes:
@@ -131,7 +131,7 @@ class Line:
 
     __slots__ = ("bundle", "counted", "host", "index", "key", "neighbour", "purpose", "received_bytes")
 
-    def __init__(self, host: str, purpose: _Purpose | None) -> None:
+    def __init__(self, host: str, purpose: _DialPurpose | None) -> None:
         self.host = host
         self.purpose = purpose
         self.neighbour: Neighbour | None = None if purpose is None else purpose.neighbour
@@ -163,7 +163,7 @@ class Introduction:
     clock_ms: Callable[[], int]
 
 
-class Lines:
+class GatewayConnections:
     """The connections to all neighbours.
 
     Args:
@@ -200,12 +200,12 @@ class Lines:
         self._config = config
         self._make_channels = make_channels
         self._entropy = entropy
-        self._lines: dict[Link, Line] = {}
+        self._lines: dict[Link, GatewayConnection] = {}
         self._rng = rng
         self._strangers = Crowd(rng)
         self.handshakes_max = HANDSHAKES_MAX
         self._pairs: dict[bytes, tuple[CloudKey, bytes]] = {}
-        self._purposes: dict[str, deque[_Purpose]] = {}  # running dials by address
+        self._purposes: dict[str, deque[_DialPurpose]] = {}  # running dials by address
         self._link_deadlines: DeadlineTable[Link] = DeadlineTable()
         self._dial_deadlines: DeadlineTable[Neighbour] = DeadlineTable()
         self._retries: DeadlineTable[tuple[Bundle, int]] = DeadlineTable()
@@ -230,7 +230,7 @@ class Lines:
         handshake = FederationHandshake(
             pairs=self._pairs, hello=self._hello(bytes(BUNDLE_ID_BYTES), 0, 1), ephemeral_private=self._entropy(32)
         )
-        link = self._make_link(handshake, Line(host, None), now)
+        link = self._make_link(handshake, GatewayConnection(host, None), now)
         self._strangers.add(link, host)
         return link
 
@@ -246,7 +246,7 @@ class Lines:
             hello=self._hello(purpose.bundle_id, purpose.index, count),
             ephemeral_private=self._entropy(32),
         )
-        return self._make_link(handshake, Line(address.rpartition(":")[0].strip("[]"), purpose), now)
+        return self._make_link(handshake, GatewayConnection(address.rpartition(":")[0].strip("[]"), purpose), now)
 
     def dial_failed(self, address: str, reason: str, now: float) -> None:
         """Handle a failed dial."""
@@ -254,7 +254,7 @@ class Lines:
         if purpose is not None:
             self._handle_missed(purpose, reason, now)
 
-    def line_of(self, link: Link) -> Line | None:
+    def line_of(self, link: Link) -> GatewayConnection | None:
         """Return the record of an open connection that is part of a bundle, else None."""
         line = self._lines.get(link)
         return line if line is not None and line.bundle is not None and line.bundle.links[line.index] is link else None
@@ -292,7 +292,7 @@ class Lines:
         for neighbour in () if self.is_draining else self._dial_deadlines.expired(now):
             for slot in neighbour.dials.due(now):
                 key = neighbour.settings.keys[slot.failures % len(neighbour.settings.keys)]
-                self._dial(_Purpose(neighbour, slot.address, self._entropy(BUNDLE_ID_BYTES), 0, slot, None, key))
+                self._dial(_DialPurpose(neighbour, slot.address, self._entropy(BUNDLE_ID_BYTES), 0, slot, None, key))
             self._note_dials(neighbour)
         self.has_new_deadline = True
 
@@ -353,7 +353,7 @@ class Lines:
 
     # -- links
 
-    def _make_link(self, handshake: FederationHandshake, line: Line, now: float) -> Link:
+    def _make_link(self, handshake: FederationHandshake, line: GatewayConnection, now: float) -> Link:
         link = Link(handshake=handshake, now=now, config=self._config)
         link.shared.add(LINE_GROUP)
         self._lines[link] = line
@@ -375,7 +375,7 @@ class Lines:
             )
         )
 
-    def _handle_identified(self, link: Link, line: Line, event: PeerIdentified, now: float) -> None:
+    def _handle_identified(self, link: Link, line: GatewayConnection, event: PeerIdentified, now: float) -> None:
         self._strangers.discard(link)
         if link.state is LinkState.CLOSED:
             return
@@ -401,7 +401,7 @@ class Lines:
         else:
             self._admit(link, line, neighbour, hello, now)
 
-    def _handle_answered(self, link: Link, line: Line, hello: LineHello, now: float) -> None:
+    def _handle_answered(self, link: Link, line: GatewayConnection, hello: LineHello, now: float) -> None:
         """Handle the responder's hello: confirm unless another bundle to the same process exists."""
         purpose, neighbour = line.purpose, line.neighbour
         assert purpose is not None
@@ -420,7 +420,7 @@ class Lines:
             bundle.address = purpose.address
         link.confirm(now)
 
-    def _admit(self, link: Link, line: Line, neighbour: Neighbour, hello: LineHello, now: float) -> None:
+    def _admit(self, link: Link, line: GatewayConnection, neighbour: Neighbour, hello: LineHello, now: float) -> None:
         """Handle connection 0 of a bundle dialled by a neighbour's gateway."""
         for bundle in list(neighbour.with_gateway(hello.gateway)):
             if bundle.is_initiator and not bundle.health.is_suspect and self._key.public < line.key:
@@ -442,7 +442,7 @@ class Lines:
         self.has_new_deadline = True
 
     def _make_bundle(
-        self, line: Line, neighbour: Neighbour, bundle_id: bytes, hello: LineHello, count: int, now: float
+        self, line: GatewayConnection, neighbour: Neighbour, bundle_id: bytes, hello: LineHello, count: int, now: float
     ) -> Bundle:
         bundle = Bundle(neighbour.alias, bundle_id, hello.gateway, is_initiator=line.purpose is not None, count=count, now=now)
         bundle.key, bundle.host, bundle.name, bundle.zone = line.key, line.host, hello.name, hello.zone
@@ -453,7 +453,7 @@ class Lines:
         line.bundle, line.index = bundle, 0
         return bundle
 
-    def _handle_opened(self, link: Link, line: Line, now: float) -> None:
+    def _handle_opened(self, link: Link, line: GatewayConnection, now: float) -> None:
         bundle, neighbour = line.bundle, line.neighbour
         assert bundle is not None
         assert neighbour is not None
@@ -496,7 +496,7 @@ class Lines:
             self.end_bundle(other, "another bundle to the same gateway has taken its place", now)
         return True
 
-    def _handle_closed(self, link: Link, line: Line, event: LinkClosed, now: float) -> None:
+    def _handle_closed(self, link: Link, line: GatewayConnection, event: LinkClosed, now: float) -> None:
         del self._lines[link]
         self._strangers.discard(link)
         bundle, neighbour, purpose = line.bundle, line.neighbour, line.purpose
@@ -535,11 +535,11 @@ class Lines:
                 other.abort("its bundle has ended")
                 self.handle_link(other, now)
 
-    def _refuse(self, link: Link, line: Line, reason: str) -> None:
+    def _refuse(self, link: Link, line: GatewayConnection, reason: str) -> None:
         self._note_refused(line, reason)
         link.abort(reason)
 
-    def _note_refused(self, line: Line, reason: str) -> None:
+    def _note_refused(self, line: GatewayConnection, reason: str) -> None:
         alias = "" if line.neighbour is None else line.neighbour.alias
         address = line.host if line.purpose is None else line.purpose.address
         self.events.append(HandshakeRefused(address, alias, reason, is_dialled=line.purpose is not None))
@@ -554,11 +554,11 @@ class Lines:
             self._dial_deadlines.set(neighbour, deadline)
         self.has_new_deadline = True
 
-    def _dial(self, purpose: _Purpose) -> None:
+    def _dial(self, purpose: _DialPurpose) -> None:
         self._purposes.setdefault(purpose.address, deque()).append(purpose)
         self.dials.append(DialRequested(purpose.address, None))
 
-    def _take_purpose(self, address: str, now: float) -> _Purpose | None:
+    def _take_purpose(self, address: str, now: float) -> _DialPurpose | None:
         purposes = self._purposes.get(address)
         if not purposes:
             return None
@@ -578,9 +578,9 @@ class Lines:
         if bundle.is_closed or bundle.links[index] is not None or neighbour is None or bundle.is_going or self.is_draining:
             self._tries.pop((bundle, index), None)
             return
-        self._dial(_Purpose(neighbour, bundle.address, bundle.id, index, None, bundle, bundle.key))
+        self._dial(_DialPurpose(neighbour, bundle.address, bundle.id, index, None, bundle, bundle.key))
 
-    def _handle_missed(self, purpose: _Purpose, reason: str, now: float) -> None:
+    def _handle_missed(self, purpose: _DialPurpose, reason: str, now: float) -> None:
         """Handle a failed dial, or the end of the dialled connection."""
         self.has_new_deadline = True
         bundle = purpose.bundle
@@ -596,7 +596,7 @@ class Lines:
         mean_s = CONNECTION_RETRY_S if tries < CONNECTION_TRIES_MAX else CONNECTION_REST_S
         self._retries.set((bundle, purpose.index), now + draw_pause(mean_s, self._rng))
 
-    def _miss_duplicate(self, line: Line, now: float) -> None:
+    def _miss_duplicate(self, line: GatewayConnection, now: float) -> None:
         """Tell the slot of a dial that another bundle to the same gateway exists."""
         purpose, line.purpose = line.purpose, None
         if purpose is not None and purpose.slot is not None:
@@ -604,7 +604,7 @@ class Lines:
             self._note_dials(purpose.neighbour)
 
 
-def _uncounted(link: Link, line: Line) -> tuple[int, int]:
+def _uncounted(link: Link, line: GatewayConnection) -> tuple[int, int]:
     """Return the bytes sent and received on a connection since the last call."""
     sent, received = line.counted
     line.counted = link.sent_bytes, link.received_bytes

@@ -20,9 +20,9 @@ from iris_py.federation.connections import (
     BundleOpened,
     ConnectionClosed,
     ConnectionOpened,
+    GatewayConnections,
     HandshakeRefused,
     Introduction,
-    Lines,
 )
 from iris_py.federation.events import (
     BundleChanged,
@@ -39,7 +39,7 @@ from iris_py.federation.events import (
 from iris_py.federation.messages import CLUSTER, LINE_GROUP, LineError, decode_control, decode_messages, decode_request
 from iris_py.federation.neighbour import Neighbour
 from iris_py.federation.openings import Openings
-from iris_py.federation.rules import KINDS, Offer, make_catalogue
+from iris_py.federation.rules import KINDS, ReceivedCatalogue, make_catalogue
 from iris_py.link.config import LinkConfig
 from iris_py.link.lanes import BODY, CONTROL, TUNNEL
 from iris_py.wire import packets
@@ -96,7 +96,7 @@ class FederationCore:
         own = settings.gateway
         introduction = Introduction(gateway, own.name, zone, MESSAGE_BYTES_MAX, own.connections, clock_ms)
         self.openings = Openings(own.channel_bytes, own.window_bytes, self.count_drop, self._schedule_check)
-        self.lines = Lines(key, introduction, config, self.openings.make_channels, rng, entropy)
+        self.lines = GatewayConnections(key, introduction, config, self.openings.make_channels, rng, entropy)
         self._events: list[FederationEvent] = []
         self._outcomes: list[tuple[object, bytes]] = []
         self._deadlines: DeadlineTable[Outgoing] = DeadlineTable()
@@ -624,7 +624,7 @@ class FederationCore:
         elif isinstance(message, messages.Catalogue):
             if not neighbour.admit_catalogue(1 + len(message.entries), now):
                 raise LineError("catalogues again and again")
-            neighbour.note_offer(bundle, Offer(message))
+            neighbour.note_offer(bundle, ReceivedCatalogue(message))
             bundle.catalogue = message
             self._events.append(OffersChanged(neighbour.alias))
             self._tell_changes(now)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
-    from iris_py.federation.messages import Entry
+    from iris_py.federation.messages import CatalogueEntry
     from iris_py.federation.neighbour import Neighbour
-    from iris_py.federation.rules import ExportRule, ImportRule, Offer
+    from iris_py.federation.rules import ExportRule, ImportRule, ReceivedCatalogue
     from iris_py.federation.settings import CloudSettings, FederationSettings
 
     #: A rule, and the alias of the neighbour concerned.
@@ -212,7 +212,7 @@ def _way(neighbour: Neighbour, bundle: Bundle, kind: str, name: str, now: float)
     }
 
 
-def _obstacle(bundle: Bundle, offer: Offer | None, entry: Entry | None, now: float) -> str:
+def _obstacle(bundle: Bundle, offer: ReceivedCatalogue | None, entry: CatalogueEntry | None, now: float) -> str:
     if not bundle.is_up or offer is None:
         return "it has not sent its exports yet"
     if entry is None:

@@ -64,7 +64,7 @@ class LineError(Exception):
     """A neighbour broke the protocol. Ends the bundle; never leaves :mod:`iris_py.federation.core`."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class CatalogueEntry(msgspec.Struct, frozen=True, array_like=True):
     """A rule in a catalogue: the names that the neighbour may use, and how."""
 
     rule: U16
@@ -85,7 +85,7 @@ class Catalogue(msgspec.Struct, frozen=True, array_like=True):
 
     version: U32
     """Grows with each catalogue of the sending process."""
-    entries: Annotated[tuple[Entry, ...], msgspec.Meta(max_length=RULES_MAX)]
+    entries: Annotated[tuple[CatalogueEntry, ...], msgspec.Meta(max_length=RULES_MAX)]
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True):

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.federation.bundle import Bundle
-    from iris_py.federation.messages import Entry
-    from iris_py.federation.rules import ExportRule, Kind, Offer
+    from iris_py.federation.messages import CatalogueEntry
+    from iris_py.federation.rules import ExportRule, Kind, ReceivedCatalogue
     from iris_py.federation.settings import CloudSettings
 
 #: Cached limits of a neighbour's rules: as many as its gateways can have together. A full cache is emptied.
@@ -36,7 +36,7 @@ REFUSALS_PER_S = 64
 BUNDLES_MAX = 64
 
 
-class _Allowance:
+class _ActionLimit:
     """A limit on a neighbour's actions: a burst at once, and a steady rate in the long run.
 
     Args:
@@ -83,7 +83,7 @@ class Neighbour:
         self.alias = alias
         self.settings = settings
         self.bundles: dict[bytes, Bundle] = {}
-        self.offers: dict[Bundle, Offer] = {}
+        self.offers: dict[Bundle, ReceivedCatalogue] = {}
         self.was_usable: list[Bundle] = []
         self.export_limits: dict[int, RuleLimits] = {}
         self.line_limits = ByteLimits(settings.bytes_per_s, now)
@@ -92,8 +92,8 @@ class Neighbour:
         self.incoming = 0
         self._import_limits: dict[tuple[int, str], RuleLimits] = {}
         self._rng = rng
-        self._catalogues = _Allowance(CATALOGUE_BURST, CATALOGUE_RULES_PER_S, now)
-        self._refusals = _Allowance(REFUSALS_BURST, REFUSALS_PER_S, now)
+        self._catalogues = _ActionLimit(CATALOGUE_BURST, CATALOGUE_RULES_PER_S, now)
+        self._refusals = _ActionLimit(REFUSALS_BURST, REFUSALS_PER_S, now)
         self._exports: dict[int, ExportRule] = {}
         self._last_number = -1
         self._tables: dict[Kind, RuleTable[ExportRule]] = {}
@@ -151,7 +151,7 @@ class Neighbour:
             return None
         return rule
 
-    def limits_of(self, entry: Entry, now: float) -> RuleLimits:
+    def limits_of(self, entry: CatalogueEntry, now: float) -> RuleLimits:
         """Return the limits of a rule in the neighbour's catalogues, shared by all its gateways."""
         key = entry.kind, entry.pattern
         limits = self._import_limits.get(key)
@@ -172,7 +172,7 @@ class Neighbour:
         """Tell whether the neighbour may ask once more for an unexported name."""
         return self._refusals.take(1, now)
 
-    def note_offer(self, bundle: Bundle, offer: Offer) -> None:
+    def note_offer(self, bundle: Bundle, offer: ReceivedCatalogue) -> None:
         """Store the catalogue of one of the neighbour's gateways."""
         self.offers[bundle] = offer
         self._import_limits.clear()
@@ -212,7 +212,7 @@ class Neighbour:
 
     def choose(
         self, kind: int, name: str, allow: int, now: float, among: Container[Bundle] | None = None
-    ) -> tuple[Bundle, Entry] | None:
+    ) -> tuple[Bundle, CatalogueEntry] | None:
         """Choose the bundle for a new use: of two random bundles with a rule for the use, the one with the shorter wait.
 
         Args:

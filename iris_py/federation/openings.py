@@ -37,7 +37,7 @@ USES = {messages.SUBSCRIBE: "subscribe", messages.PUBLISH: "publish", messages.S
 
 
 @dataclass(slots=True, eq=False)
-class Opening:
+class RequestedChannel:
     """A channel requested here and not answered yet.
 
     Attributes:
@@ -80,11 +80,11 @@ class Openings:
         self._count_drop = count_drop
         self._note_busy = note_busy
         self._events: list[FederationEvent] = []
-        self._openings: dict[tuple[Bundle, int], Opening] = {}
+        self._openings: dict[tuple[Bundle, int], RequestedChannel] = {}
         self._offers: dict[tuple[Bundle, int], ChannelOffer] = {}
         self._tables: dict[Channels, tuple[Link, Bundle]] = {}
         self._in_use: dict[Channels, None] = {}  # those with channels: plain requests cost nothing for the others
-        self._deadlines: DeadlineTable[Opening] = DeadlineTable()
+        self._deadlines: DeadlineTable[RequestedChannel] = DeadlineTable()
         self.touched: dict[Link, None] = {}
 
     def make_channels(self, alias: str, link: Link) -> Channels:
@@ -114,7 +114,7 @@ class Openings:
         token: object,
         deadline: float,
         now: float,
-    ) -> Opening | None:
+    ) -> RequestedChannel | None:
         """Request a channel; the answer is reported with the token.
 
         Args:
@@ -139,7 +139,7 @@ class Openings:
         decoded = decode_headers(headers) or NO_HEADERS
         self._in_use[channels] = None
         end = channels.open(number, rule=(False, rule), window_bytes=window_bytes, headers=decoded)
-        opening = self._openings[bundle, number] = Opening(token, bundle, number, channels, end, name)
+        opening = self._openings[bundle, number] = RequestedChannel(token, bundle, number, channels, end, name)
         self._deadlines.set(opening, deadline)
         left_ms = encode_time_left(deadline - now)
         bundle.send_control(Open(number, index, kind, rule, name, left_ms, window_bytes, options, headers), now)
@@ -148,7 +148,7 @@ class Openings:
         self._note_busy(bundle, now)
         return opening
 
-    def withdraw(self, opening: Opening, now: float) -> None:
+    def withdraw(self, opening: RequestedChannel, now: float) -> None:
         """Withdraw a channel request; no answer is reported. Harmless after an answer."""
         if self._forget(opening):
             opening.channels.refused(opening.number, Failure("the caller gave up"))
@@ -329,7 +329,7 @@ class Openings:
         self.touched.update(bundle.touched)
         bundle.touched.clear()
 
-    def _forget(self, opening: Opening) -> bool:
+    def _forget(self, opening: RequestedChannel) -> bool:
         """Forget a channel request; return whether the request was still open."""
         self._deadlines.cancel(opening)
         return self._openings.pop((opening.bundle, opening.number), None) is not None

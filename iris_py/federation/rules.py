@@ -5,7 +5,7 @@ the same wildcards in the same order, so every name has exactly one counterpart.
 (docs/design.md 15.11, 15.12).
 
 A gateway sends its exports to a neighbour as a catalogue (`make_catalogue`), and searches the neighbour's catalogues for names
-(`Offer`).
+(`ReceivedCatalogue`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
-from iris_py.federation.messages import CLUSTER, TOPIC, Catalogue, Entry, LineError
+from iris_py.federation.messages import CLUSTER, TOPIC, Catalogue, CatalogueEntry, LineError
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, Tokens, TopicTrie, parse_pattern, parse_topic
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ KINDS: dict[int, Kind] = {CLUSTER: "cluster", TOPIC: "topic"}
 NUMBERS = {name: number for number, name in KINDS.items()}
 
 
-class Offer:
+class ReceivedCatalogue:
     """A received catalogue.
 
     Raises:
@@ -274,7 +274,7 @@ class Offer:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.version = catalogue.version
-        self.entries: dict[int, Entry] = {entry.rule: entry for entry in catalogue.entries}
+        self.entries: dict[int, CatalogueEntry] = {entry.rule: entry for entry in catalogue.entries}
         if len(self.entries) != len(catalogue.entries):
             raise LineError("a catalogue with a rule twice")
         if not all(math.isfinite(entry.requests_per_s) and entry.requests_per_s >= 0 for entry in catalogue.entries):
@@ -288,7 +288,7 @@ class Offer:
             raise LineError("a catalogue with an invalid pattern") from exc
         self._tables = {kind: RuleTable(its) for kind, its in rules.items()}
 
-    def find(self, kind: int, name: str, allow: int = 0) -> Entry | None:
+    def find(self, kind: int, name: str, allow: int = 0) -> CatalogueEntry | None:
         """Return the entry for a name; None without an entry, or if the entry allows none of the given uses."""
         rule = self._tables[KINDS[kind]].find(name)
         entry = None if rule is None else self.entries[rule.number]
@@ -306,7 +306,7 @@ class Offer:
         )
         return blake2b(repr(entries).encode(), digest_size=4).hexdigest()
 
-    def overlapping(self, pattern: str) -> list[Entry]:
+    def overlapping(self, pattern: str) -> list[CatalogueEntry]:
         """Return the entries for topics that share a topic with a pattern."""
         return [self.entries[rule.number] for rule in self._tables["topic"].find_overlapping(pattern)]
 
@@ -320,7 +320,7 @@ def make_catalogue(version: int, rules: Iterable[ExportRule], block_bit: int) ->
         block_bit: The bit for rules whose slow subscribers may block publishers.
     """
     entries = tuple(
-        Entry(
+        CatalogueEntry(
             rule.number,
             NUMBERS[rule.kind],
             rule.outside,

@@ -154,7 +154,7 @@ SHOWN_CHARACTERS_MAX: Final = 60
 _PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-class Check(Protocol):
+class TextCheck(Protocol):
     """A function that refuses a text with a `ValueError` or `ConfigurationError`, whose text says how to correct the value."""
 
     def __call__(self, text: str, /) -> object:
@@ -269,7 +269,7 @@ class Table:
         """
         self._document.complain_at(self.line_of(key, index), f"{self._title} {f'{key}: ' if named else ''}{text}")
 
-    def text(self, key: str, advice: str, check: Check | None = None) -> str | None:
+    def text(self, key: str, advice: str, check: TextCheck | None = None) -> str | None:
         """Return a text; None if the key is absent or wrong.
 
         Args:
@@ -284,13 +284,13 @@ class Table:
             return None
         return value if self._passes(key, value, check) else None
 
-    def required_text(self, key: str, advice: str, check: Check | None = None) -> str:
+    def required_text(self, key: str, advice: str, check: TextCheck | None = None) -> str:
         """Return a text as `text` does, but report an absent key as a mistake; empty after a mistake."""
         if key not in self._values:
             self.complain(key, f"has no {key}. {advice}", named=False)
         return self.text(key, advice, check) or ""
 
-    def texts(self, key: str, count_max: int, advice: str, check: Check | None = None) -> list[tuple[int, str]]:
+    def texts(self, key: str, count_max: int, advice: str, check: TextCheck | None = None) -> list[tuple[int, str]]:
         """Return a list of distinct texts.
 
         Args:
@@ -368,7 +368,7 @@ class Table:
             return default
         return value
 
-    def _passes(self, key: str, value: str, check: Check | None, index: int | None = None) -> bool:
+    def _passes(self, key: str, value: str, check: TextCheck | None, index: int | None = None) -> bool:
         if check is None:
             return True
         try:

@@ -32,7 +32,7 @@ ALL_NAMES_MAX: Final = 2048
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
+class _WatchedName:
     """One watched name."""
 
     name: str
@@ -49,7 +49,7 @@ class Counts:
         self._core = core
         self._driver = driver
         self._loop = asyncio.get_running_loop()
-        self._watched: dict[tuple[str, str], _Watched] = {}  # by neighbour and exported name
+        self._watched: dict[tuple[str, str], _WatchedName] = {}  # by neighbour and exported name
         self._task: asyncio.Task[None] | None = None
 
     def handle_watch(self, event: WatchChanged) -> None:
@@ -65,7 +65,7 @@ class Counts:
             if not self._has_room(alias):
                 self._core.note_refused(alias, event.outside, "watch", "too many names are watched")
                 return
-            watched = self._watched[key] = _Watched(event.name)
+            watched = self._watched[key] = _WatchedName(event.name)
         watched.name = event.name
         watched.told[event.bundle] = None  # report again in any case: the peer may have forgotten the count
         if self._task is None or self._task.done():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
     from iris_py.federation.limits import Account, RuleLimits
-    from iris_py.federation.messages import Entry
+    from iris_py.federation.messages import CatalogueEntry
     from iris_py.net.driver import Driver
     from iris_py.wire.headers import Headers
 
@@ -197,7 +197,7 @@ class Duplexes:
         bundle, entry = self.find_way(alias, kind, name, allow)
         return await self.open_at(bundle, entry.rule, kind, name, headers, deadline, options)
 
-    def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, Entry]:
+    def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, CatalogueEntry]:
         """Choose the bundle, with its catalogue's entry, for a channel to a neighbour's cluster. As :meth:`open`."""
         now = self._loop.time()
         neighbour = self._core.lines.neighbours.get(alias)

@@ -1,9 +1,9 @@
 """Subscriptions of neighbours to topics of the local cloud; only wanted publications cross (docs/design.md 15.73).
 
-Theory of operation. For each exported pattern in use, the gateway has one subscription in its cloud, a :class:`Source`, always
-to the whole pattern: so the numbers of each publisher are the same at every gateway of the cloud. Each channel of a neighbour
-is an :class:`Outflow` with its wanted patterns and a queue. A publication is renamed once for each neighbour and rule, and goes
-to the outflows with a matching pattern.
+Theory of operation. For each exported pattern in use, the gateway has one subscription in its cloud, a :class:`ExportSource`,
+always to the whole pattern: so the numbers of each publisher are the same at every gateway of the cloud. Each channel of a
+neighbour is an :class:`Outflow` with its wanted patterns and a queue. A publication is renamed once for each neighbour and
+rule, and goes to the outflows with a matching pattern.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TOPICS_MAX: Final = 4096
 PSEUDONYMS_MAX: Final = 8192
 
 
-class Pseudonyms:
+class NodePseudonyms:
     """The pseudonyms, for a neighbour, of local nodes and of the sequences of their publications.
 
     Args:
@@ -149,7 +149,7 @@ class Outflow:
         return bool(self.trie.match(topic))
 
 
-class View:
+class NeighbourView:
     """One neighbour's part of a source under one rule.
 
     Args:
@@ -159,7 +159,7 @@ class View:
         outflows: The channels of the neighbour.
     """
 
-    def __init__(self, alias: str, rule: ExportRule, table: RuleTable[ExportRule], pseudonyms: Pseudonyms) -> None:
+    def __init__(self, alias: str, rule: ExportRule, table: RuleTable[ExportRule], pseudonyms: NodePseudonyms) -> None:
         self.outflows: dict[Outflow, None] = {}
         self._alias = alias
         self._rule = rule
@@ -206,7 +206,7 @@ class View:
         return found
 
 
-class Source:
+class ExportSource:
     """The local subscription to one exported pattern, while in use.
 
     Args:
@@ -216,9 +216,9 @@ class Source:
     """
 
     def __init__(
-        self, port: GatewayPort, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[Source], object]
+        self, port: GatewayPort, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[ExportSource], object]
     ) -> None:
-        self.views: dict[tuple[str, str], View] = {}  # by neighbour and rule
+        self.views: dict[tuple[str, str], NeighbourView] = {}  # by neighbour and rule
         self.is_blocking = is_blocking
         self._port = port
         self._forget = forget
@@ -241,7 +241,7 @@ class Source:
         """
         await asyncio.shield(self._begun)
 
-    def add(self, outflow: Outflow, make_view: Callable[[], View]) -> None:
+    def add(self, outflow: Outflow, make_view: Callable[[], NeighbourView]) -> None:
         """Add a channel."""
         if self._lingering is not None:
             self._lingering.cancel()
@@ -308,13 +308,13 @@ class Source:
 class Exports:
     """The subscriptions of neighbours at one gateway."""
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes
         self._pseudonyms = pseudonyms
-        self._sources: dict[tuple[str, bool], Source] = {}
-        self._outflows: dict[Outflow, Source] = {}
+        self._sources: dict[tuple[str, bool], ExportSource] = {}
+        self._outflows: dict[Outflow, ExportSource] = {}
         self._memories: dict[str, Memory] = {}
         self._tables: dict[str, RuleTable[ExportRule]] = {}
         duplexes.far[messages.SUBSCRIBE] = self.serve
@@ -340,7 +340,7 @@ class Exports:
             is_blocking=is_blocking,
         )
         self._outflows[outflow] = source
-        source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
+        source.add(outflow, lambda: NeighbourView(alias, rule, self._table(alias), self._pseudonyms))
         sender = self._port.loop.create_task(self._send(outflow, source))
         try:
             await self._listen(outflow, source)
@@ -379,11 +379,11 @@ class Exports:
 
     # --
 
-    def _show(self, outflow: Outflow, source: Source) -> None:
+    def _show(self, outflow: Outflow, source: ExportSource) -> None:
         alias, rule = outflow.alias, outflow.rule
-        source.add(outflow, lambda: View(alias, rule, self._table(alias), self._pseudonyms))
+        source.add(outflow, lambda: NeighbourView(alias, rule, self._table(alias), self._pseudonyms))
 
-    async def _listen(self, outflow: Outflow, source: Source) -> None:
+    async def _listen(self, outflow: Outflow, source: ExportSource) -> None:
         """Handle the messages of a neighbour on a channel."""
         channel, view_key = outflow.channel, (outflow.alias, outflow.rule.outside)
         try:
@@ -412,7 +412,7 @@ class Exports:
             self._core.count_drop("malformed_items")
             channel.break_by(exc)
 
-    async def _send(self, outflow: Outflow, source: Source) -> None:
+    async def _send(self, outflow: Outflow, source: ExportSource) -> None:
         """Send the queue, within the limits and the neighbour's credit."""
         queue, channel = outflow.queue, outflow.channel
         try:
@@ -429,17 +429,17 @@ class Exports:
         except (TunnelBroken, TunnelClosed):
             pass
 
-    def _source(self, rule: ExportRule, is_blocking: bool) -> Source:
+    def _source(self, rule: ExportRule, is_blocking: bool) -> ExportSource:
         key = rule.local, is_blocking
         source = self._sources.get(key)
         if source is None or source.is_over:
             prefix = self._prefix_of(rule)
-            source = self._sources[key] = Source(
+            source = self._sources[key] = ExportSource(
                 self._port, rule.local, prefix, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
             )
         return source
 
-    def _forget(self, key: tuple[str, bool], source: Source) -> None:
+    def _forget(self, key: tuple[str, bool], source: ExportSource) -> None:
         if self._sources.get(key) is source:
             del self._sources[key]
 

@@ -46,17 +46,17 @@ from iris_py.gateway.audit import AuditFile, Auditor
 from iris_py.gateway.cloud_events import CloudEvents
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.duplex import Duplexes
-from iris_py.gateway.exports import Exports, Pseudonyms
+from iris_py.gateway.exports import Exports, NodePseudonyms
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.gateway.port import port_of
-from iris_py.gateway.probes import Probing
+from iris_py.gateway.probes import GatewayProbes
 from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republication import Republishing
-from iris_py.gateway.requests import RelayServer, Requests
+from iris_py.gateway.requests import RelayedRequests, RelayServer
 from iris_py.gateway.stand_ins import StandIns
 from iris_py.gateway.subscriptions import Subscriptions
-from iris_py.gateway.surveys import Surveys
-from iris_py.gateway.tunnels import Tunnels
+from iris_py.gateway.surveys import RelayedSurveys
+from iris_py.gateway.tunnels import RelayedTunnels
 from iris_py.link.events import HANDSHAKE_ENDED
 from iris_py.logs import EventLogger
 from iris_py.metrics.status import StatusServer
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from iris_overlay.environment import Rng
-    from iris_py.api.handler_calls import Call
+    from iris_py.api.handler_calls import HandlerCall
     from iris_py.api.node import Node
     from iris_py.api.tunnel import Tunnel
     from iris_py.federation.events import FederationEvent
@@ -148,7 +148,7 @@ class Gateway(LoopBound, Closable):
         self.auditor: Auditor = Auditor(self.core, self._open_audit(settings))
         self.collector: GatewayCollector = GatewayCollector(self._status, self.auditor.refused_handshakes)
         self.metrics: StatusServer | None = StatusServer() if settings.gateway.metrics else None
-        self.requests: Requests = Requests(
+        self.requests: RelayedRequests = RelayedRequests(
             port,
             self.core,
             self._driver,
@@ -158,12 +158,12 @@ class Gateway(LoopBound, Closable):
             self.auditor.request_ended,
         )
         self.duplexes: Duplexes = Duplexes(self.core, self._driver)
-        Tunnels(port, self.core, self.duplexes, self.pseudonym_of)
-        Surveys(port, self.core, self.duplexes, self.pseudonym_of)
+        RelayedTunnels(port, self.core, self.duplexes, self.pseudonym_of)
+        RelayedSurveys(port, self.core, self.duplexes, self.pseudonym_of)
         self.stand_ins: StandIns = StandIns(port, self.core, self.requests, self.duplexes)
         self.counts: Counts = Counts(port, self.core, self._driver)
-        self.probing: Probing = Probing(self.core, self.stand_ins, self._driver)
-        pseudonyms = Pseudonyms(self.pseudonym_of, self._origin_key)
+        self.probing: GatewayProbes = GatewayProbes(self.core, self.stand_ins, self._driver)
+        pseudonyms = NodePseudonyms(self.pseudonym_of, self._origin_key)
         self.subscriptions: Subscriptions = Subscriptions(port, self.core, self.duplexes)
         self.republishing: Republishing = Republishing(port, self.subscriptions)
         self.exports: Exports = Exports(port, self.core, self.duplexes, pseudonyms)
@@ -233,7 +233,7 @@ class Gateway(LoopBound, Closable):
 
     _end = close
 
-    def _count_own(self, call: Call | None) -> int:
+    def _count_own(self, call: HandlerCall | None) -> int:
         """Return the number of a running call's requests and tunnels that came through this gateway."""
         if call is None or call.is_over:
             return 0
@@ -641,7 +641,7 @@ class GatewayHandler(Handler):
         alias: The cloud of the cluster; empty for the cluster of all gateways.
     """
 
-    def __init__(self, requests: Requests, duplexes: Duplexes, describe: Callable[[Op, str], bytes], alias: str) -> None:
+    def __init__(self, requests: RelayedRequests, duplexes: Duplexes, describe: Callable[[Op, str], bytes], alias: str) -> None:
         self._requests = requests
         self._duplexes = duplexes
         self._describe = describe

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.items import Item
-    from iris_py.federation.messages import Entry
+    from iris_py.federation.messages import CatalogueEntry
     from iris_py.gateway.duplex import Channel, Duplexes
     from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.topic.names import Tokens
@@ -416,7 +416,7 @@ class Flow:
             self.is_over = True
             self._forget(self)
 
-    def _choose(self, without: Bundle | None = None) -> tuple[Bundle, Entry] | None:
+    def _choose(self, without: Bundle | None = None) -> tuple[Bundle, CatalogueEntry] | None:
         """Return the bundle, with its catalogue's entry, that has the fewest channels."""
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is None:
@@ -431,7 +431,7 @@ class Flow:
         ]
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()), default=None)
 
-    async def _use(self, bundle: Bundle, entry: Entry) -> None:
+    async def _use(self, bundle: Bundle, entry: CatalogueEntry) -> None:
         """Follow the rule over one bundle, until the channel breaks, another bundle is better, or no pattern is wanted."""
         deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()

@@ -26,7 +26,7 @@ KEPT_S: Final = 15.0
 NAMES_MAX: Final = 32
 
 
-class Probing:
+class GatewayProbes:
     """The probes of one gateway."""
 
     def __init__(self, core: FederationCore, stand_ins: StandIns, driver: Driver) -> None:

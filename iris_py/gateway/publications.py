@@ -1,8 +1,9 @@
 """Publications and broadcasts from one cloud to another, at the gateways of both (docs/design.md 15.75).
 
 *Near*: all local nodes share one channel for each rule of the neighbour, an :class:`Outlet`. Origin and sequence are the
-pseudonym of the node and the rule, so the channel keeps the order of every sequence. *Far*: a :class:`Listener` serves one
-channel. A publication keeps its origin, by which subscribers distinguish publishers; a broadcast goes to the members.
+pseudonym of the node and the rule, so the channel keeps the order of every sequence. *Far*: a :class:`PublicationListener`
+serves one channel. A publication keeps its origin, by which subscribers distinguish publishers; a broadcast goes to the
+members.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import ChannelOffer
-    from iris_py.federation.messages import Entry
+    from iris_py.federation.messages import CatalogueEntry
     from iris_py.federation.rules import ExportRule
     from iris_py.gateway.duplex import Channel, Duplexes
-    from iris_py.gateway.exports import Pseudonyms
+    from iris_py.gateway.exports import NodePseudonyms
     from iris_py.gateway.port import GatewayPort
     from iris_py.wire.headers import HeaderValue
 
@@ -171,7 +172,7 @@ class Outlet:
     def _options(self) -> bytes:
         return self._rule.encode()
 
-    def _choose(self, name: str) -> tuple[Bundle, Entry]:
+    def _choose(self, name: str) -> tuple[Bundle, CatalogueEntry]:
         neighbour, now = self._core.lines.neighbours.get(self._alias), self._port.loop.time()
         if neighbour is None or not neighbour.is_usable(now):
             raise Refusal(CloudUnavailable(name))
@@ -255,7 +256,7 @@ class Outlet:
 class Publishing:
     """Publishing and broadcasting between clouds at one gateway, in both directions."""
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: Pseudonyms) -> None:
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes
@@ -350,7 +351,7 @@ class Publishing:
         if offer.open.options != rule.outside.encode():
             raise Refusal(NotExported(rule.outside))  # the rules have changed since the catalogue was sent
         channel = self._duplexes.accept(offer)
-        listener = Listener(self._port, self._core, offer.bundle, rule, channel)
+        listener = PublicationListener(self._port, self._core, offer.bundle, rule, channel)
         try:
             async for message in _messages(channel):
                 if message[0] == items.SAY:
@@ -396,7 +397,7 @@ class Speaker:
             self._tunnel.break_off("the node does not read this tunnel")
 
 
-class Listener:
+class PublicationListener:
     """One channel of a neighbour that publishes to local topics and clusters."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:

@@ -138,7 +138,7 @@ class Answerer(Protocol):
         """Take outcomes of :mod:`iris_py.federation.calls`."""
 
 
-class Requests:
+class RelayedRequests:
     """The requests of one gateway.
 
     Args:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayDuplex, GatewayTunnel
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
-    from iris_py.federation.messages import Entry
+    from iris_py.federation.messages import CatalogueEntry
     from iris_py.gateway.duplex import Duplexes
     from iris_py.patterns.tunnel.duplex import Failure
 
@@ -241,7 +241,13 @@ async def pass_on(
 
 
 async def splice_on(
-    duplexes: Duplexes, core: FederationCore, tunnel: GatewayTunnel, bundle: Bundle, entry: Entry, name: str, deadline: float
+    duplexes: Duplexes,
+    core: FederationCore,
+    tunnel: GatewayTunnel,
+    bundle: Bundle,
+    entry: CatalogueEntry,
+    name: str,
+    deadline: float,
 ) -> None:
     """Continue the tunnel of a stand-in's caller as a channel, until both have ended.
 

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from iris_py.federation.bundle import Bundle
     from iris_py.federation.core import FederationCore
     from iris_py.federation.events import CountTold
-    from iris_py.federation.rules import ImportRule, Offer
+    from iris_py.federation.rules import ImportRule, ReceivedCatalogue
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.duplex import Duplexes
     from iris_py.gateway.port import GatewayMembership, GatewayPort
-    from iris_py.gateway.requests import RelayServer, Requests
+    from iris_py.gateway.requests import RelayedRequests, RelayServer
     from iris_py.patterns.request.registration import Execution
 
 logger = EventLogger("iris_py.federation")
@@ -65,7 +65,7 @@ class StandIn(Handler):
     """
 
     def __init__(
-        self, rule: ImportRule, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes
+        self, rule: ImportRule, port: GatewayPort, core: FederationCore, requests: RelayedRequests, duplexes: Duplexes
     ) -> None:
         self.rule = rule
         self.ways: dict[str, frozenset[Bundle]] = {}
@@ -272,7 +272,7 @@ class StandIn(Handler):
         tunnel.break_off("no other cloud takes it", type(error).__name__, str(error))
 
 
-class _Told:
+class _GatewayCounts:
     """The counts reported by one gateway of a neighbour.
 
     Attributes:
@@ -280,7 +280,7 @@ class _Told:
         members: The member count of each watched cluster; None before the first report.
     """
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: ReceivedCatalogue) -> None:
         self.offer = offer
         self.members: dict[str, int | None] = {}
 
@@ -288,14 +288,14 @@ class _Told:
 class StandIns:
     """The stand-ins of one gateway."""
 
-    def __init__(self, port: GatewayPort, core: FederationCore, requests: Requests, duplexes: Duplexes) -> None:
+    def __init__(self, port: GatewayPort, core: FederationCore, requests: RelayedRequests, duplexes: Duplexes) -> None:
         self._port = port
         self._core = core
         self._requests = requests
         self._duplexes = duplexes
         self._loop = asyncio.get_running_loop()
         self._by_name: dict[str, StandIn] = {}  # by local name
-        self._told: dict[Bundle, _Told] = {}
+        self._told: dict[Bundle, _GatewayCounts] = {}
         self._closing: set[asyncio.Task[None]] = set()  # of removed rules
         self._is_closed = False
 
@@ -374,11 +374,11 @@ class StandIns:
 
     # --
 
-    def _watch(self, bundle: Bundle, offer: Offer, names: set[str]) -> None:
+    def _watch(self, bundle: Bundle, offer: ReceivedCatalogue, names: set[str]) -> None:
         """Ask one gateway for the counts of exactly these names, where not asked yet."""
         now, told = self._loop.time(), self._told.get(bundle)
         if told is None or told.offer is not offer:  # after a new catalogue, the gateway has forgotten the watches
-            fresh = _Told(offer)
+            fresh = _GatewayCounts(offer)
             for name in names:
                 if self._core.watch(bundle, name, now, is_on=True):
                     fresh.members[name] = None if told is None else told.members.get(name)

@@ -20,7 +20,7 @@ from iris_py.federation.calls import (
     Answer,
     Asked,
     Ended,
-    Place,
+    MemberPlace,
     decode_question,
     decode_stop_after,
     encode_outcome,
@@ -53,7 +53,7 @@ REPLIES_BYTES_MAX = 64 * 1024 * 1024
 ANSWERS_MAX = 131_072
 
 
-class Surveys:
+class RelayedSurveys:
     """The surveys of one gateway.
 
     Args:
@@ -67,7 +67,7 @@ class Surveys:
         self._core = core
         self._duplexes = duplexes
         self._pseudonym_of = pseudonym_of
-        self._rooms: dict[str, Room] = {}  # by neighbour
+        self._rooms: dict[str, ReplyMemory] = {}  # by neighbour
         duplexes.near["survey"] = self._pass_on
         duplexes.far[messages.SURVEY] = self._serve
 
@@ -110,7 +110,7 @@ class Surveys:
         except IrisError as exc:
             await channel.send(encode_said(Ended(encode_outcome(exc))))
             return
-        room = self._rooms.setdefault(alias, Room())
+        room = self._rooms.setdefault(alias, ReplyMemory())
         pseudonym_of = partial(self._pseudonym_of, alias)
         taker = Taker(room, lambda node_id: bytes.fromhex(pseudonym_of(node_id)), self._port.count_drop)
         loop = asyncio.get_running_loop()
@@ -143,7 +143,7 @@ class Surveys:
         return question
 
 
-class Room:
+class ReplyMemory:
     """The memory for queued replies to one neighbour's surveys.
 
     Attributes:
@@ -163,7 +163,7 @@ class Taker(SurveyTaker):
         count_drop: Counts replies dropped for lack of memory.
     """
 
-    def __init__(self, room: Room, pseudonym_of: Callable[[str], bytes], count_drop: Callable[[str], object]) -> None:
+    def __init__(self, room: ReplyMemory, pseudonym_of: Callable[[str], bytes], count_drop: Callable[[str], object]) -> None:
         self._room = room
         self._count_drop = count_drop
         self._pseudonym_of = pseudonym_of
@@ -230,5 +230,5 @@ class Taker(SurveyTaker):
         self._held_bytes -= size
         self._room.used_bytes -= size
 
-    def _place(self, node_id: str, zone: str) -> Place:
-        return Place(self._pseudonym_of(node_id), zone)
+    def _place(self, node_id: str, zone: str) -> MemberPlace:
+        return MemberPlace(self._pseudonym_of(node_id), zone)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.gateway.port import GatewayPort
 
 
-class Tunnels:
+class RelayedTunnels:
     """The tunnels of one gateway.
 
     Args:

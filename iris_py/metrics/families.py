@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.observe.histogram import HistogramStatistics
     from iris_py.observe.statistics import ClusterStatistics, SecurityStatistics, ServiceStatistics, Statistics, TopicStatistics
 
-__all__ = ["BUCKETS", "Families", "Family", "Histogram"]
+__all__ = ["BUCKETS", "Families", "Family", "HistogramValue"]
 
 #: Clusters with a series of their own, and as many topics: the first ones used. Too small: important clusters are in
 #: ``_other``; too large: each cluster is up to 50 lines of every scrape of every node.
@@ -63,7 +63,7 @@ class Labels:
         return name
 
 
-class Totals(Generic[Key]):
+class NamedTotals(Generic[Key]):
     """Adds up counters by label, so that the exported series never fall when the node forgets names.
 
     Args:
@@ -173,7 +173,7 @@ LabelValues: TypeAlias = "tuple[str, ...]"
 _Key: TypeAlias = "str | tuple[str, str | int]"
 
 
-class Histogram(NamedTuple):
+class HistogramValue(NamedTuple):
     """The value of a histogram in one series."""
 
     counts: tuple[float, ...]
@@ -193,7 +193,7 @@ class Family(NamedTuple):
     """Its meaning, one sentence."""
     labels: tuple[str, ...]
     """The names of its labels."""
-    samples: Sequence[tuple[LabelValues, float | Histogram]]
+    samples: Sequence[tuple[LabelValues, float | HistogramValue]]
     """The label values and the value of each series."""
 
 
@@ -208,8 +208,8 @@ class Families:
         self._name = name
         self._cluster_labels = Labels(NAMES_MAX)
         self._topic_labels = Labels(NAMES_MAX)
-        self._clusters: Totals[_Key] = Totals(self._cluster_labels)
-        self._topics: Totals[_Key] = Totals(self._topic_labels)
+        self._clusters: NamedTotals[_Key] = NamedTotals(self._cluster_labels)
+        self._topics: NamedTotals[_Key] = NamedTotals(self._topic_labels)
         self._reasons: dict[str, Labels] = {}
 
     def collect(self, statistics: Statistics) -> Iterator[Family]:
@@ -309,7 +309,7 @@ def _histograms_by_cluster(clusters: Mapping[str, Mapping[_Key, float]], key: st
     for label, numbers in clusters.items():
         if (key, _SUM) in numbers:
             counts = tuple(numbers.get(each, 0.0) for each in _KEYS[key])
-            samples.append(((label,), Histogram(counts, numbers[key, _SUM])))
+            samples.append(((label,), HistogramValue(counts, numbers[key, _SUM])))
     return Family(name, "histogram", text, ("cluster",), samples)
 
 
@@ -356,12 +356,12 @@ def _in_parts(names: Iterable[str], count: int) -> Iterator[list[str]]:
     return (every[number * size : (number + 1) * size] for number in range(count))
 
 
-def _histogram(histogram: HistogramStatistics) -> Histogram:
+def _histogram(histogram: HistogramStatistics) -> HistogramValue:
     sums = list(accumulate(histogram.counts))
     if not sums:
         return _EMPTY
     last, shown = sums[-1], len(sums)
-    return Histogram((*[sums[bucket] if bucket < shown else last for bucket in BUCKETS], last), histogram.sum_s)
+    return HistogramValue((*[sums[bucket] if bucket < shown else last for bucket in BUCKETS], last), histogram.sum_s)
 
 
 def _served(read: Callable[[ServiceStatistics], float]) -> Callable[[ClusterStatistics], float | None]:
@@ -378,7 +378,7 @@ def _oldest_s(statistics: Statistics) -> float:
 
 _PYTHON: Final = platform.python_version()
 _SUM: Final = "sum"
-_EMPTY: Final = Histogram((0.0,) * (len(BUCKETS) + 1), 0.0)
+_EMPTY: Final = HistogramValue((0.0,) * (len(BUCKETS) + 1), 0.0)
 
 _KEYS: Final = {name: tuple((name, index) for index in range(len(BUCKETS) + 1)) for name in ("round_trip", "handling")}
 

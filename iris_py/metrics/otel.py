@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py import __version__
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
-from iris_py.metrics.families import BUCKETS, Families, Histogram
+from iris_py.metrics.families import BUCKETS, Families, HistogramValue
 from iris_py.metrics.prometheus import NodeReader, inner_node
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.statistics import Statistics
@@ -58,7 +58,7 @@ def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -
     except ImportError as exc:
         raise ConfigurationError(f"metrics for OpenTelemetry need it. Run: {install_command('otel')}") from exc
     meter = (provider or metrics.get_meter_provider()).get_meter("iris_py", __version__)
-    sheet = _Sheet(node)
+    sheet = _LastReading(node)
     for family in Families().collect(Statistics()):
         name = family.name.removesuffix("_total").replace("_", ".", 1)
         unit = _UNITS.get(name.rpartition("_")[2], "1")
@@ -73,7 +73,7 @@ def observe_node(node: Node | SyncNode, provider: MeterProvider | None = None) -
             meter.create_observable_counter(f"{name}.sum", [observe(_sums)], unit, family.help)
 
 
-class _Sheet:
+class _LastReading:
     """The last two readings of a node's metrics, for all instruments.
 
     Args:
@@ -121,8 +121,8 @@ class _Sheet:
         before = dict(self._before[family.name].samples) if family.name in self._before else {}
         for labels, value in family.samples:
             earlier = before.get(labels)
-            if isinstance(value, Histogram):
-                known = earlier.counts if isinstance(earlier, Histogram) else (0.0,) * len(value.counts)
+            if isinstance(value, HistogramValue):
+                known = earlier.counts if isinstance(earlier, HistogramValue) else (0.0,) * len(value.counts)
                 passed = [one - other for one, other in zip(value.counts, known, strict=True)]
                 if passed[-1] > 0:
                     for quantile in QUANTILES:
@@ -142,12 +142,14 @@ def _attributes(family: Family, labels: tuple[str, ...]) -> dict[str, str | floa
 
 
 def _values(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
-    return ((value, _attributes(family, labels)) for labels, value in family.samples if not isinstance(value, Histogram))
+    return ((value, _attributes(family, labels)) for labels, value in family.samples if not isinstance(value, HistogramValue))
 
 
 def _counts(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
-    return ((value.counts[-1], _attributes(family, labels)) for labels, value in family.samples if isinstance(value, Histogram))
+    return (
+        (value.counts[-1], _attributes(family, labels)) for labels, value in family.samples if isinstance(value, HistogramValue)
+    )
 
 
 def _sums(family: Family) -> Iterator[tuple[float, dict[str, str | float]]]:
-    return ((value.sum_s, _attributes(family, labels)) for labels, value in family.samples if isinstance(value, Histogram))
+    return ((value.sum_s, _attributes(family, labels)) for labels, value in family.samples if isinstance(value, HistogramValue))

@@ -19,7 +19,7 @@ from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.logs import EventLogger
-from iris_py.metrics.families import BUCKETS, Families, Histogram
+from iris_py.metrics.families import BUCKETS, Families, HistogramValue
 from iris_py.observe.histogram import upper_s
 from iris_py.sync import Node as SyncNode
 from iris_py.sync.node import inner_of
@@ -233,12 +233,12 @@ def make_metric(family: Family) -> Metric:
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for labels, value in family.samples:
-            if isinstance(value, Histogram):
+            if isinstance(value, HistogramValue):
                 histogram.add_metric(labels, list(zip(_BOUNDS, value.counts, strict=True)), value.sum_s)
         return histogram
     make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = make(family.name, family.help, labels=family.labels)
     for labels, value in family.samples:
-        if not isinstance(value, Histogram):
+        if not isinstance(value, HistogramValue):
             metric.add_metric(labels, value)
     return metric

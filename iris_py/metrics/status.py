@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from iris_py.api.node import Node
-    from iris_py.net.http import Answer, Question
+    from iris_py.net.http import HttpResponse, RequestTarget
 
 __all__ = ["DEFAULT_LISTEN", "StatusEndpoint", "StatusServer", "parse_listen", "serve_status"]
 
@@ -117,21 +117,21 @@ class StatusEndpoint:
 
     # --
 
-    async def _answer(self, question: Question) -> Answer:
-        from iris_py.net.http import Answer
+    async def _answer(self, question: RequestTarget) -> HttpResponse:
+        from iris_py.net.http import HttpResponse
 
         if question.path == "/metrics":
             from prometheus_client import CONTENT_TYPE_LATEST
 
-            return Answer(HTTPStatus.OK, await self.metrics(), CONTENT_TYPE_LATEST)
+            return HttpResponse(HTTPStatus.OK, await self.metrics(), CONTENT_TYPE_LATEST)
         if question.path == "/healthz":
             health = await self._alive()
         elif question.path == "/readyz":
             health = await self._ready(question.query.get("cluster"))
         else:
-            return Answer(HTTPStatus.NOT_FOUND, _PATHS.encode())
+            return HttpResponse(HTTPStatus.NOT_FOUND, _PATHS.encode())
         status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return Answer(status, msgspec.json.encode(health) + b"\n", _JSON)
+        return HttpResponse(status, msgspec.json.encode(health) + b"\n", _JSON)
 
     async def _gather(self) -> bytes:
         """Write the metrics as text, with a turn of the event loop after each part.

@@ -1,6 +1,6 @@
 """Runs a core on a network: moves bytes between links and streams, passes datagrams, keeps one timer.
 
-The core is that of a node, or a gateway's side towards other clouds: any object with the methods of :class:`Core`.
+The core is that of a node, or a gateway's side towards other clouds: any object with the methods of :class:`DrivenCore`.
 
 Every sender of data schedules :meth:`Driver.wake`, which runs :meth:`Driver.transmit` once per turn of the event loop, so that
 messages are batched. A lone message is sent at once. Only ``transmit`` takes the core's outputs, in the order that
@@ -25,7 +25,7 @@ from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.network import OwnAddressError
-from iris_py.net.process import EXHAUSTED, Exhaustion, Lateness
+from iris_py.net.process import EXHAUSTED, Exhaustion, LoopLateness
 from iris_py.net.tcp_info import retransmissions
 from iris_py.net.watchdog import watchdog
 
@@ -79,7 +79,7 @@ RETRANSMISSIONS_READ_MAX = 256
 TRANSMIT_ROUNDS_MAX = 16
 
 
-class Core(Protocol):
+class DrivenCore(Protocol):
     """The protocol a driver runs on the network; :class:`iris_py.node.core.NodeCore` documents the methods."""
 
     def accepted(self, address: str, now: float) -> Link | None: ...
@@ -102,7 +102,7 @@ class Core(Protocol):
     def deadline(self) -> float | None: ...
 
 
-class Owner(Protocol):
+class DriverOwner(Protocol):
     """The user of a driver, which receives the events of the core: a node or a gateway."""
 
     def handle_outcomes(self, outcomes: Any) -> None:  # noqa: ANN401 - those of its core
@@ -112,7 +112,7 @@ class Owner(Protocol):
         """Handle all other events of the core."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class LinkStream(asyncio.BufferedProtocol):
     """The TCP stream of one link: passes bytes between the link and the transport.
 
     Args:
@@ -290,23 +290,23 @@ class Driver:
         lateness: The lateness of timers.
     """
 
-    def __init__(self, network: Network, owner: Owner) -> None:
+    def __init__(self, network: Network, owner: DriverOwner) -> None:
         self.late_at = math.inf
         self.own: frozenset[Address] = frozenset()
-        self.lateness = Lateness()
+        self.lateness = LoopLateness()
         bytes(HEAP_BLOCK_BYTES)  # freed at once, on purpose
         self.loop = asyncio.get_running_loop()
         self._context = copy_context()
         self.network = network
         self._owner = owner
-        self._core: Core | None = None
+        self._core: DrivenCore | None = None
         self._listener: Listener | None = None
         self._datagrams: DatagramSocket | None = None
-        self._connections: dict[Link, Connection] = {}
+        self._connections: dict[Link, LinkStream] = {}
         self._retransmissions_ended = 0  # total of ended connections
         self._readings = 0  # number of readings of single connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: deque[Connection] = deque()  # connections with unhandled input, not read meanwhile
+        self._waiting: deque[LinkStream] = deque()  # connections with unhandled input, not read meanwhile
         self._exhaustion = Exhaustion()
         self.is_awake = False
         self._is_transmitting = False
@@ -340,7 +340,7 @@ class Driver:
         for attempts_left in reversed(range(1 if port else PORT_ATTEMPTS_MAX)):
             listener = None
             try:
-                listener = await self.network.listen(lambda: Connection(self, None), host, port)
+                listener = await self.network.listen(lambda: LinkStream(self, None), host, port)
                 if datagrams:
                     self._datagrams = await self.network.open_datagrams(*listener.address, multicast=multicast)
             except OSError as exc:
@@ -359,7 +359,7 @@ class Driver:
         assert self._listener is not None
         return self._listener.address
 
-    def run(self, core: Core, on_dial_failed: Callable[[str, OSError | IrisError], None]) -> None:
+    def run(self, core: DrivenCore, on_dial_failed: Callable[[str, OSError | IrisError], None]) -> None:
         """Begin to drive a node.
 
         Args:
@@ -428,7 +428,7 @@ class Driver:
         if self._core is not None and not self.is_closed:
             self._core.handle_resumption(now)
 
-    def connection_made(self, connection: Connection, address: str | None) -> Link | None:
+    def connection_made(self, connection: LinkStream, address: str | None) -> Link | None:
         """Return the link for a new stream; None if the core rejects the stream."""
         if self._core is None or self.is_closed:
             return None
@@ -485,7 +485,7 @@ class Driver:
         if connection is not None:
             connection.resume_reading()
 
-    def let_wait(self, connection: Connection) -> None:
+    def let_wait(self, connection: LinkStream) -> None:
         """Postpone the rest of a connection's input to later turns of the event loop, which handle one connection each."""
         self._waiting.append(connection)
         if len(self._waiting) == 1:
@@ -557,12 +557,12 @@ class Driver:
         finally:
             self._is_transmitting = False
 
-    def _send_datagrams(self, core: Core) -> None:
+    def _send_datagrams(self, core: DrivenCore) -> None:
         if self._datagrams is not None:
             for destination, data in core.datagrams_to_send():
                 self._datagrams.send(data, destination)
 
-    def _write_links(self, core: Core, now: float) -> bool:
+    def _write_links(self, core: DrivenCore, now: float) -> bool:
         """Write the links' data; return whether the core has new events or output because of this."""
         happened = False
         for link in core.links_to_flush():
@@ -582,7 +582,7 @@ class Driver:
                 self._spawn(self._dial(event.address))
         self._owner.handle_events(events)
 
-    def _arm_timer(self, core: Core, now: float) -> None:
+    def _arm_timer(self, core: DrivenCore, now: float) -> None:
         deadline = core.deadline()
         # An early timer is harmless, so the timer is only moved to an earlier time: a timer per request would cost more than
         # the request's own bookkeeping.
@@ -611,7 +611,7 @@ class Driver:
         try:
             host, port = parse_address(address)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await self.network.dial(lambda: Connection(self, address), host, port, own=self.own)
+                await self.network.dial(lambda: LinkStream(self, address), host, port, own=self.own)
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError means an invalid address from a peer
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN

@@ -21,7 +21,7 @@ from iris_py.peers.eviction import network_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-__all__ = ["Answer", "HttpServer", "Question"]
+__all__ = ["HttpResponse", "HttpServer", "RequestTarget"]
 
 logger = EventLogger("iris_py.net")
 
@@ -44,7 +44,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 
-class Question(NamedTuple):
+class RequestTarget(NamedTuple):
     """The parts of a request that determine the answer."""
 
     path: str
@@ -53,7 +53,7 @@ class Question(NamedTuple):
     """The parameters; for a repeated parameter the last value."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP answer, which clients must not cache."""
 
     status: HTTPStatus
@@ -76,10 +76,10 @@ class HttpServer:
         address: The listening address, ``host:port``; empty while closed.
     """
 
-    def __init__(self, answer: Callable[[Question], Awaitable[Answer]]) -> None:
+    def __init__(self, answer: Callable[[RequestTarget], Awaitable[HttpResponse]]) -> None:
         self.address = ""
         self.answer: Final = answer
-        self.connections: dict[Connection, None] = {}  # in order of the wait for a next request, the longest first
+        self.connections: dict[HttpConnection, None] = {}  # in order of the wait for a next request, the longest first
         self.is_local = True
         self.is_closing = False
         self._server: asyncio.Server | None = None
@@ -94,7 +94,7 @@ class HttpServer:
         Raises:
             OSError: Listening at the address failed.
         """
-        self._server = await asyncio.get_running_loop().create_server(lambda: Connection(self), host, port)
+        self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host, port)
         bound = [socket.getsockname() for socket in self._server.sockets]
         self.address = format_address(*bound[0][:2])
         self.is_local = all(is_loopback(name[0]) for name in bound)
@@ -119,7 +119,7 @@ class HttpServer:
         for connection in list(self.connections):
             connection.abort()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: HttpConnection) -> bool:
         """Add a new connection to the server; a full server ends another connection for it.
 
         Returns:
@@ -136,14 +136,14 @@ class HttpServer:
         self.connections[connection] = None
         return True
 
-    def _find_dispensable(self) -> Connection | None:
+    def _find_dispensable(self) -> HttpConnection | None:
         """Return the connection to evict: the longest-waiting connection of the host with the most connections.
 
         Connections without a complete request go first, then connections that receive their answer slowly. A client with many
         connections competes with itself, and a probe that sends its request at once stays connected.
         """
         for can_end in (lambda each: not each.is_answering, lambda each: each.is_sent):
-            by_host: dict[str, list[Connection]] = {}
+            by_host: dict[str, list[HttpConnection]] = {}
             for each in self.connections:
                 if can_end(each):
                     by_host.setdefault(each.host, []).append(each)
@@ -152,7 +152,7 @@ class HttpServer:
         return None
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection of a client, with one request after another.
 
     Attributes:
@@ -280,7 +280,7 @@ class Connection(asyncio.Protocol):
         """Answer an unacceptable request and close the connection."""
         self._send(_refusal(status), ends=True)
 
-    def _send(self, answer: Answer, *, ends: bool = False) -> None:
+    def _send(self, answer: HttpResponse, *, ends: bool = False) -> None:
         transport = self._transport
         assert transport is not None
         if transport.is_closing():
@@ -324,10 +324,10 @@ class Connection(asyncio.Protocol):
         self._read()
 
 
-def _question(target: bytes) -> Question:
+def _question(target: bytes) -> RequestTarget:
     path, _, query = target.partition(b"?")
     parameters = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    return Question(unquote(path.decode("latin-1")), dict(parameters))
+    return RequestTarget(unquote(path.decode("latin-1")), dict(parameters))
 
 
 def _host(request: h11.Request) -> str:
@@ -337,5 +337,5 @@ def _host(request: h11.Request) -> str:
     return host.rstrip(".")
 
 
-def _refusal(status: HTTPStatus) -> Answer:
-    return Answer(status, f"{status.phrase}\n".encode())
+def _refusal(status: HTTPStatus) -> HttpResponse:
+    return HttpResponse(status, f"{status.phrase}\n".encode())

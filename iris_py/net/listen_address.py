@@ -25,7 +25,7 @@ from iris_py.net.addresses import (
     without_ports,
 )
 from iris_py.net.names import resolve
-from iris_py.net.port_holder import Answer, Holder, ask_holder
+from iris_py.net.port_holder import HolderKind, PortHolder, ask_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris_py.net.network import Address, Network
     from iris_py.net.port_holder import Credentials
 
-__all__ = ["ListenSettings", "Place", "listen", "settle_place"]
+__all__ = ["ListenAddress", "ListenSettings", "listen", "settle_place"]
 
 logger = EventLogger("iris_py.net.listen_address")
 
@@ -59,7 +59,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListenAddress:
     """The addresses of a node, for listening and to advertise to other nodes."""
 
     address: str
@@ -93,7 +93,7 @@ class ListenSettings(Protocol):
     def discovery(self) -> bool: ...
 
 
-async def listen(driver: Driver, settings: ListenSettings, machine: Machine | None, credentials: Credentials) -> Place:
+async def listen(driver: Driver, settings: ListenSettings, machine: Machine | None, credentials: Credentials) -> ListenAddress:
     """Open the listening sockets of a node, for streams and datagrams, and determine the addresses to advertise.
 
     Args:
@@ -145,9 +145,9 @@ async def _share(
             if exc.errno != errno.EADDRINUSE:
                 raise
             holder = await _find_holder(driver.network, hosts, port, credentials, attempt)
-            if holder.answer is Answer.NODE:
+            if holder.answer is HolderKind.NODE:
                 break
-            if holder.answer is Answer.OTHER or loop.time() >= until:
+            if holder.answer is HolderKind.OTHER or loop.time() >= until:
                 raise
         await asyncio.sleep(pause_s)
         pause_s, attempt = min(2.0 * pause_s, PORT_PAUSE_S_MAX), attempt + 1
@@ -165,13 +165,13 @@ async def _share(
     return chosen
 
 
-async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> Holder:
+async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> PortHolder:
     """Identify the process that holds a port: ask at the machine's addresses until a process answers."""
     for host in hosts:
         holder = await ask_holder(network, host, port, credentials.handshake(attempt))
-        if holder.answer is not Answer.NOBODY:
+        if holder.answer is not HolderKind.NOBODY:
             return holder
-    return Holder(Answer.NOBODY)
+    return PortHolder(HolderKind.NOBODY)
 
 
 def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def _hosts_here(host: str, machine: Machine | None) -> tuple[str, ...]:
 
 async def settle_place(
     host: str, port: int, *, machine: Machine | None, advertise: Sequence[str] = (), seeds: Iterable[str] = ()
-) -> Place:
+) -> ListenAddress:
     """Determine the addresses a listening node advertises, and those at which a dial reaches the node itself.
 
     Args:
@@ -217,7 +217,7 @@ async def settle_place(
         own = frozenset((each, port) for each in (*hosts, *(str(each.ip) for each in networks), *_LOOPBACK_HOSTS))
         own = frozenset(each for each in own if ipaddress.ip_address(each[0]).version in families)
     listened = [format_address(each, port) for each in hosts]
-    return Place(
+    return ListenAddress(
         listened[0] if listened else format_address(_LOOPBACK[families[0]], port),
         advertised_addresses(listened, port, advertise),
         own,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris_py.net.network import Network
     from iris_security import Identity, Keyring
 
-__all__ = ["Answer", "Credentials", "Holder", "ask_holder"]
+__all__ = ["Credentials", "HolderKind", "PortHolder", "ask_holder"]
 
 #: Length of an X25519 private key (RFC 7748).
 EPHEMERAL_BYTES: Final = 32
@@ -29,7 +29,7 @@ EPHEMERAL_BYTES: Final = 32
 ANSWER_S: Final = 2.0
 
 
-class Answer(enum.Enum):
+class HolderKind(enum.Enum):
     """The kinds of processes on a port wanted by a node."""
 
     NODE = enum.auto()
@@ -43,10 +43,10 @@ class Answer(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PortHolder:
     """The process on a port wanted by a node, as identified by the answer."""
 
-    answer: Answer
+    answer: HolderKind
     """The kind of process."""
     node_id: bytes = b""
     """The id of a node of the same network; otherwise empty."""
@@ -76,7 +76,7 @@ class Credentials:
         )
 
 
-async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> Holder:
+async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> PortHolder:
     """Find out which kind of process listens at an address, by the first two messages of a link's handshake.
 
     Args:
@@ -88,14 +88,14 @@ async def ask_holder(network: Network, host: str, port: int, handshake: LinkHand
         async with asyncio.timeout(ANSWER_S):
             knock = await network.dial(lambda: _Knock(handshake, loop.create_future()), host, port)
     except ConnectionRefusedError:
-        return Holder(Answer.NOBODY)
+        return PortHolder(HolderKind.NOBODY)
     except OSError as exc:
-        return Holder(Answer.OTHER if isinstance(exc, TimeoutError) else Answer.UNSURE)
+        return PortHolder(HolderKind.OTHER if isinstance(exc, TimeoutError) else HolderKind.UNSURE)
     try:
         async with asyncio.timeout(ANSWER_S):
             return await knock.holder
     except TimeoutError:
-        return Holder(Answer.OTHER)
+        return PortHolder(HolderKind.OTHER)
     finally:
         knock.abort()
 
@@ -103,7 +103,7 @@ async def ask_holder(network: Network, host: str, port: int, handshake: LinkHand
 class _Knock(asyncio.BufferedProtocol):
     """The connection to the holder of a port, for the two messages of a handshake."""
 
-    def __init__(self, handshake: LinkHandshake, holder: asyncio.Future[Holder]) -> None:
+    def __init__(self, handshake: LinkHandshake, holder: asyncio.Future[PortHolder]) -> None:
         self.holder = holder
         self._handshake = handshake
         self._buffer = memoryview(bytearray(HANDSHAKE_BYTES_MAX + 2))
@@ -125,19 +125,19 @@ class _Knock(asyncio.BufferedProtocol):
         try:
             self._handshake.receive_data(self._buffer[: self._received])
         except (ProtocolError, AuthenticationError):
-            self._tell(Holder(Answer.OTHER))
+            self._tell(PortHolder(HolderKind.OTHER))
         else:
             if self._handshake.keys is not None:
-                self._tell(Holder(Answer.NODE, self._handshake.peer_id))
+                self._tell(PortHolder(HolderKind.NODE, self._handshake.peer_id))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._tell(Holder(Answer.UNSURE))
+        self._tell(PortHolder(HolderKind.UNSURE))
 
     def abort(self) -> None:
         """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _tell(self, holder: Holder) -> None:
+    def _tell(self, holder: PortHolder) -> None:
         if not self.holder.done():
             self.holder.set_result(holder)

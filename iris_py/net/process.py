@@ -141,7 +141,7 @@ _SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
-class Lateness:
+class LoopLateness:
     """Records the lateness of the event loop, as measured by the driver's own timers.
 
     Attributes:
@@ -177,7 +177,7 @@ class Lateness:
             self._begun_at = now
 
 
-def read_process(lateness: Lateness, now: float) -> ProcessStatistics:
+def read_process(lateness: LoopLateness, now: float) -> ProcessStatistics:
     """Return the statistics of this process.
 
     Args:

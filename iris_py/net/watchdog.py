@@ -40,7 +40,7 @@ _IRIS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _LOOP: Final = {(asyncio.base_events.__file__, "run_forever"), (asyncio.runners.__file__, "run")}
 
 
-class Watch:
+class WatchedLoop:
     """An event loop that drives nodes, and the last request for a sign of life. Create the watch in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -112,16 +112,16 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._watches: dict[asyncio.AbstractEventLoop, WatchedLoop] = {}
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
 
-    def watch(self, loop: asyncio.AbstractEventLoop) -> Watch:
+    def watch(self, loop: asyncio.AbstractEventLoop) -> WatchedLoop:
         """Watch the loop of a driver; call in the thread of the loop, once per driver."""
         with self._lock:
             watch = self._watches.get(loop)
             if watch is None:
-                watch = self._watches[loop] = Watch(loop)
+                watch = self._watches[loop] = WatchedLoop(loop)
             watch.drivers += 1
             if self._thread is None:
                 self._ending = threading.Event()

@@ -17,7 +17,7 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason
 from iris_py.node.datagrams import Datagrams
 from iris_py.node.exchange import Exchange
-from iris_py.node.groups import IdleGroups, Memberships
+from iris_py.node.groups import IdleGroups, ServedClusters
 from iris_py.node.inbound import Inbound
 from iris_py.node.patterns import Patterns
 from iris_py.node.questions import Questions
@@ -29,7 +29,7 @@ from iris_py.patterns.request.deduplication import identity_of_key, identity_of_
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
@@ -109,8 +109,8 @@ class NodeCore:
         losses = Losses(info.id)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1, losses)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
-        self.service = Service(losses)
-        self._memberships = Memberships(info.id, self.groups, self.overlay, self.service, name)
+        self.service = RequestService(losses)
+        self._memberships = ServedClusters(info.id, self.groups, self.overlay, self.service, name)
         self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.questions = Questions(
             info.id, keyring, self.overlay, self._advance, lambda event: self._exchange.events.append(event), self.count_drop
@@ -242,7 +242,7 @@ class NodeCore:
         return self._broadcaster.broadcast(self.group(cluster, now), payload, now, headers)
 
     def join(self, registration: Registration, now: float) -> bool:
-        """Join a cluster; see :meth:`~iris_py.node.groups.Memberships.join`."""
+        """Join a cluster; see :meth:`~iris_py.node.groups.ServedClusters.join`."""
         # The group may have been forgotten since the registration was made.
         registration.group = self.group(registration.group.name, now)
         is_first = self._memberships.join(registration, now)
@@ -250,7 +250,7 @@ class NodeCore:
         return is_first
 
     def leave(self, registration: Registration, now: float) -> bool:
-        """Begin to leave a cluster; see :meth:`~iris_py.node.groups.Memberships.leave`."""
+        """Begin to leave a cluster; see :meth:`~iris_py.node.groups.ServedClusters.leave`."""
         is_last = self._memberships.leave(registration, now)
         self._exchange.advance(now)
         return is_last

@@ -1,6 +1,6 @@
 """The groups of a node: the clusters it serves, changes of membership views, and the removal of idle groups.
 
-``Memberships`` joins the groups of all accepted generations of a cluster's secret, because nodes with another primary
+``ServedClusters`` joins the groups of all accepted generations of a cluster's secret, because nodes with another primary
 generation ask in another group (docs/design.md 2.9). Requests in any of these groups go to the same registrations. ``Views``
 passes membership views to the parts of the node. ``IdleGroups`` forgets the longest unused group if there are too many, and the
 groups of retired generations.
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from iris_py.node.patterns import Patterns
     from iris_py.observe.journal import Journal
     from iris_py.patterns.request.registration import Registration
-    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.request.service import RequestService
     from iris_py.peers.group import Group, Groups
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
 
 
-class Memberships:
+class ServedClusters:
     """The clusters that one node serves.
 
     Args:
         name: The node's name for itself; empty for none.
     """
 
-    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: Service, name: str = "") -> None:
+    def __init__(self, local: NodeId, groups: Groups, overlay: Overlay, service: RequestService, name: str = "") -> None:
         self._local = local
         self._groups = groups
         self._overlay = overlay
@@ -246,7 +246,7 @@ class Views:
         patterns.view_changed(now)
         return known
 
-    def _note_changes(self, group: Group, before: set[NodeId], gone: list[Member]) -> None:
+    def _note_changes(self, group: Group, before: set[NodeId], gone: list[KnownMember]) -> None:
         """Record the members that came and went. In a large cluster only the sample is known."""
         told = f"#{group.id.hex()}" if group.is_own else ""
         for member in group.members or ():

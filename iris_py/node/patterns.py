@@ -9,7 +9,7 @@ import msgspec
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.requester import Requester
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.patterns.survey import Surveyor
 from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
@@ -36,7 +36,7 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
 
     requester: Requester
     surveyor: Surveyor
-    service: Service
+    service: RequestService
     losses: Losses
     broadcaster: Broadcaster
     pubsub: PubSub

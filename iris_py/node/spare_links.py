@@ -15,7 +15,7 @@ from iris_py.link.events import CloseReason
 if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_py.link.link import Link
-    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.request.service import RequestService
     from iris_py.peers.peer import Peer
     from iris_py.peers.peer_table import Peers
 
@@ -36,7 +36,7 @@ class SpareLinks:
         service: Knows the peers that await an answer.
     """
 
-    def __init__(self, peers: Peers, overlay: Overlay, service: Service) -> None:
+    def __init__(self, peers: Peers, overlay: Overlay, service: RequestService) -> None:
         self._peers = peers
         self._overlay = overlay
         self._service = service

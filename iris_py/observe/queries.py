@@ -56,7 +56,7 @@ _Name: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
 _Version: TypeAlias = Annotated[int, Meta(ge=0, le=255)]
 
 
-class Question(msgspec.Struct, frozen=True, array_like=True):
+class NodeQuestion(msgspec.Struct, frozen=True, array_like=True):
     """A question for some statistics of a node."""
 
     parts: Annotated[tuple[_Name, ...], Meta(max_length=PARTS_MAX)] = ()
@@ -100,7 +100,7 @@ class About(msgspec.Struct, frozen=True):
     """The oldest and the newest link version of the node; zeros if unknown."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class AnswerPage(msgspec.Struct, frozen=True, array_like=True):
     """One page of an answer."""
 
     refused: _Name = ""
@@ -118,18 +118,18 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
-_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
+_QUESTIONS: Final = msgspec.msgpack.Decoder(NodeQuestion)
+_ANSWERS: Final = msgspec.msgpack.Decoder(AnswerPage)
 #: Errors of a malformed message. The decoder also lets through Python's errors for bad UTF-8 and for deep nesting.
 _DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def encode_question(question: Question) -> bytes:
+def encode_question(question: NodeQuestion) -> bytes:
     """Encode a question."""
     return _ENCODER.encode(question)
 
 
-def decode_question(data: bytes) -> Question | None:
+def decode_question(data: bytes) -> NodeQuestion | None:
     """Decode a question; None if malformed."""
     try:
         return _QUESTIONS.decode(data)
@@ -137,12 +137,12 @@ def decode_question(data: bytes) -> Question | None:
         return None
 
 
-def encode_answer(answer: Answer) -> bytes:
+def encode_answer(answer: AnswerPage) -> bytes:
     """Encode an answer."""
     return _ENCODER.encode(answer)
 
 
-def decode_answer(data: bytes) -> Answer | None:
+def decode_answer(data: bytes) -> AnswerPage | None:
     """Decode an answer; None if malformed."""
     if len(data) > PAGE_BYTES:
         return None
@@ -181,12 +181,12 @@ def _defaults(kind: type[msgspec.Struct]) -> list[tuple[str, object]]:
 
 
 def take_page(
-    question: Question,
+    question: NodeQuestion,
     statistics: Statistics,
     about: About,
     events: Sequence[EventRecord] = (),
     departures: Sequence[Departure] = (),
-) -> Answer:
+) -> AnswerPage:
     """Return the page of a node's answer at which the question asks to continue, by default the first.
 
     Args:
@@ -216,7 +216,7 @@ def take_page(
             if size > room:
                 if told:
                     parts[part] = told
-                return Answer("", about, parts, part, last, left_out)
+                return AnswerPage("", about, parts, part, last, left_out)
             room -= size
             last = key
             if isinstance(told, list):
@@ -225,10 +225,10 @@ def take_page(
                 told[key] = msgspec.Raw(data)
         parts[part] = told
         room -= len(part) + 5
-    return Answer("", about, parts, left_out=left_out)
+    return AnswerPage("", about, parts, left_out=left_out)
 
 
-def events_after(question: Question) -> int | None:
+def events_after(question: NodeQuestion) -> int | None:
     """Return the number of the last event before the page in question; None if the question wants no events."""
     if "events" not in question.parts:
         return None
@@ -238,7 +238,7 @@ def events_after(question: Question) -> int | None:
 
 def _things(
     part: str,
-    question: Question,
+    question: NodeQuestion,
     statistics: Statistics,
     kept: tuple[Sequence[EventRecord], Sequence[Departure]],
     after: str,
@@ -288,7 +288,7 @@ class Pages:
         is_complete: Whether no page is left to ask for.
     """
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: NodeQuestion) -> None:
         self.about = About()
         self.left_out = 0
         self.taken = 0
@@ -297,11 +297,11 @@ class Pages:
         self._parts: dict[str, Any] = {}
 
     @property
-    def question(self) -> Question:
+    def question(self) -> NodeQuestion:
         """The question for the next page."""
         return self._question
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: AnswerPage) -> None:
         """Add the node's next page."""
         self.about = answer.about
         self.left_out += max(0, min(answer.left_out, 1 << 32))
@@ -424,7 +424,7 @@ class Desk:
         refusal = self._refusal(now)
         if refusal:
             count_in(self.refused, refusal)
-            return encode_answer(Answer(refusal))
+            return encode_answer(AnswerPage(refusal))
         self.answered += 1
         self._answered_then += 1
         statistics = self._snapshot(now)

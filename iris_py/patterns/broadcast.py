@@ -9,7 +9,7 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.request.service import RequestService
     from iris_py.peers.group import Group
     from iris_py.peers.message import PeerMessage
     from iris_py.peers.outbound import Outbound
@@ -25,7 +25,7 @@ class Broadcaster:
         service: Holds the handlers of this node.
     """
 
-    def __init__(self, outbound: Outbound, service: Service, local: Peer, count_drop: Callable[[str], object]) -> None:
+    def __init__(self, outbound: Outbound, service: RequestService, local: Peer, count_drop: Callable[[str], object]) -> None:
         self._outbound = outbound
         self._service = service
         self._local = local

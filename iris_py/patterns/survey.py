@@ -83,7 +83,7 @@ class SurveyEnded(msgspec.Struct):
 SurveyEvent: TypeAlias = SurveyAsked | SurveyAnswered | SurveyEnded
 
 
-class _Survey:
+class _RunningSurvey:
     """A survey in progress, as its caller tracks it."""
 
     __slots__ = (
@@ -158,7 +158,7 @@ class Surveyor:
         self._has_tree_room = has_tree_room
         self._now = 0.0  # the last known time
         self._last_id = packets.SURVEY_IDS
-        self._surveys: dict[int, _Survey] = {}
+        self._surveys: dict[int, _RunningSurvey] = {}
         self._waiting: dict[int, None] = {}  # for a membership view, or for room
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._out: list[PeerMessage] = []
@@ -180,7 +180,7 @@ class Surveyor:
         """Start a survey; its events carry ``token``. Return its id, for :meth:`cancel`."""
         self._last_id = survey_id = self._last_id + 1
         deadline = now + min(timeout_s, TIMEOUT_S_MAX)
-        survey = self._surveys[survey_id] = _Survey(token, group, payload, timeout_s, deadline, stop_after, headers, now)
+        survey = self._surveys[survey_id] = _RunningSurvey(token, group, payload, timeout_s, deadline, stop_after, headers, now)
         self._now = now
         group.counts.surveying().asked += 1
         self._deadlines.set(survey_id, deadline)
@@ -310,7 +310,7 @@ class Surveyor:
 
     # -- asking
 
-    def _ask(self, survey_id: int, survey: _Survey, now: float) -> None:
+    def _ask(self, survey_id: int, survey: _RunningSurvey, now: float) -> None:
         if survey.is_asked:
             self._ask_rest(survey_id, survey, now)
             return
@@ -325,7 +325,7 @@ class Surveyor:
         else:
             self._ask_members(survey_id, survey, [member.peer for member in group.targets], now)
 
-    def _ask_members(self, survey_id: int, survey: _Survey, peers: list[Peer], now: float) -> None:
+    def _ask_members(self, survey_id: int, survey: _RunningSurvey, peers: list[Peer], now: float) -> None:
         survey.is_asked = True
         survey.count = len(peers)
         survey.open = dict.fromkeys(peers, 0)
@@ -345,7 +345,7 @@ class Surveyor:
         if several:
             self._multicast(survey, several, survey_id, now)
 
-    def _ask_tree(self, survey_id: int, survey: _Survey, now: float) -> None:
+    def _ask_tree(self, survey_id: int, survey: _RunningSurvey, now: float) -> None:
         if not self._has_tree_room():
             self._waiting[survey_id] = None
             return
@@ -355,19 +355,19 @@ class Surveyor:
         self.events.append(SurveyAsked(survey.token, None, survey.count))
         self._multicast(survey, None, survey_id, now)
 
-    def _ask_rest(self, survey_id: int, survey: _Survey, now: float) -> None:
+    def _ask_rest(self, survey_id: int, survey: _RunningSurvey, now: float) -> None:
         for peer in [peer for peer in survey.unasked if not peer.is_congested]:
             del survey.unasked[peer]
             self._ask_one(survey_id, survey, peer, now)
         if not survey.unasked:
             del self._waiting[survey_id]
 
-    def _ask_one(self, survey_id: int, survey: _Survey, peer: Peer, now: float) -> None:
+    def _ask_one(self, survey_id: int, survey: _RunningSurvey, peer: Peer, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
         self._out.append(PeerMessage(survey.group, peer, packets.SURVEY, survey_id, time_left, survey.payload, survey.headers))
         self.has_output = True
 
-    def _multicast(self, survey: _Survey, peers: list[Peer] | None, survey_id: int, now: float) -> None:
+    def _multicast(self, survey: _RunningSurvey, peers: list[Peer] | None, survey_id: int, now: float) -> None:
         time_left = packets.encode_time_left(survey.deadline - now)
         group, payload = survey.group, survey.payload
         self._multicasts.append(Multicast(group, peers, packets.SURVEY, survey_id, time_left, payload, survey.headers))
@@ -375,14 +375,14 @@ class Surveyor:
 
     # -- open members
 
-    def _remaining(self, survey: _Survey, peer: Peer) -> int | None:
+    def _remaining(self, survey: _RunningSurvey, peer: Peer) -> int | None:
         """Return the number of answers that a peer still owes: 0 before the peer announces the number, None for no answer."""
         remaining = survey.open.get(peer)
         if remaining is None and survey.is_cast and peer.id not in survey.closed:
             return 0 if len(survey.open) + len(survey.closed) < ANSWERING_NODES_MAX else None
         return remaining
 
-    def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, _Survey]]:
+    def _sent_to(self, peer: Peer, unsent: Container[int]) -> list[tuple[int, _RunningSurvey]]:
         """Return the surveys sent to a peer and not answered."""
         leaving = {message.id for message in self._out if message.peer is peer and message.kind == packets.SURVEY}
         for multicast in self._multicasts:
@@ -394,14 +394,14 @@ class Surveyor:
             if peer in survey.open and peer not in survey.unasked and survey_id not in leaving and survey_id not in unsent
         ]
 
-    def _lose(self, survey_id: int, survey: _Survey, peer: Peer) -> None:
+    def _lose(self, survey_id: int, survey: _RunningSurvey, peer: Peer) -> None:
         """Handle a member that will not answer."""
         if not survey.is_cast:
             survey.group.counts.surveying().missing += peer in survey.open
             self._close(survey, peer)
             self._end_if_over(survey_id, survey)
 
-    def _close(self, survey: _Survey, peer: Peer) -> None:
+    def _close(self, survey: _RunningSurvey, peer: Peer) -> None:
         is_known = survey.open.pop(peer, None) is not None
         survey.unasked.pop(peer, None)
         if survey.is_cast:
@@ -411,28 +411,28 @@ class Surveyor:
 
     # -- the end
 
-    def _end_if_over(self, survey_id: int, survey: _Survey) -> None:
+    def _end_if_over(self, survey_id: int, survey: _RunningSurvey) -> None:
         if survey.is_over:
             self._finish(survey_id, survey, None)
         elif survey.replies_left == 0:
             self._cancel_at_members(survey_id, survey)
             self._finish(survey_id, survey, None)
 
-    def _finish(self, survey_id: int, survey: _Survey, error: IrisError | None) -> None:
+    def _finish(self, survey_id: int, survey: _RunningSurvey, error: IrisError | None) -> None:
         counts = survey.group.counts.surveying()
         counts.missing += survey.count - len(survey.closed) if survey.is_cast else len(survey.open)
         counts.completion.observe(self._now - survey.begun_at)
         self._forget(survey_id, survey)
         self.events.append(SurveyEnded(survey.token, error))
 
-    def _forget(self, survey_id: int, survey: _Survey) -> None:
+    def _forget(self, survey_id: int, survey: _RunningSurvey) -> None:
         del self._surveys[survey_id]
         self._deadlines.cancel(survey_id)
         self._waiting.pop(survey_id, None)
         for peer in list(survey.open):
             self._close(survey, peer)
 
-    def _cancel_at_members(self, survey_id: int, survey: _Survey) -> None:
+    def _cancel_at_members(self, survey_id: int, survey: _RunningSurvey) -> None:
         """Cancel a survey at its members."""
         self.has_output = True
         if survey.is_cast:

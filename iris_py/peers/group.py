@@ -21,7 +21,7 @@ from iris_py.observe.counts import CountTable, GroupCounts, Totals
 from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distance
 from iris_py.peers.hedging import Hedging
 from iris_py.peers.keyed_members import KeyedMembers
-from iris_py.peers.member import Member, weigh
+from iris_py.peers.member import KnownMember, weigh
 from iris_py.wire import packets
 from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.keyring import PROOF_BYTES
@@ -62,7 +62,7 @@ SENDERS_MAX = 4096
 PLACEMENTS_MAX = 16
 
 
-class Channel:
+class PeerChannel:
     """The messages to one peer under one group's key, collected until they are encrypted together at the next flush."""
 
     __slots__ = ("associated", "group", "parts", "parts_bytes", "peer")
@@ -81,7 +81,7 @@ class Channel:
         return taken
 
 
-class Run:
+class PublicationBatch:
     """A batch: consecutive publications to one topic and the same nodes, sent with a shared header.
 
     A batch ends when its body is encrypted or another message is added to the body; until then its publisher may append.
@@ -150,27 +150,27 @@ class Group:
         self.is_own = False
         self.is_left = False
         self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
-        self.levels: list[list[Member]] = []
+        self.levels: list[list[KnownMember]] = []
         self.keyed = KeyedMembers()
         self.hedging = Hedging()
-        self.targets: list[Member] = []
-        self.lowest: list[Member] = []
-        self.higher: list[list[Member]] = []
+        self.targets: list[KnownMember] = []
+        self.lowest: list[KnownMember] = []
+        self.higher: list[list[KnownMember]] = []
         self.spills = False
         self.size = 0
         self.is_watched = True
         self.is_doubted = False
         self.sequence = self.first_sequence = sequence
-        self.channels: dict[NodeId, Channel] = {}
+        self.channels: dict[NodeId, PeerChannel] = {}
         self.broadcast_parts: list[bytes] = []
         self.broadcast_bytes = 0
-        self.run: Run | None = None
+        self.run: PublicationBatch | None = None
         self.lost_at = -math.inf
         self.last_used = 0.0
         self.counts = GroupCounts(Totals())  # until the group is in use
         self._is_long = False  # whether the collected batch was lengthened
-        self._members: list[Member] | None = None
-        self._placed: dict[Placement, list[list[Member]]] = {}
+        self._members: list[KnownMember] | None = None
+        self._placed: dict[Placement, list[list[KnownMember]]] = {}
         self._local = local
         self._sealer = GroupSealer(keys, local, epoch)
         self._opener = GroupOpener(keys)
@@ -182,11 +182,11 @@ class Group:
         self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
 
     @property
-    def members(self) -> list[Member] | None:
+    def members(self) -> list[KnownMember] | None:
         return self._members
 
     @members.setter
-    def members(self, members: list[Member]) -> None:
+    def members(self, members: list[KnownMember]) -> None:
         self._members = members
         self._placed.clear()
         self.keyed.clear()
@@ -201,11 +201,11 @@ class Group:
 
     def forget_view(self) -> None:
         """Discard the membership view, so that messages wait until the overlay's next report."""
-        nobody: list[Member] = []
+        nobody: list[KnownMember] = []
         self.members = nobody
         self._members = None
 
-    def candidates(self, placement: Placement | None) -> list[Member]:
+    def candidates(self, placement: Placement | None) -> list[KnownMember]:
         """Return the members that may serve a request, except stand-ins of higher rank (:meth:`candidates_after`)."""
         if placement is None:
             return self.lowest
@@ -213,7 +213,7 @@ class Group:
             return [member for member in self.targets if is_in_zone(member.peer.info.zone, placement.require)]
         return self.targets if placement.is_own else self.lowest
 
-    def candidates_after(self, placement: Placement | None) -> list[list[Member]]:
+    def candidates_after(self, placement: Placement | None) -> list[list[KnownMember]]:
         """Return the stand-ins for a request, by rank: the members that serve it when all ``candidates`` are gone or full."""
         return self.higher if placement is None or not (placement.require or placement.is_own) else []
 
@@ -221,7 +221,7 @@ class Group:
         """Tell whether the view has a member on another node with this rank or a lower one."""
         return any(member.rank <= rank and not member.peer.is_local for member in self._members or ())
 
-    def placed_levels(self, placement: Placement) -> list[list[Member]]:
+    def placed_levels(self, placement: Placement) -> list[list[KnownMember]]:
         """Return the candidates for a request with a placement (zones), grouped by distance.
 
         ``levels`` has those of other requests.
@@ -233,14 +233,14 @@ class Group:
             levels = self._placed[placement] = self.order(self.candidates(placement), placement)
         return levels
 
-    def order(self, members: list[Member], placement: Placement | None) -> list[list[Member]]:
+    def order(self, members: list[KnownMember], placement: Placement | None) -> list[list[KnownMember]]:
         """Group members by distance to the request's preferred zone, or else to the own zone."""
         if placement is None or not placement.prefer:
             return by_distance(members)
         preferred = placement.prefer
         return by_distance(members, lambda member: zone_distance(preferred, member.peer.info.zone))
 
-    def keyed_member(self, key: bytes, placement: Placement | None) -> Member:
+    def keyed_member(self, key: bytes, placement: Placement | None) -> KnownMember:
         """Return the member that serves a request key, from the nearest candidates. At least one candidate must exist.
 
         Args:
@@ -266,7 +266,7 @@ class Group:
 
     def take_view(
         self, view: dict[NodeId, GroupMember], peer_of: Callable[[NodeInfo], Peer], zone: str
-    ) -> tuple[list[Member], int]:
+    ) -> tuple[list[KnownMember], int]:
         """Replace the membership view by a new report of the overlay.
 
         Args:
@@ -278,7 +278,7 @@ class Group:
             The members that are gone, and the number of nodes left out for an invalid proof.
         """
         gone = {member.peer.id: member for member in self._members or ()}
-        members: list[Member] = []
+        members: list[KnownMember] = []
         for id_, reported in view.items():
             member = gone.get(id_)
             attributes = reported.attributes
@@ -287,7 +287,7 @@ class Group:
                     continue
                 if member is None:
                     peer = peer_of(reported.info)
-                    member = Member(peer, zone_distance(zone, peer.info.zone))
+                    member = KnownMember(peer, zone_distance(zone, peer.info.zone))
                 member.register(attributes)
             gone.pop(id_, None)
             members.append(member)
@@ -296,18 +296,18 @@ class Group:
         self.members = members
         return list(gone.values()), len(view) - len(members)
 
-    def channel(self, peer: Peer) -> Channel:
+    def channel(self, peer: Peer) -> PeerChannel:
         """Return the channel to a peer, created at first use."""
         channel = self.channels.get(peer.id)
         if channel is None or channel.peer is not peer:
             channel = self.channels[peer.id] = self.new_channel(peer)
         return channel
 
-    def new_channel(self, peer: Peer) -> Channel:
+    def new_channel(self, peer: Peer) -> PeerChannel:
         """Return an unregistered channel, for a peer without a link."""
-        return Channel(self, peer, unicast_associated(self.id, self._local, peer.id))
+        return PeerChannel(self, peer, unicast_associated(self.id, self._local, peer.id))
 
-    def seal(self, channel: Channel) -> tuple[bytes, bytes]:
+    def seal(self, channel: PeerChannel) -> tuple[bytes, bytes]:
         """Take the collected messages of a channel and encrypt them for its peer; return the nonce and the encrypted body."""
         parts, _size = channel.take()
         return self._sealer.seal(b"".join(parts), channel.associated)
@@ -321,7 +321,7 @@ class Group:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
-    def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> Run:
+    def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> PublicationBatch:
         """Start a batch with one publication, to which more may be appended. The previous batch must have ended.
 
         Args:
@@ -330,7 +330,7 @@ class Group:
             kind: A member of ``packets.PUBLICATIONS``.
         """
         self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
-        run = self.run = Run(head, payload, BODY_BYTES - self.broadcast_bytes, count, kind)
+        run = self.run = PublicationBatch(head, payload, BODY_BYTES - self.broadcast_bytes, count, kind)
         return run
 
     def append_to_run(self, payload: bytes) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.peers.member import Member, Placement
+    from iris_py.peers.member import KnownMember, Placement
 
 #: Number of slots. A key belongs to a slot, and each slot to one member: computing a slot's member takes 1 us for each member,
 #: a look-up 0.1 us. Too few: with 32 members some would have a third more slots than others; too many: few look-ups hit.
@@ -37,15 +37,15 @@ class KeyedMembers:
     """
 
     def __init__(self) -> None:
-        self.usual: dict[int, Member] = {}
-        self._placed: dict[tuple[Placement, int], Member] = {}
+        self.usual: dict[int, KnownMember] = {}
+        self._placed: dict[tuple[Placement, int], KnownMember] = {}
 
     def clear(self) -> None:
         """Discard all slots after a change of the membership view."""
         self.usual.clear()
         self._placed.clear()
 
-    def find(self, key: bytes, placement: Placement | None, nearest: Sequence[Member]) -> Member:
+    def find(self, key: bytes, placement: Placement | None, nearest: Sequence[KnownMember]) -> KnownMember:
         """Return the member for a request with a key: the same on all nodes with the same view.
 
         Args:
@@ -72,7 +72,7 @@ def slot_of(anchor: bytes) -> int:
     return (anchor[0] << 8 | anchor[1]) % SLOTS
 
 
-def first_of(members: Sequence[Member], slot: int) -> Member:
+def first_of(members: Sequence[KnownMember], slot: int) -> KnownMember:
     """Return the member to which a slot belongs: the one with the lowest score, relative to its weight."""
     return min(members, key=lambda member: score_of(member.peer.id, slot) * member.cost)
 

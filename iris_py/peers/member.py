@@ -46,7 +46,7 @@ class Placement(NamedTuple):
 OWN_ONLY = Placement("", "", is_own=True)
 
 
-class Member(MemberLoad):
+class KnownMember(MemberLoad):
     """A member of a cluster, in the view of this node: the peer, the registration, and the load.
 
     Attributes:
@@ -112,7 +112,7 @@ def facts_of(attributes: bytes) -> bytes:
     return attributes[PROOF_BYTES + WEIGHT.size + RANK.size :]
 
 
-def weigh(members: Sequence[Member]) -> None:
+def weigh(members: Sequence[KnownMember]) -> None:
     """Set the ``cost`` of each member from its weight, relative to the mean weight."""
     weights = [weight_of(member.attributes) for member in members]
     mean = sum(weights) / len(weights) if weights else 1.0

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
 from iris_py.peers import clocks
-from iris_py.peers.group import BODY_BYTES, Channel
+from iris_py.peers.group import BODY_BYTES, PeerChannel
 from iris_py.peers.message import PeerMessage
-from iris_py.peers.waiting_messages import HELD_BYTES_HIGH, Held, Waiting
+from iris_py.peers.waiting_messages import HELD_BYTES_HIGH, HeldMessages, WaitingMessage
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
-    from iris_py.peers.group import Group, Run
+    from iris_py.peers.group import Group, PublicationBatch
     from iris_py.peers.message import Multicast
     from iris_py.peers.peer import Peer
 
@@ -49,7 +49,7 @@ HELD_S_MAX = 15.0
 CONNECT_RETRY_S = 5.0
 
 
-class Returned:
+class ReturnedRequest:
     """A request that was surely not sent, to be given to another member."""
 
     __slots__ = ("id", "is_tried", "peer")
@@ -78,13 +78,13 @@ class Outbound:
         self.has_room = False
         self.is_closed = False
         self._count_drop = count_drop
-        self._open_routes: dict[tuple[Group, Peer], Channel] = {}
+        self._open_routes: dict[tuple[Group, Peer], PeerChannel] = {}
         self._reviews: DeadlineTable[Peer] = DeadlineTable()  # peers with held messages
         self._woken: list[Link] = []
         self._wanted: list[NodeInfo] = []
         self._routed: list[tuple[NodeInfo, bytes]] = []
         self._routed_requests: list[int] = []
-        self._returned: list[Returned] = []
+        self._returned: list[ReturnedRequest] = []
         self._casts: list[tuple[GroupId, bytes]] = []
         self.touched: dict[Link, None] = {}
         self._local = local
@@ -104,7 +104,7 @@ class Outbound:
         local: list[PeerMessage] = []
         group: Group | None = None  # of the previous message, if it went into this channel
         peer: Peer | None = None
-        channel: Channel | None = None
+        channel: PeerChannel | None = None
         pack, overhead = packets.MESSAGE.pack, packets.MESSAGE_BYTES
         for message in outgoing:
             to, head, payload = message.peer, message.headers.encoded, message.payload
@@ -198,7 +198,7 @@ class Outbound:
 
     def begin_run(
         self, group: Group, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
-    ) -> Run:
+    ) -> PublicationBatch:
         """Start a batch with one publication to all targets of a group; return the batch, which takes further publications.
 
         Args:
@@ -232,7 +232,7 @@ class Outbound:
         if unlinked:
             nonce, sealed = group.seal_multicast(b"".join(body))
             for peer in unlinked:
-                self._send_without_link(peer, Waiting(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
+                self._send_without_link(peer, WaitingMessage(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
 
     # -- surveys
 
@@ -301,7 +301,7 @@ class Outbound:
             if link.congested:
                 self._full_links[link] = None
         elif link.is_idle_end and not self.is_closed:
-            self._hold(peer, Waiting(now, CONTROL, None, payload=message), now)
+            self._hold(peer, WaitingMessage(now, CONTROL, None, payload=message), now)
 
     def is_control_full(self) -> bool:
         """Tell whether a link is congested since overlay messages (mainly multicasts) were sent over it."""
@@ -336,7 +336,7 @@ class Outbound:
 
     # --
 
-    def _hold_gathered(self, channel: Channel, now: float) -> None:
+    def _hold_gathered(self, channel: PeerChannel, now: float) -> None:
         """Hold the collected messages of a channel, because its link ended before they were encrypted."""
         parts, _size = channel.take()
         for start, payload in zip(parts[::2], parts[1::2], strict=True):
@@ -447,7 +447,7 @@ class Outbound:
         returned = {returned.id for returned in self._returned if returned.peer is peer}
         return returned.union(peer.held.requests) if peer.held is not None else returned
 
-    def requests_returned(self) -> list[Returned]:
+    def requests_returned(self) -> list[ReturnedRequest]:
         """Take the requests that were surely not sent."""
         returned, self._returned = self._returned, []
         return returned
@@ -464,7 +464,7 @@ class Outbound:
         self._woken.append(link)
         self.has_events = True
 
-    def _send_without_link(self, peer: Peer, waiting: Waiting, now: float) -> None:
+    def _send_without_link(self, peer: Peer, waiting: WaitingMessage, now: float) -> None:
         if self.is_closed:
             self._give_up(peer, waiting, "node_closed")
             return
@@ -480,10 +480,10 @@ class Outbound:
         else:
             self._hold(peer, waiting, now)
 
-    def _hold(self, peer: Peer, waiting: Waiting, now: float) -> None:
+    def _hold(self, peer: Peer, waiting: WaitingMessage, now: float) -> None:
         held = peer.held
         if held is None:
-            held = peer.held = Held(now)
+            held = peer.held = HeldMessages(now)
             self._reviews.set(peer, now + HELD_S)
             self.has_events = True
             if peer.link is None:
@@ -500,7 +500,7 @@ class Outbound:
             self._wanted.append(peer.info)
             self.has_events = True
 
-    def _route(self, peer: Peer, waiting: Waiting, now: float) -> None:
+    def _route(self, peer: Peer, waiting: WaitingMessage, now: float) -> None:
         """Queue a message for the ring, which must be small enough."""
         self.has_events = True
         group: Group = waiting.group
@@ -521,13 +521,13 @@ class Outbound:
         if waiting.is_request:
             self._routed_requests.append(waiting.id)
 
-    def _seal_route(self, channel: Channel, now: float) -> None:
+    def _seal_route(self, channel: PeerChannel, now: float) -> None:
         nonce, sealed = channel.group.seal(channel)
         packet = packets.encode_routed(UNICAST, channel.group.id, nonce, sealed, clocks.read(now))
         self._routed.append((channel.peer.info, packet))
         self.has_events = True
 
-    def _take(self, peer: Peer) -> list[Waiting]:
+    def _take(self, peer: Peer) -> list[WaitingMessage]:
         held = peer.held
         if held is None:
             return []
@@ -546,18 +546,18 @@ class Outbound:
             peer.is_full = False
             self.has_room = self.has_events = True
 
-    def _give_up(self, peer: Peer, waiting: Waiting, reason: str, *, is_tried: bool = True) -> None:
+    def _give_up(self, peer: Peer, waiting: WaitingMessage, reason: str, *, is_tried: bool = True) -> None:
         if waiting.is_request and not self.is_closed:
             self._return(peer, waiting.id, is_tried=is_tried)
         else:
             self._count_drop(reason)
 
     def _return(self, peer: Peer, request_id: int, *, is_tried: bool) -> None:
-        self._returned.append(Returned(request_id, peer, is_tried))
+        self._returned.append(ReturnedRequest(request_id, peer, is_tried))
         self.has_events = True
 
 
-def _let_wait(message: PeerMessage, now: float) -> Waiting:
+def _let_wait(message: PeerMessage, now: float) -> WaitingMessage:
     """Return the entry for a message that waits for a link."""
     group, kind, payload = message.group, message.kind, message.payload
-    return Waiting(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)
+    return WaitingMessage(now, UNICAST, group, kind, message.id, message.argument, payload, headers=message.headers)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
-    from iris_py.peers.waiting_messages import Held
+    from iris_py.peers.waiting_messages import HeldMessages
 
 #: A body of one message below this size always takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024
@@ -61,7 +61,7 @@ class Peer:
         self.linked_at = 0.0
         self.info = info
         self.link = link
-        self.held: Held | None = None
+        self.held: HeldMessages | None = None
         self.is_full = False
         self.is_routed = False
         self.connect_after = 0.0

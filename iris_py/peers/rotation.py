@@ -40,7 +40,7 @@ class RotationHeard(msgspec.Struct):
 RotationEvent: TypeAlias = GenerationsSigned | RotationMissed | RotationHeard
 
 
-class _Side:
+class _LinkPeer:
     """The state of the exchange with the peer at the other end of a link."""
 
     __slots__ = ("rank", "sent", "told")
@@ -64,7 +64,7 @@ class Rotation:
         self.signed: SignedGenerations | None = None
         self.unsigned = 0
         self._emit = emit
-        self._sides: dict[Link, _Side] = {}  # of open links
+        self._sides: dict[Link, _LinkPeer] = {}  # of open links
         self.rekey(keyring)
 
     @property
@@ -83,7 +83,7 @@ class Rotation:
 
     def link_opened(self, link: Link) -> None:
         """Announce this node's rank to a new peer, if the network has an administrator."""
-        self._sides[link] = _Side()
+        self._sides[link] = _LinkPeer()
         self._tell(link)
 
     def link_closed(self, link: Link) -> None:
@@ -113,7 +113,7 @@ class Rotation:
         for link in self._sides:
             self._tell(link)
 
-    def _receive_generations(self, side: _Side, encoded: bytes, administrator: bytes) -> None:
+    def _receive_generations(self, side: _LinkPeer, encoded: bytes, administrator: bytes) -> None:
         try:
             signed = SignedGenerations.open(encoded, self._keyring.network, administrator)
         except AuthenticationError:

@@ -23,7 +23,7 @@ HELD_BYTES_MAX = 64 * 1024 * 1024
 ENTRY_BYTES = 128
 
 
-class Waiting(msgspec.Struct):
+class WaitingMessage(msgspec.Struct):
     """A message, encrypted packet or overlay message to one peer that waits for a link."""
 
     held_at: float
@@ -63,7 +63,7 @@ class Waiting(msgspec.Struct):
         return packets.ROUTED_OVERHEAD_BYTES + self.size <= packets.ROUTED_BYTES_MAX
 
 
-class Held:
+class HeldMessages:
     """The messages to one peer that wait for a link, in order.
 
     Attributes:
@@ -78,17 +78,17 @@ class Held:
         self.since = now
         self.bytes = 0
         self.requests: dict[int, int] = {}  # id -> key in _entries
-        self._entries: dict[int, Waiting] = {}
+        self._entries: dict[int, WaitingMessage] = {}
         self._serial = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def has_room(self, waiting: Waiting) -> bool:
+    def has_room(self, waiting: WaitingMessage) -> bool:
         """Tell whether another message may be added within ``HELD_BYTES_MAX``. The first message always may."""
         return not self._entries or self.bytes + ENTRY_BYTES + waiting.size <= HELD_BYTES_MAX
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: WaitingMessage) -> None:
         """Append a message."""
         self._serial += 1
         self._entries[self._serial] = waiting
@@ -104,7 +104,7 @@ class Held:
         self.bytes -= ENTRY_BYTES + self._entries.pop(key).size
         return True
 
-    def request(self, request_id: int) -> Waiting:
+    def request(self, request_id: int) -> WaitingMessage:
         """Return a held request."""
         return self._entries[self.requests[request_id]]
 
@@ -112,14 +112,14 @@ class Held:
         """Return the ids of the requests held since ``before`` or longer."""
         return [id_ for id_, key in self.requests.items() if self._entries[key].held_at <= before]
 
-    def take(self) -> list[Waiting]:
+    def take(self) -> list[WaitingMessage]:
         """Take all messages, in order."""
         entries, self._entries = list(self._entries.values()), {}
         self.requests.clear()
         self.bytes = 0
         return entries
 
-    def take_control(self) -> list[Waiting]:
+    def take_control(self) -> list[WaitingMessage]:
         """Take the overlay messages, in order."""
         control = {key: entry for key, entry in self._entries.items() if entry.group is None}
         for key, entry in control.items():

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 
     from iris_py.api.codec import AnyCodec, CodecFormat
 
-__all__ = ["Call", "class_codec", "plan_construction", "plan_consumer", "plan_handler", "plan_hook", "refusal", "unresolved"]
+__all__ = [
+    "FunctionCall",
+    "class_codec",
+    "plan_construction",
+    "plan_consumer",
+    "plan_handler",
+    "plan_hook",
+    "refusal",
+    "unresolved",
+]
 
 #: The payload of a message as bytes, without codec.
 BYTES: Final = bytes
@@ -38,7 +47,7 @@ _UNSAID: Final = (NOTHING, Any, object)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function of a service with its arguments.
 
     Attributes:
@@ -93,7 +102,7 @@ def plan_handler(
     codec: AnyCodec | None = None,
     format: CodecFormat = "json",  # noqa: A002 - the public name
     inline: bool = False,
-) -> Call:
+) -> FunctionCall:
     """Return the call of a handler function.
 
     Args:
@@ -125,7 +134,7 @@ def plan_consumer(
     *,
     codec: AnyCodec | None = None,
     format: CodecFormat = "json",  # noqa: A002 - the public name
-) -> Call:
+) -> FunctionCall:
     """Return the call of a consumer of topics; otherwise as :func:`plan_handler`."""
     signature, is_async = read_signature(function), is_async_function(function)
     given, source = _split(signature, resources, in_loop=is_async, what="a consumer")
@@ -136,7 +145,7 @@ def plan_consumer(
     return _call(function, signature, is_async, source, is_whole, given, made)
 
 
-def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what: str) -> Call:
+def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what: str) -> FunctionCall:
     """Return the call of a hook.
 
     Args:
@@ -155,7 +164,7 @@ def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what:
     return _call(function, signature, in_loop, None, False, given, None)
 
 
-def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], resources: Collection[Any]) -> Call:
+def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], resources: Collection[Any]) -> FunctionCall:
     """Return the call that makes an object of a handler class; otherwise as :func:`plan_hook`."""
     what = "the class of a handler"
     signature = read_signature(kind)
@@ -407,13 +416,13 @@ def _call(
     is_whole: bool,
     given: tuple[tuple[str, Any], ...],
     codec: Codec[Any, Any] | None,
-) -> Call:
+) -> FunctionCall:
     is_first = source is not None and not source.is_keyword_only
     if is_first and signature.parameters and source in signature.parameters:
         is_first = signature.parameters.index(source) == 0
         if not is_first and source.is_positional_only:
             raise refusal(signature.name, f"its parameter {source.name!r} is positional-only. Make it the first parameter.")
-    return Call(
+    return FunctionCall(
         function,
         signature.name,
         is_async,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from iris_py.api.threads import DaemonThreads
 from iris_py.logs import EventLogger
-from iris_py.service.calls import Call, plan_hook, refusal, unresolved
+from iris_py.service.calls import FunctionCall, plan_hook, refusal, unresolved
 from iris_py.service.signature import NOTHING, Unresolved, show_type
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class HookPlan:
     """
 
     hook: Hook
-    call: Call
+    call: FunctionCall
     resource: Any
 
 
@@ -229,7 +229,7 @@ def contain(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
         raise RuntimeError("the function raised StopIteration") from exc
 
 
-def _resource_of(hook: Hook, call: Call) -> Any:  # noqa: ANN401 - a type
+def _resource_of(hook: Hook, call: FunctionCall) -> Any:  # noqa: ANN401 - a type
     """Return the type of the resource that a start-up hook returns or yields; None for no resource.
 
     Raises:

@@ -77,7 +77,7 @@ class _ConsumerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ServicePlan:
     """A service with all signatures read.
 
     Attributes:
@@ -253,12 +253,12 @@ class Service:
         named = {"serves": self.clusters, "consumes": self.patterns}
         return ", ".join(f"{verb} {_listed(names)}" for verb, names in named.items() if names) or "serves nothing"
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _ServicePlan:
         if not self._handlers and not self._consumers:
             raise ConfigurationError("the service has neither a handler nor a consumer. Register one with @service.handler().")
         hooks = plan_hooks(self._hooks)
         resources = [each.resource for each in hooks if each.resource is not None]
-        return _Plan(
+        return _ServicePlan(
             hooks,
             [(each, _plan_handler(each, resources)) for each in self._handlers],
             [(each, _plan_consumer(each, resources)) for each in self._consumers],
@@ -273,7 +273,7 @@ class Running:
         node: The node.
     """
 
-    def __init__(self, plan: _Plan, node: Node, weight: float) -> None:
+    def __init__(self, plan: _ServicePlan, node: Node, weight: float) -> None:
         self.is_started = False
         self.node = node
         self._plan = plan

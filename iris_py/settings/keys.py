@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLUSTERS_MAX",
-    "Keys",
+    "KeySource",
     "Secrets",
     "as_generations",
     "as_setting",
@@ -44,7 +44,7 @@ CLUSTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeySource:
     """The effective source of a node's keys; empty for the per-user secret."""
 
     secret: Secrets | None = field(default=None, repr=False)
@@ -54,7 +54,7 @@ class Keys:
     """The number of its layer, from 0; the number of layers without a source."""
 
 
-def settle_keys(layers: Sequence[Layer]) -> Keys:
+def settle_keys(layers: Sequence[Layer]) -> KeySource:
     """Find the keys in the first layer with any: a secret passed as argument overrides the keyring of a Config.
 
     Raises:
@@ -73,17 +73,17 @@ def settle_keys(layers: Sequence[Layer]) -> Keys:
                 raise ConfigurationError(
                     f"{origin} must be a Keyring, not {type(value).__name__}. Make one with Keyring(primary, ...)."
                 )
-            return Keys(keyring=value, rank=rank)
+            return KeySource(keyring=value, rank=rank)
         if key == "secret_command":
             text = value if layer.source == "variable" and isinstance(value, str) else None  # a variable is always text
             directory = None if layer.path is None else layer.path.parent
             command = check_command(value, origin, directory) if text is None else split_command(text, origin)
-            return Keys(secret_command=command, rank=rank)
+            return KeySource(secret_command=command, rank=rank)
         if key == "secret_file":
             path = layer.locate(value if isinstance(value, Path) else Path(parse_text(value, origin)), key)
-            return Keys(as_setting(read_secret_file(path, origin), origin), rank=rank)
-        return Keys(as_setting(parse_secrets(value, origin), origin), rank=rank)
-    return Keys(rank=len(layers))
+            return KeySource(as_setting(read_secret_file(path, origin), origin), rank=rank)
+        return KeySource(as_setting(parse_secrets(value, origin), origin), rank=rank)
+    return KeySource(rank=len(layers))
 
 
 def settle_clusters(layers: Sequence[Layer]) -> Mapping[str, Secrets] | FindSecret:

@@ -79,7 +79,7 @@ JOIN_TIMEOUT_S = 1.0
 THREADS_MAX = 1024
 
 
-class Call(Generic[Result]):
+class BlockingCall(Generic[Result]):
     """A blocking call of a thread.
 
     The thread may be interrupted between any two steps, and would leave its locks locked. So it shares no lock with the loop:
@@ -187,19 +187,19 @@ class Background:
 
     def call(self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call a plain function in the loop; return its result."""
-        return self._wait(Call(lambda: _call(function, *args, **kwargs)))
+        return self._wait(BlockingCall(lambda: _call(function, *args, **kwargs)))
 
     def wait(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
         """Run a coroutine function in the loop; return its result. An interrupt cancels it."""
-        return self._wait(Call(lambda: _await(function, *args, **kwargs)))
+        return self._wait(BlockingCall(lambda: _await(function, *args, **kwargs)))
 
     def open(
         self, function: Callable[Arguments, Awaitable[AnyClosable]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> AnyClosable:
         """As :meth:`wait`, for an object that must be closed again if an interrupt came at the moment of its opening."""
-        return self._wait(Call(lambda: _await(function, *args, **kwargs), self._discard))
+        return self._wait(BlockingCall(lambda: _await(function, *args, **kwargs), self._discard))
 
     def submit(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -269,7 +269,7 @@ class Background:
                 continue  # the waiting thread gets it from the task; signals to the program arrive in the main thread
             return
 
-    def _wait(self, call: Call[Result]) -> Result:
+    def _wait(self, call: BlockingCall[Result]) -> Result:
         self.check()
         refuse_event_loops()
         try:
@@ -284,7 +284,7 @@ class Background:
         finally:
             del call  # it may hold the exception, whose traceback holds this frame
 
-    def _begin(self, call: Call[Result]) -> None:
+    def _begin(self, call: BlockingCall[Result]) -> None:
         if not call.is_given_up:
             call.task = self._spawn(call.function())
             call.task.add_done_callback(call.end)

@@ -33,7 +33,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import parse_settings
 from iris_py.gateway.startup import start_gateway as start_real_gateway
 from iris_py.testing.clock import VirtualLoop
-from iris_py.testing.network import MemoryNetwork, Trace
+from iris_py.testing.network import EventHash, MemoryNetwork
 from iris_py.testing.nodes import LOOK_INTERVAL_S, UNTIL_LIMIT_S, NodeSimulation
 from iris_security.cloud_key import CloudKey
 
@@ -70,7 +70,7 @@ class Post:
     """Earlier gateways at the place."""
 
 
-class Cloud:
+class SimulatedCloud:
     """A cloud of a :class:`VirtualFederation`: the nodes, the key and the rules.
 
     Attributes:
@@ -140,12 +140,12 @@ class VirtualFederation:
             captures: Whether taps keep the captured bytes.
         """
         self.network: MemoryNetwork = MemoryNetwork(seed)
-        self._trace = Trace()
+        self._trace = EventHash()
         self.network.record = self._trace.record
         self._seed = seed
         self._sizes = dict(clouds)
         self._gateways = {name: gateways if isinstance(gateways, int) else gateways.get(name, 0) for name in clouds}
-        self._clouds = {name: Cloud(name, number, seed, self.network) for number, name in enumerate(clouds, start=1)}
+        self._clouds = {name: SimulatedCloud(name, number, seed, self.network) for number, name in enumerate(clouds, start=1)}
         for dialler, dialled, latency_s in links:
             self._cloud(dialler).neighbours[dialled] = True
             self._cloud(dialled).neighbours.setdefault(dialler, both_dial)
@@ -374,18 +374,18 @@ class VirtualFederation:
 
     # -- life and death
 
-    def _cloud(self, name: str) -> Cloud:
+    def _cloud(self, name: str) -> SimulatedCloud:
         if name not in self._clouds:
             raise ValueError(f"there is no cloud {name!r}: {', '.join(self._clouds)}")
         return self._clouds[name]
 
-    def _all_posts(self) -> list[tuple[Cloud, Post]]:
+    def _all_posts(self) -> list[tuple[SimulatedCloud, Post]]:
         return [(cloud, post) for cloud in self._clouds.values() for post in cloud.posts]
 
     def _hosts(self) -> list[str]:
         return [cloud.simulation.host_of(node) for cloud in self._clouds.values() for node in cloud.simulation.nodes]
 
-    def _find(self, what: Node | Gateway) -> tuple[Cloud, Post | None]:
+    def _find(self, what: Node | Gateway) -> tuple[SimulatedCloud, Post | None]:
         """Find a node or gateway, running or ended: its cloud and, for a gateway or its node, the gateway's place."""
         for cloud, post in self._all_posts():
             if what is post.node or what is post.gateway or what in post.former:
@@ -395,11 +395,11 @@ class VirtualFederation:
                 return cloud, None
         raise ValueError(f"{what!r} is neither a node nor a gateway of this federation")
 
-    async def _populate(self, cloud: Cloud) -> None:
+    async def _populate(self, cloud: SimulatedCloud) -> None:
         nodes = await cloud.simulation.start_nodes(self._gateways[cloud.name] + self._sizes[cloud.name])
         cloud.posts = [Post(node) for node in nodes[: self._gateways[cloud.name]]]
 
-    async def _start_gateway(self, cloud: Cloud, post: Post) -> Gateway:
+    async def _start_gateway(self, cloud: SimulatedCloud, post: Post) -> Gateway:
         number = cloud.gateways_started
         cloud.gateways_started += 1
         text = self.settings_text(cloud.name, cloud.posts.index(post))

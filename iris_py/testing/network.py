@@ -59,7 +59,7 @@ WILDCARD = "0.0.0.0"  # noqa: S104  # of a simulated host
 WILDCARD_NAMES = (WILDCARD, "", "::")
 
 
-class Trace:
+class EventHash:
     """A hash of all events in a simulation, to compare runs with the same seed."""
 
     def __init__(self) -> None:

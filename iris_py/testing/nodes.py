@@ -29,7 +29,7 @@ from iris_py.api.node import Node, start_node
 from iris_py.api.runtime import runtime_of
 from iris_py.config import Config
 from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.testing.network import MemoryNetwork, Trace
+from iris_py.testing.network import EventHash, MemoryNetwork
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class NodeSimulation:
             first_host: The number of the first host, counted from 10.0.0.0: simulations on a shared network need separate
                 hosts.
         """
-        self._trace = Trace()
+        self._trace = EventHash()
         if network is None:
             network = MemoryNetwork(seed, bandwidth_bytes_s=bandwidth_bytes_s)
             network.record = self._trace.record

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from iris_py.testing.transports import Line
+from iris_py.testing.transports import SiteLink
 
 if TYPE_CHECKING:
     from iris_py.net.network import Address
@@ -108,7 +108,7 @@ class Sites:
         """Blocked directions."""
         self._seed = seed
         self._site_of: dict[str, str] = {}
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], SiteLink] = {}
         self._firewalls: dict[tuple[str, str], Firewall] = {}
         self._taps: defaultdict[frozenset[str], list[Tap]] = defaultdict(list)
 
@@ -131,11 +131,11 @@ class Sites:
         for way in ((a, b), (b, a)):
             line = self._lines.get(way)
             if line is None:
-                line = self._lines[way] = Line(Random(f"{self._seed} line {way}"))
+                line = self._lines[way] = SiteLink(Random(f"{self._seed} line {way}"))
             line.latency_s, line.jitter_s = latency_s, jitter_s
             line.bandwidth_bytes_s, line.window_bytes_set = bandwidth_bytes_s, window_bytes
 
-    def line(self, source: str, target: str) -> Line | None:
+    def line(self, source: str, target: str) -> SiteLink | None:
         """Return the line from one host to another; None within a site, or without a line."""
         return self._lines.get(self.direction(source, target))
 

@@ -22,12 +22,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from iris_py.testing.cores.overlay_faults import FaultSchedule, Run
+from iris_py.testing.cores.overlay_faults import FaultSchedule, ScheduleRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from iris_py.testing.cores.overlay_faults import Report
+    from iris_py.testing.cores.overlay_faults import FaultReport
 
 SCHEDULES: Final = 500
 NODES: Final = 50
@@ -41,16 +41,16 @@ INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SoakOutcome:
     """The result of the run with one seed."""
 
     seed: int
-    report: Report | None
+    report: FaultReport | None
     error: str
     wall_s: float
 
 
-def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Run:
+def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> ScheduleRun:
     """Draw a schedule of faults from a seed, and return a run of it.
 
     Args:
@@ -61,14 +61,14 @@ def draw_run(seed: int, nodes: int = NODES, duration_s: float | None = None) -> 
     Returns:
         The run. Its errors about broken promises name the time and the command to reproduce them.
     """
-    run = Run(FaultSchedule.draw(seed, nodes, duration_s))
+    run = ScheduleRun(FaultSchedule.draw(seed, nodes, duration_s))
     run.simulation.hint = f"; again: python -m iris_py.testing.soak --seed {seed} --nodes {nodes}"
     if duration_s is not None:
         run.simulation.hint += f" --duration {duration_s:g}"
     return run
 
 
-def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> Outcome:
+def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> SoakOutcome:
     """Run the schedule of a seed; a broken promise or a programming error becomes the error text."""
     start = time.perf_counter()
     # The garbage collector's scans for rare cycles would cost a sixth of the time.
@@ -82,14 +82,14 @@ def run_seed(seed: int, nodes: int = NODES, duration_s: float | None = None) -> 
     finally:
         gc.enable()
         gc.collect()
-    return Outcome(seed, report, error, time.perf_counter() - start)
+    return SoakOutcome(seed, report, error, time.perf_counter() - start)
 
 
 def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None = None, console: Console | None = None) -> int:
     """Run many schedules, and show progress and results; return the number of failures."""
     console = console if console is not None else Console()
     wanted = [(seed, nodes, duration_s) for seed in seeds]
-    outcomes: list[Outcome] = []
+    outcomes: list[SoakOutcome] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     processes = max(1, min(PROCESSES_MAX, os.cpu_count() or 1, len(wanted)))
     with Progress(*columns, console=console) as progress, multiprocessing.get_context("spawn").Pool(processes) as pool:
@@ -108,7 +108,7 @@ def run_soak(seeds: Iterable[int], nodes: int = NODES, duration_s: float | None 
     return sum(bool(outcome.error) for outcome in outcomes)
 
 
-def line_of(outcome: Outcome, *, is_shown: bool = True) -> str:
+def line_of(outcome: SoakOutcome, *, is_shown: bool = True) -> str:
     """Return one line, in Rich's markup, with the result of a seed.
 
     Args:
@@ -126,7 +126,7 @@ def line_of(outcome: Outcome, *, is_shown: bool = True) -> str:
     )
 
 
-def summary(outcomes: Sequence[Outcome]) -> Table:
+def summary(outcomes: Sequence[SoakOutcome]) -> Table:
     """Return a table of all runs, with figures of the successful ones."""
     reports = [outcome.report for outcome in outcomes if outcome.report is not None]
     table = Table(title="Soak", show_header=False)
@@ -160,12 +160,12 @@ def summary(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _share(reports: Sequence[Report]) -> str:
+def _share(reports: Sequence[FaultReport]) -> str:
     sent, received = (sum(report.packets[place] for report in reports) for place in (0, 1))
     return f"{received} of {sent}"
 
 
-def _run(arguments: tuple[int, int, float | None]) -> Outcome:
+def _run(arguments: tuple[int, int, float | None]) -> SoakOutcome:
     return run_seed(*arguments)
 
 

@@ -48,7 +48,7 @@ HIGH_WATER_BYTES = 64 * 1024
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class SiteLink:
     """One direction of a simulated line between two sites, shared by all connections and datagrams."""
 
     rng: Random
@@ -95,7 +95,7 @@ class Path:
     """Functions to call when the path opens again."""
     last_datagram_s: float = 0.0
     """The arrival time of the last datagram. Timers of one instant fire in any order, so datagrams never share an instant."""
-    line: Line | None = None
+    line: SiteLink | None = None
     """The line between sites, which replaces latency and bandwidth."""
 
     @property

@@ -124,13 +124,13 @@ class Rejection(enum.IntEnum):
     RESERVED = 8
 
 
-class _Failure(msgspec.Struct, frozen=True, array_like=True):
+class _FailureRecord(msgspec.Struct, frozen=True, array_like=True):
     type: str
     text: str
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Failure)
+_decoder = msgspec.msgpack.Decoder(_FailureRecord)
 
 
 def encode_failure(error: BaseException) -> bytes:
@@ -144,7 +144,7 @@ def encode_failure(error: BaseException) -> bytes:
 
 def encode_failure_of(type: str, text: str) -> bytes:  # noqa: A002 - the name of what it encodes
     """Encode a failure from the name of its class and its text."""
-    return _encoder.encode(_Failure(_encodable(type), _encodable(text)))
+    return _encoder.encode(_FailureRecord(_encodable(type), _encodable(text)))
 
 
 def decode_failure(payload: bytes) -> tuple[str, str]:

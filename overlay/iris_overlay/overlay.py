@@ -32,7 +32,7 @@ from iris_overlay.messages import NodeInfo, check_info
 from iris_overlay.peers.addresses import parse_address
 from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import Reaching
-from iris_overlay.peers.dialler import Dialler, Dials
+from iris_overlay.peers.dialler import Dialler, RunningDials
 from iris_overlay.peers.discovery import Discovery, Familiarity
 from iris_overlay.peers.hearsay import Hearsay
 from iris_overlay.peers.liveness import Liveness
@@ -126,7 +126,7 @@ class Overlay:
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
-        self._dials = Dials()
+        self._dials = RunningDials()
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}

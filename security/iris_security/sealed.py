@@ -52,7 +52,7 @@ KEYED_OVERHEAD_BYTES = REQUEST_OVERHEAD_BYTES + BOND_BYTES
 ANSWER_OVERHEAD_BYTES = _OUTER_BYTES + TAG_BYTES
 
 
-class Exchange(KeyMaterial):
+class SealedExchange(KeyMaterial):
     """The keys of one sealed request and its answers: seal answers at the member and open answers at the caller.
 
     Args:
@@ -112,13 +112,13 @@ class OpenedRequest:
     """The random bytes unique to the request."""
     sealed_ms: int
     """The sealing time by the caller's clock: milliseconds since 1970."""
-    exchange: Exchange
+    exchange: SealedExchange
     """The exchange that seals the answers."""
 
 
 def seal_request(
     secret: Secret, name: str, payload: Buffer, *, salt: bytes, sealed_ms: int, key: bytes | None = None
-) -> tuple[bytes, Exchange]:
+) -> tuple[bytes, SealedExchange]:
     """Encrypt a request; return the sealed request, and the exchange for opening the answers.
 
     Args:
@@ -139,7 +139,7 @@ def seal_request(
         bond = hashlib.blake2b(key, digest_size=BOND_BYTES, person=b"iris seal key").digest()
         inner = _INNER.pack(_HAS_BOND, sealed_ms) + bond
     sealed = _seal(secret, b"iris sealed request" + label, b"".join((inner, payload)), salt)
-    return sealed, Exchange(secret, label, bond)
+    return sealed, SealedExchange(secret, label, bond)
 
 
 def open_request(secrets: Sequence[Secret], name: str, sealed: Buffer) -> OpenedRequest:
@@ -176,7 +176,7 @@ def _decode(opened: bytes, salt: bytes, secret: Secret, label: bytes) -> OpenedR
     if flags:
         bond = opened[start : start + BOND_BYTES]
         start += BOND_BYTES
-    return OpenedRequest(opened[start:], salt, sealed_ms, Exchange(secret, label, bond))
+    return OpenedRequest(opened[start:], salt, sealed_ms, SealedExchange(secret, label, bond))
 
 
 class SaltTable:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spark_connector.dataframes.sources import BatchSource, RowSource
     from spark_connector.network import Network
 
-__all__ = ["Message", "Notified", "notify", "notify_rows"]
+__all__ = ["Notification", "Notified", "notify", "notify_rows"]
 
 #: Rows in a message of mode ``batches``, as for requests.
 BATCH_ROWS = 1000
@@ -54,7 +54,7 @@ class Notified:
 
 
 @dataclass(frozen=True)
-class Message:
+class Notification:
     """The arguments of one ``notify()`` call, pickled to the tasks."""
 
     topic: str | None
@@ -120,7 +120,7 @@ def notify(
     check_pickles(message=message)
     rows, told = place(df, message, REQUEST_COLUMN, [])
     source = row_source(rows, told, "message") if mode == "rows" else batch_source(rows, told, "message")
-    plan = Message(topic, cluster, source, mode, batch_rows, float(timeout), network)
+    plan = Notification(topic, cluster, source, mode, batch_rows, float(timeout), network)
 
     told_to = topic if cluster is None else cluster
     sent = map_in_arrow(rows, Shipment(notify_rows, plan), "messages bigint, receivers bigint", f"iris_notify[{told_to}]")
@@ -131,7 +131,7 @@ def notify(
 # -- in the tasks
 
 
-def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def notify_rows(plan: Notification, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the messages of a task, one per row or per batch; yield the numbers of messages and of receivers."""
     worker_node: WorkerNode | None = None
     messages = receivers = 0
@@ -148,7 +148,7 @@ def notify_rows(plan: Message, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     yield pa.RecordBatch.from_pydict({"messages": [messages], "receivers": [receivers]}, schema=_SCHEMA)
 
 
-async def _send(plan: Message, worker_node: WorkerNode, payloads: list[bytes]) -> int:
+async def _send(plan: Notification, worker_node: WorkerNode, payloads: list[bytes]) -> int:
     node, receivers = worker_node.node, 0
     try:
         for payload in payloads:
@@ -168,7 +168,7 @@ async def _send(plan: Message, worker_node: WorkerNode, payloads: list[bytes]) -
     return receivers
 
 
-def _payloads(plan: Message, batch: pa.RecordBatch) -> Iterator[bytes]:
+def _payloads(plan: Notification, batch: pa.RecordBatch) -> Iterator[bytes]:
     if plan.mode == "batches":
         for first in range(0, batch.num_rows, plan.batch_rows):
             piece = batch.slice(first, plan.batch_rows)

@@ -188,7 +188,7 @@ def _misfit(plan: Plan, row: Sequence[object]) -> str:
     return ""
 
 
-class _Failed:
+class _FailedValue:
     """Takes the place of a result where a function of the user raised an exception."""
 
     def __init__(self, error: Exception, origin: str) -> None:
@@ -207,7 +207,7 @@ def _call(function: Callable[[Mapping[str, object]], object], record: dict[str, 
     try:
         return function(record)
     except Exception as exc:
-        return _Failed(exc, origin)
+        return _FailedValue(exc, origin)
 
 
 def _plain_questions(column: pa.Array[Any], scope: Scope) -> list[Question]:
@@ -232,13 +232,13 @@ def _question(plan: Plan, payload: object, keys: Iterator[object] | None, scope:
     if payload is None:
         return Question(scope.skip(), None)
     if not isinstance(payload, bytes):
-        reason = payload.reason if isinstance(payload, _Failed) else _no_payload(payload)
+        reason = payload.reason if isinstance(payload, _FailedValue) else _no_payload(payload)
         return _failed(plan, scope.skip(), reason)
     if keys is None:
         return Question(scope.key(payload), payload)
     if isinstance(chosen, bytes):
         chosen = chosen.hex()
-    if isinstance(chosen, _Failed):
+    if isinstance(chosen, _FailedValue):
         return _failed(plan, scope.skip(), chosen.reason)
     if not isinstance(chosen, str | int) or isinstance(chosen, bool) or chosen == "":
         return _failed(plan, scope.skip(), f"its key is {chosen!r}. Give every row a key: text, bytes or a whole number.")

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from iris_py import IrisError
 from iris_py.cli.demo.member import CLUSTER, NETWORK
 from iris_py.cli.demo.spark_driver import end_all, kill_process
-from iris_py.cli.demo.spark_terms import EXECUTORS, RESULT_TOPIC, TOTAL_NAMES, Job
+from iris_py.cli.demo.spark_terms import EXECUTORS, RESULT_TOPIC, TOTAL_NAMES, SparkJob
 from spark_connector.errors import JavaNotFound
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Demo:
         events: The stream for events.
     """
 
-    def __init__(self, job: Job, events: IO[str]) -> None:
+    def __init__(self, job: SparkJob, events: IO[str]) -> None:
         self._job = job
         self._events = events
         self._telling = threading.Lock()
@@ -263,7 +263,7 @@ def main() -> int:
     """Run the demo; return the exit code."""
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # redirects all other output; Java inherits it
-    job = Job.decode(sys.stdin.buffer.readline())
+    job = SparkJob.decode(sys.stdin.buffer.readline())
     demo = Demo(job, events)
     threading.Thread(target=_watch_input, args=(demo, job.directory), daemon=True).start()
     try:

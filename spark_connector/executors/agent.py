@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from iris_py.connector import EventLogger, background
 from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
-from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, Hello, Talk
+from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, AgentHello, Talk
 from spark_connector.executors.directory import (
     BIRTH_KEY_NAME,
     CONTROL_NAME,
@@ -307,7 +307,7 @@ class Agent:
         Raises:
             OrderRefused: The task is not from the driver of this application.
         """
-        hello = Hello(self._launch.agent, self._launch.key is None, os.urandom(NONCE_BYTES))
+        hello = AgentHello(self._launch.agent, self._launch.key is None, os.urandom(NONCE_BYTES))
         writer.write(hello.encode())
         key = self._launch.key or self._birth_key
         async with asyncio.timeout(OPENING_TIMEOUT_S):

@@ -18,7 +18,7 @@ from typing import Final
 
 from spark_connector.errors import OrderRefused
 
-__all__ = ["NONCE_BYTES", "OPENING_BYTES", "PROOF_BYTES", "Hello", "Talk"]
+__all__ = ["NONCE_BYTES", "OPENING_BYTES", "PROOF_BYTES", "AgentHello", "Talk"]
 
 #: Random bytes from each side.
 NONCE_BYTES: Final = 32
@@ -33,7 +33,7 @@ _SESSION: Final = b"session"
 
 
 @dataclass(frozen=True)
-class Hello:
+class AgentHello:
     """The first line an agent sends to a task, unencrypted."""
 
     agent: str
@@ -48,7 +48,7 @@ class Hello:
         return json.dumps({"agent": self.agent, "waiting": self.is_waiting, "nonce": self.nonce.hex()}).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Hello:
+    def decode(cls, line: bytes) -> AgentHello:
         """Parse the hello of an agent.
 
         Raises:
@@ -72,7 +72,7 @@ class Talk:
         nonce: The random bytes of the task.
     """
 
-    def __init__(self, key: bytes, hello: Hello, nonce: bytes) -> None:
+    def __init__(self, key: bytes, hello: AgentHello, nonce: bytes) -> None:
         self._key = key
         self._hello = hello
         self._nonce = nonce

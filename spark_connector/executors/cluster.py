@@ -98,7 +98,7 @@ class Executor:
 
 
 @dataclass(frozen=True)
-class _Agent:
+class _OrderTarget:
     """An agent to which the driver sends orders."""
 
     executor: str
@@ -110,11 +110,11 @@ class _Agent:
 
 
 @dataclass
-class _Entry:
+class _GreetedExecutor:
     """An executor whose agent the driver has reached, and the membership view that tells whether the agent is alive."""
 
     executor: Executor
-    agent: _Agent
+    agent: _OrderTarget
     view: iris.Members
     next_s: float = 0.0
     """When to send the current handler again, if the agent has not loaded it."""
@@ -199,8 +199,8 @@ class ExecutorCluster(Unpicklable):
         self._application = Application(spark)
         self._token = _token_of(self._application.id)
         self._instance = os.urandom(4).hex()
-        self._entries: dict[str, _Entry] = {}
-        self._greeted: dict[str, _Agent] = {}  # by executor
+        self._entries: dict[str, _GreetedExecutor] = {}
+        self._greeted: dict[str, _OrderTarget] = {}  # by executor
         self._lock = threading.RLock()
         self._updating = threading.Lock()
         self._closing = threading.Lock()
@@ -403,7 +403,7 @@ class ExecutorCluster(Unpicklable):
         Returns:
             The failures by executor, and the present generation of each member.
         """
-        asked: list[_Entry] = []
+        asked: list[_GreetedExecutor] = []
         failures: dict[str, str] = {}
         refusals: set[str] = set()
         while True:
@@ -486,7 +486,7 @@ class ExecutorCluster(Unpicklable):
     def _make_task(self) -> Any:  # noqa: ANN401 - a function for Spark
         return ensure_task(pickle.dumps((self._token, self._order)))
 
-    def _command(self, verb: bytes, agent: _Agent, order: Order, content: bytes, timeout: float) -> _Reply:
+    def _command(self, verb: bytes, agent: _OrderTarget, order: Order, content: bytes, timeout: float) -> _Reply:
         name = control_name(self._name, agent.executor, self._instance)
         sealed = seal_order(agent.key, verb, agent.node, order.generation, content)
         return self._node.request_future(name, sealed, timeout=timeout, idempotent=verb != BYE)  # a missing agent needs no BYE
@@ -497,7 +497,7 @@ class ExecutorCluster(Unpicklable):
         Returns None on success, otherwise the reason why the executor is not a member yet.
         """
         executor, node = row["executor"], row["node"]
-        agent = _Agent(executor, node, agent_key(self._token, row["agent"]))
+        agent = _OrderTarget(executor, node, agent_key(self._token, row["agent"]))
         deadline = time.monotonic() + UPDATE_TIMEOUT_S
         order, verb, content, timeout = self._order, GREET, b"", GREET_TIMEOUT_S
         running = refused = 0  # generations: the running one, and one that failed to load
@@ -532,7 +532,7 @@ class ExecutorCluster(Unpicklable):
                     self._note_loading(order, is_loaded=running >= order.generation)
                     found = Executor(id=executor, host=row["host"], pid=row["pid"], node=node, generation=running)
                     view = self._node.members(control_name(self._name, executor, self._instance))
-                    self._entries[executor] = _Entry(found, agent, view, time.monotonic() + RETRY_S)
+                    self._entries[executor] = _GreetedExecutor(found, agent, view, time.monotonic() + RETRY_S)
                     return None
             # The handler was replaced since the task began, or the executor cannot load it.
             verb, content, timeout = UPDATE, order.blob, UPDATE_TIMEOUT_S
@@ -563,14 +563,16 @@ class ExecutorCluster(Unpicklable):
         if lagging:
             self._reconciler.submit(self._update_again, order, lagging)
 
-    def _update_again(self, order: Order, lagging: list[_Entry]) -> None:
+    def _update_again(self, order: Order, lagging: list[_GreetedExecutor]) -> None:
         if self._updating.acquire(blocking=False):  # otherwise update() is running
             try:
                 self._send_updates(order, lagging, UPDATE_TIMEOUT_S, set())
             finally:
                 self._updating.release()
 
-    def _send_updates(self, order: Order, entries: list[_Entry], timeout: float, refusals: set[str]) -> dict[str, str]:
+    def _send_updates(
+        self, order: Order, entries: list[_GreetedExecutor], timeout: float, refusals: set[str]
+    ) -> dict[str, str]:
         """Send a handler to members; return the failures by executor.
 
         Members that cannot load the handler are also added to ``refusals``.
@@ -651,5 +653,5 @@ def _close_all() -> None:
         cluster.close()
 
 
-def _is_in_view(entry: _Entry) -> bool:
+def _is_in_view(entry: _GreetedExecutor) -> bool:
     return any(member.id == entry.executor.node for member in entry.view)

@@ -33,7 +33,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from spark_connector.daemon import NOT_NEEDED, inherited_environment
 from spark_connector.errors import AgentFailed, AgentNotTrusted
-from spark_connector.executors.challenge import NONCE_BYTES, Hello, Talk
+from spark_connector.executors.challenge import NONCE_BYTES, AgentHello, Talk
 from spark_connector.executors.directory import (
     BIRTH_KEY_NAME,
     CONTROL_NAME,
@@ -312,7 +312,7 @@ def tell(directory: PrivateDirectory, token: bytes, order: Order) -> dict[str, A
     path = directory.path / CONTROL_NAME
     try:
         with connect(directory, CONTROL_NAME, SERVE_TIMEOUT_S) as control, control.makefile("rb") as lines:
-            hello = Hello.decode(_read_line(lines))
+            hello = AgentHello.decode(_read_line(lines))
             key = agent_key(token, hello.agent)
             shared = directory.read(BIRTH_KEY_NAME, KEY_BYTES) if hello.is_waiting else key
             if len(shared) != KEY_BYTES:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iris_py import NodeClosed
 from spark_connector.errors import AgentLost
-from spark_connector.local.frames import Failed, Returned, error_of, header_of, reply_decoder
+from spark_connector.local.frames import CallFailed, CallReturned, error_of, header_of, reply_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from spark_connector.local.frames import Reply
 
-__all__ = ["Call", "FutureCall", "lost_if_closed"]
+__all__ = ["AgentCall", "FutureCall", "lost_if_closed"]
 
-_RETURNED: Final = header_of(Returned())
-_NOTHING: Final = Returned()
+_RETURNED: Final = header_of(CallReturned())
+_NOTHING: Final = CallReturned()
 
 
-class Call:
+class AgentCall:
     """One call of a task to its executor's agent, and the thread that waits for the answer.
 
     Attributes:
@@ -77,12 +77,12 @@ class Call:
         if self.header == _RETURNED:
             return _NOTHING, self.payload
         reply = reply_decoder.decode(self.header)
-        if type(reply) is Failed:
+        if type(reply) is CallFailed:
             raise error_of(reply)
         return reply, self.payload
 
 
-class FutureCall(Call):
+class FutureCall(AgentCall):
     """A call to the agent for which no thread waits: its outcome goes into a future.
 
     Args:
@@ -105,7 +105,7 @@ class FutureCall(Call):
         self._handle_finished = handle_finished
 
     def finish(self, header: bytes, payload: bytes, error: Exception | None) -> None:
-        """End the call; see :class:`Call`."""
+        """End the call; see :class:`AgentCall`."""
         super().finish(header, payload, error)
         self._handle_finished(self)
 

@@ -29,8 +29,8 @@ from iris_py.connector import (
 from spark_connector.errors import AgentUnavailable
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
-from spark_connector.local.connection import Connection, NotSent
-from spark_connector.local.frames import Returned, header_of
+from spark_connector.local.connection import AgentConnection, NotSent
+from spark_connector.local.frames import CallReturned, header_of
 from spark_connector.local.handles import GRACE_S, Connected, LocalMembers, LocalSubscription, LocalSurvey
 from spark_connector.local.private_directory import SOCKET_NAME
 
@@ -103,7 +103,7 @@ class LocalAgent(Connected):
         self._path = path
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: AgentConnection | None = None
         _all.add(self)
 
     def __enter__(self) -> Self:
@@ -186,7 +186,7 @@ class LocalAgent(Connected):
         """
 
         def look(waits: bool) -> tuple[Member, ...]:
-            found = self._value(frames.Members(cluster, waits), None if waits else GRACE_S)
+            found = self._value(frames.MembersCall(cluster, waits), None if waits else GRACE_S)
             return tuple(Member(**each) for each in found)
 
         members = LocalMembers(cluster, look)
@@ -240,7 +240,7 @@ class LocalAgent(Connected):
         Waiting for a lost agent counts towards ``timeout``. Payloads are encoded and decoded in this process, so a decoding
         error does not name the member.
         """
-        command = frames.Request(
+        command = frames.RequestCall(
             cluster,
             timeout,
             idempotent,
@@ -311,7 +311,7 @@ class LocalAgent(Connected):
             A future of the reply; cancelling it cancels the request. It holds every error of the node. Errors of sending, such
             as :exc:`MessageTooLarge`, are raised here.
         """
-        command = frames.Request(
+        command = frames.RequestCall(
             cluster,
             timeout,
             idempotent,
@@ -401,12 +401,12 @@ class LocalAgent(Connected):
         """Send a request to every member of a cluster and collect the replies until the timeout. See
         :meth:`iris_py.Node.survey`.
         """
-        command = frames.Survey(cluster, timeout, stop_after, _plain(headers), _plain_seal(seal))
+        command = frames.SurveyCall(cluster, timeout, stop_after, _plain(headers), _plain_seal(seal))
         payload, read = _coded(codec, payload, cluster)
         header, content = _header(command), bytes(_content(payload))  # sent later
         limit_s = _limit(timeout)
 
-        def begin() -> tuple[Connection, int]:
+        def begin() -> tuple[AgentConnection, int]:
             _refuse_event_loops()
             return self._with_connection(
                 lambda connection: (connection, connection.open(header, content, limit_s)), timeout, content
@@ -577,7 +577,7 @@ class LocalAgent(Connected):
         if connection is not None:
             connection.disown()
 
-    def _connect(self, timeout: object = None) -> Connection:
+    def _connect(self, timeout: object = None) -> AgentConnection:
         """Return the connection; open a new one if necessary."""
         connection = self._connection
         if connection is not None and not connection.is_over:
@@ -588,12 +588,14 @@ class LocalAgent(Connected):
         try:
             connection = self._connection
             if connection is None or connection.is_over:
-                connection = self._connection = Connection(self._path, limit_s)
+                connection = self._connection = AgentConnection(self._path, limit_s)
             return connection
         finally:
             self._lock.release()
 
-    def _with_connection(self, use: Callable[[Connection], Result], timeout: object, content: bytes | memoryview) -> Result:
+    def _with_connection(
+        self, use: Callable[[AgentConnection], Result], timeout: object, content: bytes | memoryview
+    ) -> Result:
         """Call ``use`` with the connection to the agent; if it ended before the call was sent, use a new connection."""
         for _ in range(2):
             connection = self._connect(timeout)
@@ -615,7 +617,7 @@ class LocalAgent(Connected):
 
     def _value(self, command: Command, timeout: float | None, payload: bytes = b"") -> Any:  # noqa: ANN401 - of any type
         reply, _payload = self._call(command, payload, timeout)
-        assert isinstance(reply, Returned)
+        assert isinstance(reply, CallReturned)
         return reply.value
 
     def _use(self, method: str, timeout: float | None = GRACE_S, content: bytes = b"", /, **arguments: object) -> Any:  # noqa: ANN401 - of any type
@@ -626,7 +628,7 @@ class LocalAgent(Connected):
     def _welcome(self) -> Welcome:
         return self._look().welcome
 
-    def _look(self) -> Connection:
+    def _look(self) -> AgentConnection:
         """Return the connection; connect again if the agent has ended since the last use.
 
         Calls need no such check, because sending them shows the end.

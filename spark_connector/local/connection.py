@@ -30,10 +30,10 @@ import msgspec
 
 from spark_connector.errors import AgentLost, AgentUnavailable, PathNotPrivate
 from spark_connector.local import frames, sockets
-from spark_connector.local.calls import Call, FutureCall, lost_if_closed
+from spark_connector.local.calls import AgentCall, FutureCall, lost_if_closed
 from spark_connector.local.frames import (
+    CallFailed,
     Cancel,
-    Failed,
     FrameReader,
     MalformedFrame,
     Welcome,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from spark_connector.local.frames import Reply
 
-__all__ = ["READ_BYTES", "Connection", "NotSent", "connect"]
+__all__ = ["READ_BYTES", "AgentConnection", "NotSent", "connect"]
 
 #: Interval at which a task looks for an agent that has not started (seconds).
 POLL_S = 0.05
@@ -119,7 +119,7 @@ def _shake_hands(connection: socket.socket, path: Path, reader: FrameReader) -> 
         reply = reply_decoder.decode(received[0][1])
     except (MalformedFrame, msgspec.MsgspecError) as exc:
         raise AgentUnavailable(str(path), f"it does not identify itself: {exc}") from None
-    if type(reply) is Failed:
+    if type(reply) is CallFailed:
         raise AgentUnavailable(str(path), reply.text.rstrip("."))
     if type(reply) is not Welcome:
         raise AgentUnavailable(str(path), "it does not identify itself")
@@ -149,7 +149,7 @@ class NotSent(Exception):
     """The connection had ended before a call was sent; the agent has not received the call."""
 
 
-class Connection:
+class AgentConnection:
     """The tasks' end of the connection to their executor's agent, shared by all threads of the process.
 
     Args:
@@ -169,18 +169,18 @@ class Connection:
         self.late = 0
         self._is_over = False
         self._reader = FrameReader(frames.REPLY_HEADER_BYTES_MAX, frames.REPLY_PAYLOAD_BYTES_MAX)
-        self._pending: dict[int, Call] = {}
+        self._pending: dict[int, AgentCall] = {}
         self._numbers = itertools.count(1)
         self._pending_bytes = 0
         self._counting = threading.Lock()  # for ``_pending_bytes``
-        self._crowd: dict[int, Call] = {}  # calls that wait for room
+        self._crowd: dict[int, AgentCall] = {}  # calls that wait for room
         self._writing = threading.Lock()
         self._unsent: deque[bytes] = deque()  # frames that wait for the write lock, without a waiting thread
         self._leading = threading.Lock()
-        self._followers: dict[int, Call] = {}
+        self._followers: dict[int, AgentCall] = {}
         self._futures: dict[int, FutureCall] = {}
         self._finished: deque[FutureCall] = deque()
-        self._pump_call: Call | None = None
+        self._pump_call: AgentCall | None = None
         self._socket, self.welcome = connect(path, self._reader, timeout_s)
         # The socket blocks, with a receive timeout in the kernel. Python's own timeout would poll before each call, and would
         # also wait in non-blocking calls.
@@ -269,8 +269,8 @@ class Connection:
 
     # -- calls
 
-    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> Call:
-        call = Call(next(self._numbers))
+    def _ask(self, header: bytes, payload: bytes | memoryview, timeout_s: float | None) -> AgentCall:
+        call = AgentCall(next(self._numbers))
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._send(call, header, payload, deadline)
         try:
@@ -283,7 +283,7 @@ class Connection:
             raise AgentLost(str(self.path), f"it gave no answer within {timeout_s:g} s")
         return call
 
-    def _forget(self, call: Call) -> None:
+    def _forget(self, call: AgentCall) -> None:
         """Remove a call whose thread no longer waits, and cancel it at the agent."""
         self._futures.pop(call.number, None)
         if self._pending.pop(call.number, None) is not None:
@@ -295,7 +295,7 @@ class Connection:
 
     # -- writing
 
-    def _send(self, call: Call, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
+    def _send(self, call: AgentCall, header: bytes, payload: bytes | memoryview, deadline: float | None) -> None:
         call.size = len(payload)
         while not self._try_send(call, header, payload):
             self._crowd[call.number] = call
@@ -307,7 +307,7 @@ class Connection:
                 what = f"{len(self._pending)} calls of this process were in progress there all the time, and it accepts no more"
                 raise AgentUnavailable(str(self.path), what)
 
-    def _try_send(self, call: Call, header: bytes, payload: bytes | memoryview) -> bool:
+    def _try_send(self, call: AgentCall, header: bytes, payload: bytes | memoryview) -> bool:
         """Send a call; return False if the agent has no room for it."""
         try:
             with self._writing:
@@ -341,7 +341,7 @@ class Connection:
             return False
         return pending >= welcome.in_flight_max or self._pending_bytes + size > welcome.in_flight_bytes_max
 
-    def _make_room(self, call: Call) -> None:
+    def _make_room(self, call: AgentCall) -> None:
         """Release the room a finished call took at the agent, and wake the next call that waits for room."""
         if call.size:
             with self._counting:
@@ -411,7 +411,7 @@ class Connection:
 
     # -- reading
 
-    def _wait(self, call: Call, deadline: float | None) -> None:
+    def _wait(self, call: AgentCall, deadline: float | None) -> None:
         """Wait until a call is done or its deadline has passed."""
         is_follower = False
         while not call.is_done:
@@ -492,11 +492,11 @@ class Connection:
             return
         with self._writing:
             if self._pump_call is None:
-                self._pump_call = Call(0)
+                self._pump_call = AgentCall(0)
                 threading.Thread(target=self._pump, args=(self._pump_call,), name="iris-local", daemon=True).start()
         self._after_writing()
 
-    def _pump(self, own: Call) -> None:
+    def _pump(self, own: AgentCall) -> None:
         """Complete futures, and read as the leader while no other thread does; the main function of a thread."""
         is_follower = False
         while not self._is_over or self._futures:

@@ -37,22 +37,22 @@ __all__ = [
     "TAKEN_BYTES_MAX",
     "TAKEN_MESSAGES_MAX",
     "VERSION",
+    "CallFailed",
+    "CallReturned",
     "Cancel",
     "Close",
     "Command",
-    "Delivered",
-    "Failed",
     "Frame",
     "FrameReader",
-    "Look",
+    "LookCall",
     "MalformedFrame",
-    "Members",
+    "MembersCall",
+    "MessageDelivered",
     "Method",
     "MethodCall",
-    "Request",
-    "Returned",
+    "RequestCall",
     "Subscribe",
-    "Survey",
+    "SurveyCall",
     "Take",
     "Taken",
     "Welcome",
@@ -98,7 +98,7 @@ class MalformedFrame(Exception):
 # -- messages of a task. The user's arguments are Any: the node checks them and raises its own errors.
 
 
-class Request(msgspec.Struct, array_like=True, tag=1):
+class RequestCall(msgspec.Struct, array_like=True, tag=1):
     """A task's order to send a request to one member of a cluster. The frame's payload is the payload of the request."""
 
     cluster: Any
@@ -156,7 +156,7 @@ class MethodCall(msgspec.Struct, array_like=True, tag=2):
             raise ValueError(f"no task may call {self.method[:64]!r} with these arguments")
 
 
-class Survey(msgspec.Struct, array_like=True, tag=4):
+class SurveyCall(msgspec.Struct, array_like=True, tag=4):
     """A task's order to survey all members of a cluster. The frame's payload is the request to each member.
 
     The agent holds the survey, and the task takes the replies with :class:`Take`.
@@ -167,7 +167,7 @@ class Survey(msgspec.Struct, array_like=True, tag=4):
     stop_after: Any
     headers: Any
     seal: tuple[str, str | None] | None = None
-    """As in :class:`Request`."""
+    """As in :class:`RequestCall`."""
 
 
 class Subscribe(msgspec.Struct, array_like=True, tag=5):
@@ -195,13 +195,13 @@ class Close(msgspec.Struct, array_like=True, tag=7):
     held: int
 
 
-class Look(msgspec.Struct, array_like=True, tag=8):
+class LookCall(msgspec.Struct, array_like=True, tag=8):
     """Return the state of a held call (a survey or a subscription) without taking items."""
 
     held: int
 
 
-class Members(msgspec.Struct, array_like=True, tag=9):
+class MembersCall(msgspec.Struct, array_like=True, tag=9):
     """A task's request for the members of a cluster, as the agent's node knows them."""
 
     cluster: Any
@@ -212,19 +212,19 @@ class Cancel(msgspec.Struct, array_like=True, tag=12):
     """Cancel the call with this number. The agent sends no answer."""
 
 
-Command: TypeAlias = Request | MethodCall | Survey | Subscribe | Take | Close | Look | Members | Cancel
+Command: TypeAlias = RequestCall | MethodCall | SurveyCall | Subscribe | Take | Close | LookCall | MembersCall | Cancel
 
 
 # -- messages of an agent
 
 
-class Returned(msgspec.Struct, array_like=True, tag=1):
+class CallReturned(msgspec.Struct, array_like=True, tag=1):
     """The answer to a successful call. The frame's payload is the reply of a request."""
 
     value: Any = None
 
 
-class Failed(msgspec.Struct, array_like=True, tag=2):
+class CallFailed(msgspec.Struct, array_like=True, tag=2):
     """The answer to a failed call: its error."""
 
     kind: str
@@ -232,7 +232,7 @@ class Failed(msgspec.Struct, array_like=True, tag=2):
     attributes: dict[str, Any]
 
 
-class Delivered(msgspec.Struct, array_like=True):
+class MessageDelivered(msgspec.Struct, array_like=True):
     """One message of a subscription, without its payload."""
 
     source: str
@@ -255,7 +255,7 @@ class Taken(msgspec.Struct, array_like=True, tag=3):
     """
 
     sizes: list[int]
-    messages: list[Delivered] = []
+    messages: list[MessageDelivered] = []
     members: list[Member] = []
     is_over: bool = False
     answers: Answers | None = None
@@ -274,7 +274,7 @@ class Welcome(msgspec.Struct, array_like=True, tag=4):
     in_flight_bytes_max: int
 
 
-Reply: TypeAlias = Returned | Failed | Taken | Welcome
+Reply: TypeAlias = CallReturned | CallFailed | Taken | Welcome
 
 command_decoder: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(Command)
 reply_decoder: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
@@ -358,7 +358,7 @@ _PLAIN = (str, int, float, bool, type(None))
 _BUILTINS: Final = {"TypeError": TypeError, "ValueError": ValueError}
 
 
-def failed(error: Exception) -> Failed:
+def failed(error: Exception) -> CallFailed:
     """Describe an error for a frame: the nearest public type, the text and the attributes."""
     attributes = {name: _printable(value) for name, value in vars(error).items() if isinstance(value, _PLAIN)}
     if isinstance(error, TooManyMembersLost):
@@ -368,13 +368,13 @@ def failed(error: Exception) -> Failed:
         attributes["strangers"] = [_printable(host) for host in error.strangers]
     for kind in type(error).__mro__:
         if _public(kind.__name__) is kind:
-            return Failed(kind.__name__, _printable(str(error)), attributes)
+            return CallFailed(kind.__name__, _printable(str(error)), attributes)
     if type(error).__name__ in _BUILTINS:
-        return Failed(type(error).__name__, _printable(str(error)), {})
-    return Failed("IrisError", _printable(f"the agent failed with {type(error).__qualname__}: {error}"), {})
+        return CallFailed(type(error).__name__, _printable(str(error)), {})
+    return CallFailed("IrisError", _printable(f"the agent failed with {type(error).__qualname__}: {error}"), {})
 
 
-def error_of(failure: Failed) -> Exception:
+def error_of(failure: CallFailed) -> Exception:
     """Make the error that a frame describes; an :exc:`~iris_py.IrisError` if the type is unknown here."""
     if failure.kind in _BUILTINS:
         return _BUILTINS[failure.kind](failure.text)

@@ -17,7 +17,7 @@ from spark_connector.errors import AgentLost
 from spark_connector.local import frames
 from spark_connector.local.calls import lost_if_closed
 from spark_connector.local.connection import NotSent
-from spark_connector.local.frames import Returned, Taken, header_of
+from spark_connector.local.frames import CallReturned, Taken, header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iris_py import Codec
-    from spark_connector.local.connection import Connection
+    from spark_connector.local.connection import AgentConnection
     from spark_connector.local.frames import Command, Reply
 
 __all__ = ["GRACE_S", "Connected", "LocalMembers", "LocalSubscription", "LocalSurvey"]
@@ -68,10 +68,10 @@ class LocalMembers(Connected, Collection[Member]):
         return f"<Members of {self._cluster!r}>"  # without their number, which would need a call
 
 
-class _Held:
+class _HeldCall:
     """The task's end of a held call: a subscription or survey the agent keeps under the call's number."""
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: AgentConnection, number: int) -> None:
         self._connection = connection
         self._number = number
 
@@ -87,10 +87,10 @@ class _Held:
             offset += size
         return taken, payloads
 
-    def look(self) -> Taken | Returned:
+    def look(self) -> Taken | CallReturned:
         """Return the state of the held call."""
-        reply, _payload = self._ask(frames.Look(self._number), GRACE_S)
-        assert isinstance(reply, Taken | Returned)
+        reply, _payload = self._ask(frames.LookCall(self._number), GRACE_S)
+        assert isinstance(reply, Taken | CallReturned)
         return reply
 
     def close(self) -> Taken:
@@ -132,7 +132,7 @@ class LocalSubscription(Connected, Generic[Payload]):
     """
 
     def __init__(
-        self, connection: Connection, number: int, pattern: str, policy: str, codec: Codec[Payload, Any] | None = None
+        self, connection: AgentConnection, number: int, pattern: str, policy: str, codec: Codec[Payload, Any] | None = None
     ) -> None:
         self._codec = codec
         self._counting = threading.Lock()
@@ -140,7 +140,7 @@ class LocalSubscription(Connected, Generic[Payload]):
         self._undecodable: DecodeError | None = None
         self.pattern = pattern
         self.policy = policy
-        self._held = _Held(connection, number)
+        self._held = _HeldCall(connection, number)
         self._taken: deque[Message[Any]] = deque()
         self._is_closed = False
 
@@ -235,7 +235,7 @@ class LocalSubscription(Connected, Generic[Payload]):
     def _look(self) -> tuple[dict[str, int], int, int]:
         """Return from the agent the drops by reason, and the number of messages and bytes in its queue."""
         reply = self._held.look()
-        if not isinstance(reply, Returned):
+        if not isinstance(reply, CallReturned):
             return {}, 0, 0  # it was closed
         dropped, messages, size = reply.value
         return dropped, messages, size
@@ -298,7 +298,7 @@ class LocalSurvey(Connected, Generic[Payload]):
 
     def __init__(
         self,
-        begin: Callable[[], tuple[Connection, int]],
+        begin: Callable[[], tuple[AgentConnection, int]],
         limit_s: float | None,
         read: Callable[[bytes, str], Payload] | None = None,
     ) -> None:
@@ -307,7 +307,7 @@ class LocalSurvey(Connected, Generic[Payload]):
         self._begin = begin
         self._limit_s = limit_s
         self._lock = threading.Lock()  # held to begin or to take, but not to end
-        self._held: _Held | None = None
+        self._held: _HeldCall | None = None
         self._replies: deque[SurveyReply[Any]] = deque()
         self._sizes: deque[int] = deque()  # sizes of the replies, in order
         self._replies_bytes = 0
@@ -368,7 +368,7 @@ class LocalSurvey(Connected, Generic[Payload]):
     def _fill(self) -> None:
         """Take at least one further reply from the agent, or the end of the survey."""
         if self._held is None:
-            self._held = _Held(*self._begin())
+            self._held = _HeldCall(*self._begin())
         try:
             taken, payloads = self._held.take(None, self._limit_s)
         except Exception:

@@ -28,11 +28,11 @@ from spark_connector.local import frames
 from spark_connector.local.frames import (
     TAKEN_BYTES_MAX,
     TAKEN_MESSAGES_MAX,
-    Delivered,
-    Failed,
+    CallFailed,
+    CallReturned,
     FrameReader,
     MalformedFrame,
-    Returned,
+    MessageDelivered,
     Taken,
     encode_frame,
     failed,
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from spark_connector.local.frames import Command, Reply
     from spark_connector.local.private_directory import PrivateDirectory
 
-__all__ = ["Held", "HeldSubscription", "HeldSurvey", "NodeServer", "Part", "serve"]
+__all__ = ["HeldObject", "HeldSubscription", "HeldSurvey", "NodeServer", "Part", "serve"]
 
-#: A part of a held call, as :meth:`Held.take` returns it: its description, and the payloads.
+#: A part of a held call, as :meth:`HeldObject.take` returns it: its description, and the payloads.
 Part: TypeAlias = tuple[Taken, list[bytes]]
 
 
-class Held(Protocol):
+class HeldObject(Protocol):
     """A subscription or a survey, which the agent keeps under the number of its call until the task ends it."""
 
     async def take(self, timeout: float | None) -> Part:
         """Take the waiting items, or wait for the first; return an empty part after the timeout."""
         ...
 
-    def look(self) -> Taken | Returned:
+    def look(self) -> Taken | CallReturned:
         """Return the state of the held call, without taking items."""
         ...
 
@@ -77,7 +77,7 @@ class HeldSubscription:
         self._subscription = subscription
 
     async def take(self, timeout: float | None) -> Part:
-        """Take messages; see :class:`Held`."""
+        """Take messages; see :class:`HeldObject`."""
         subscription = self._subscription
         messages: list[Message] = []
         try:
@@ -92,18 +92,19 @@ class HeldSubscription:
             messages.append(await anext(subscription))
             size += len(messages[-1].payload)
         described = [
-            Delivered(each.source, each.sequence, each.topic, each.gap, dict(each.headers), each.cloud) for each in messages
+            MessageDelivered(each.source, each.sequence, each.topic, each.gap, dict(each.headers), each.cloud)
+            for each in messages
         ]
         payloads = [message.payload for message in messages]
         return Taken([len(payload) for payload in payloads], messages=described), payloads
 
-    def look(self) -> Returned:
-        """Return the drops and the queue; see :class:`Held`."""
+    def look(self) -> CallReturned:
+        """Return the drops and the queue; see :class:`HeldObject`."""
         subscription = self._subscription
-        return Returned([dict(subscription.dropped), subscription.queued_messages, subscription.queued_bytes])
+        return CallReturned([dict(subscription.dropped), subscription.queued_messages, subscription.queued_bytes])
 
     async def close(self) -> Taken:
-        """End the subscription; see :class:`Held`."""
+        """End the subscription; see :class:`HeldObject`."""
         await self._subscription.close()
         return Taken([], is_over=True)
 
@@ -122,7 +123,7 @@ class HeldSurvey:
         self._ended = ended
 
     async def take(self, timeout: float | None) -> Part:
-        """Take replies; see :class:`Held`. The argument is ignored, because the survey has a timeout of its own."""
+        """Take replies; see :class:`HeldObject`. The argument is ignored, because the survey has a timeout of its own."""
         replies: list[SurveyReply] = []
         try:
             replies.append(await anext(self._replies))
@@ -141,11 +142,11 @@ class HeldSurvey:
         return Taken([len(payload) for payload in payloads], members=[reply.member for reply in replies]), payloads
 
     def look(self) -> Taken:
-        """Return the answers so far; see :class:`Held`."""
+        """Return the answers so far; see :class:`HeldObject`."""
         return Taken([], answers=self._rest())
 
     async def close(self) -> Taken:
-        """Cancel the survey; see :class:`Held`."""
+        """Cancel the survey; see :class:`HeldObject`."""
         self._survey.cancel()
         return Taken([], is_over=True, answers=self._rest())
 
@@ -171,7 +172,7 @@ HELLO_TIMEOUT_S = 10.0
 #: How long cancelled calls may take to end when the agent ends.
 CANCEL_TIMEOUT_S = 1.0
 
-_RETURNED: Final = header_of(Returned())
+_RETURNED: Final = header_of(CallReturned())
 
 
 @asynccontextmanager
@@ -190,7 +191,7 @@ async def serve(node: Node, directory: PrivateDirectory, name: str = SOCKET_NAME
     created = directory.stat(name).st_ino
     node_server = NodeServer(node)
     try:
-        server = await asyncio.get_running_loop().create_unix_server(lambda: _Connection(node_server), sock=listener)
+        server = await asyncio.get_running_loop().create_unix_server(lambda: _TaskConnection(node_server), sock=listener)
         try:
             yield node_server
         finally:
@@ -213,7 +214,7 @@ class NodeServer:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.refused: dict[str, int] = {}
-        self._connections: dict[_Connection, None] = {}
+        self._connections: dict[_TaskConnection, None] = {}
 
     @property
     def connections(self) -> int:
@@ -226,7 +227,7 @@ class NodeServer:
             await asyncio.wait(endings, timeout=CANCEL_TIMEOUT_S)
 
 
-class _Connection(asyncio.Protocol):
+class _TaskConnection(asyncio.Protocol):
     """The agent's end of the connection to one process of tasks."""
 
     def __init__(self, node_server: NodeServer) -> None:
@@ -238,7 +239,7 @@ class _Connection(asyncio.Protocol):
         self._waiting: deque[tuple[int, Command, bytes]] = deque()  # received calls that wait for room
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._calls_bytes = 0
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldObject] = {}
         self._endings: set[asyncio.Task[object]] = set()
         self._out: list[bytes] = []
         self._is_written_slowly = False
@@ -345,7 +346,7 @@ class _Connection(asyncio.Protocol):
             return b""
         if self._is_surplus:  # only now, because closing a socket with unread data breaks the other end
             text = f"{CONNECTIONS_MAX} processes of this executor use its agent already, and it accepts no more."
-            self._send(0, header_of(Failed("IrisError", text, {})))
+            self._send(0, header_of(CallFailed("IrisError", text, {})))
             self._flush()
             self._refuse("full")
             return b""
@@ -419,7 +420,7 @@ class _Connection(asyncio.Protocol):
 
     # -- one method for each command: returns a reply, a reply with payloads, or the payload of an empty reply
 
-    async def _request(self, command: frames.Request, payload: bytes, number: int) -> bytes:
+    async def _request(self, command: frames.RequestCall, payload: bytes, number: int) -> bytes:
         return await self._node.request(
             command.cluster,
             payload,
@@ -436,21 +437,21 @@ class _Connection(asyncio.Protocol):
             seal=_seal(command.seal),
         )
 
-    async def _call_method(self, command: frames.MethodCall, payload: bytes, number: int) -> Returned:
+    async def _call_method(self, command: frames.MethodCall, payload: bytes, number: int) -> CallReturned:
         arguments = command.arguments
         if frames.METHODS[command.method].takes_payload:
             arguments["payload"] = payload
         found = getattr(self._node, command.method)
         result = found(**arguments) if callable(found) else found
-        return Returned(await result if isawaitable(result) else result)
+        return CallReturned(await result if isawaitable(result) else result)
 
-    async def _members(self, command: frames.Members, payload: bytes, number: int) -> Returned:
+    async def _members(self, command: frames.MembersCall, payload: bytes, number: int) -> CallReturned:
         members = self._node.members(command.cluster)
-        return Returned(await members if command.waits else tuple(members))
+        return CallReturned(await members if command.waits else tuple(members))
 
     # -- held calls
 
-    async def _survey(self, command: frames.Survey, payload: bytes, number: int) -> Returned:
+    async def _survey(self, command: frames.SurveyCall, payload: bytes, number: int) -> CallReturned:
         self._check_held()
         survey = self._node.survey(
             command.cluster,
@@ -461,9 +462,9 @@ class _Connection(asyncio.Protocol):
             seal=_seal(command.seal),
         )
         self._held[number] = HeldSurvey(survey, lambda: self._held.pop(number, None))
-        return Returned()
+        return CallReturned()
 
-    async def _subscribe(self, command: frames.Subscribe, payload: bytes, number: int) -> Returned:
+    async def _subscribe(self, command: frames.Subscribe, payload: bytes, number: int) -> CallReturned:
         self._check_held()
         subscription = await self._node.subscribe(
             command.pattern,
@@ -472,7 +473,7 @@ class _Connection(asyncio.Protocol):
             queue_bytes=command.queue_bytes,
         )
         self._held[number] = HeldSubscription(subscription)
-        return Returned()
+        return CallReturned()
 
     async def _take(self, command: frames.Take, payload: bytes, number: int) -> tuple[Reply, Sequence[bytes]] | Reply:
         held = self._held.get(command.held)
@@ -482,7 +483,7 @@ class _Connection(asyncio.Protocol):
         held = self._held.pop(command.held, None)
         return frames.Taken([], is_over=True) if held is None else await held.close()
 
-    async def _look(self, command: frames.Look, payload: bytes, number: int) -> Reply:
+    async def _look(self, command: frames.LookCall, payload: bytes, number: int) -> Reply:
         held = self._held.get(command.held)
         return frames.Taken([], is_over=True) if held is None else held.look()
 
@@ -527,13 +528,13 @@ def _seal(parts: tuple[str, str | None] | None) -> Seal | None:
 
 _Answer = Any  # bytes | Reply | tuple[Reply, Sequence[bytes]]
 
-_COMMANDS: dict[type[Any], Callable[[_Connection, Any, bytes, int], Awaitable[_Answer]]] = {
-    frames.Request: _Connection._request,
-    frames.MethodCall: _Connection._call_method,
-    frames.Survey: _Connection._survey,
-    frames.Subscribe: _Connection._subscribe,
-    frames.Take: _Connection._take,
-    frames.Close: _Connection._close_held,
-    frames.Look: _Connection._look,
-    frames.Members: _Connection._members,
+_COMMANDS: dict[type[Any], Callable[[_TaskConnection, Any, bytes, int], Awaitable[_Answer]]] = {
+    frames.RequestCall: _TaskConnection._request,
+    frames.MethodCall: _TaskConnection._call_method,
+    frames.SurveyCall: _TaskConnection._survey,
+    frames.Subscribe: _TaskConnection._subscribe,
+    frames.Take: _TaskConnection._take,
+    frames.Close: _TaskConnection._close_held,
+    frames.LookCall: _TaskConnection._look,
+    frames.MembersCall: _TaskConnection._members,
 }

@@ -32,14 +32,14 @@ class ForeignPeer(Exception):
         return type(self), (self.user,), vars(self)
 
 
-class Connected(Protocol):
+class ConnectedSocket(Protocol):
     """A connected Unix socket, or an event loop's view of it."""
 
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
         """Return an option; see :meth:`socket.socket.getsockopt`."""
 
 
-def check_peer(connection: Connected) -> None:
+def check_peer(connection: ConnectedSocket) -> None:
     """Check that the process at the other end belongs to this user, in addition to the modes of directory and socket.
 
     Raises:

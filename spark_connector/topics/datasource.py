@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from iris_py import ConfigurationError
 from spark_connector.topics.options import read_options, table_options, write_options
 from spark_connector.topics.reader import RefusingReader, TopicReader
-from spark_connector.topics.writer import Plan, StreamTopicWriter, TopicWriter, check_columns
+from spark_connector.topics.writer import StreamTopicWriter, TopicWriter, WritePlan, check_columns
 
 __all__ = ["IrisDataSource"]
 
@@ -115,12 +115,12 @@ class IrisDataSource(DataSource):
         """
         return StreamTopicWriter(self._plan(schema, overwrite, "outputMode('complete')", "outputMode('append') or 'update'"))
 
-    def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> Plan:
+    def _plan(self, schema: StructType, overwrite: bool, mode: str, instead: str) -> WritePlan:
         options = write_options({**_table_options(schema), **self.options})
         if overwrite:
             raise ConfigurationError(f"published messages cannot be replaced, as {mode} requires. Use {instead}.")
         check_columns(schema, options)
-        return Plan(options, uuid.uuid4().hex)
+        return WritePlan(options, uuid.uuid4().hex)
 
 
 def _table_options(schema: StructType) -> dict[str, str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from spark_connector.topics.buffer import Arrival
 
-__all__ = ["PUBLISHERS_MAX", "Losses"]
+__all__ = ["PUBLISHERS_MAX", "MessageLosses"]
 
 #: Maximum number of publishers with a remembered last number, the latest ones: other publishers' messages are not missed while
 #: the query is stopped. Also the maximum of publishers whose losses are counted separately. Each takes 100 bytes in the offset
@@ -25,7 +25,7 @@ PUBLISHERS_MAX: Final = 256
 OTHERS: Final = "others"
 
 
-class Losses:
+class MessageLosses:
     """Counts the lost messages of one streaming query.
 
     Args:

@@ -34,7 +34,7 @@ from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
 from spark_connector.shipment import reduced
 from spark_connector.topics.buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiting, encode_rows
-from spark_connector.topics.losses import Losses
+from spark_connector.topics.losses import MessageLosses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -259,7 +259,7 @@ class Source:
         self._waiting = Waiting(options.buffer_messages, options.buffer_bytes, drops=options.policy != "block")
         self._room = asyncio.Event()
         self._rows = Rows()
-        self._losses = Losses(options.topic)
+        self._losses = MessageLosses(options.topic)
         self._is_restored = False
         self._states: dict[int, dict[str, Any]] = {}  # the losses for the offsets of the latest micro-batches
         self._dropped_at = float("-inf")

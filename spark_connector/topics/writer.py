@@ -41,7 +41,16 @@ if TYPE_CHECKING:
     from iris_py import Message
     from spark_connector.topics.options import WriteOptions
 
-__all__ = ["MESSAGE_ID", "MessageIds", "Plan", "Published", "StreamTopicWriter", "TopicWriter", "check_columns", "write_rows"]
+__all__ = [
+    "MESSAGE_ID",
+    "MessageIds",
+    "Published",
+    "StreamTopicWriter",
+    "TopicWriter",
+    "WritePlan",
+    "check_columns",
+    "write_rows",
+]
 
 #: The header with the id of a message.
 MESSAGE_ID: Final = "iris-message-id"
@@ -111,7 +120,7 @@ class Published(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Plan:
+class WritePlan:
     """The arguments of one write, for its tasks."""
 
     options: WriteOptions
@@ -119,7 +128,7 @@ class Plan:
     """Replaces the id of the application in message ids, where tasks do not know the id."""
 
 
-class Outgoing(NamedTuple):
+class OutgoingRow(NamedTuple):
     """A message that a task of a write publishes."""
 
     topic: str
@@ -134,7 +143,7 @@ class TopicWriter(DataSourceArrowWriter):
         plan: The plan of the write.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -159,7 +168,7 @@ class StreamTopicWriter(DataSourceStreamArrowWriter):
         plan: The plan of the write.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
@@ -220,7 +229,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
 # -- in the tasks
 
 
-def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
+def write_rows(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Published:
     """Publish the rows of a task, and wait until all messages have left the node.
 
     Raises:
@@ -243,7 +252,7 @@ def write_rows(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Published:
     return Published(messages, unheard)
 
 
-def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> list[Outgoing]:
+def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> list[OutgoingRow]:
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     values, nothing = columns["value"], [None] * batch.num_rows
     outgoing = []
@@ -261,11 +270,11 @@ def _outgoing(options: WriteOptions, batch: pa.RecordBatch, scope: Scope) -> lis
         # A null header is left out. A row read from a topic may have the id of another message, which is replaced.
         headers = {name: content for name, content in pairs if content is not None} if pairs else {}
         headers[MESSAGE_ID] = message_id
-        outgoing.append(Outgoing(chosen, payload, headers))
+        outgoing.append(OutgoingRow(chosen, payload, headers))
     return outgoing
 
 
-async def _publish(worker_node: worker.WorkerNode, outgoing: list[Outgoing], timeout_s: float) -> int:
+async def _publish(worker_node: worker.WorkerNode, outgoing: list[OutgoingRow], timeout_s: float) -> int:
     """Publish messages; return the number of messages without a subscriber."""
     publish, unheard = worker_node.node.publish, 0
     message = None
@@ -291,7 +300,7 @@ async def _publish(worker_node: worker.WorkerNode, outgoing: list[Outgoing], tim
 # -- on the driver
 
 
-def _note(results: Sequence[WriterCommitMessage | None], plan: Plan) -> None:
+def _note(results: Sequence[WriterCommitMessage | None], plan: WritePlan) -> None:
     done = [result for result in results if isinstance(result, Published)]
     unheard = sum(result.unheard for result in done)
     if unheard:

@@ -371,7 +371,8 @@ class Stand:
         line = await self.dial()
         assert not line.is_over
         offered = tuple(
-            messages.Entry(rule, messages.CLUSTER, name, allow, 0.0, 1024) for rule, (name, allow) in enumerate(entries)
+            messages.CatalogueEntry(rule, messages.CLUSTER, name, allow, 0.0, 1024)
+            for rule, (name, allow) in enumerate(entries)
         )
         line.control(messages.Catalogue(1, offered))
         await line.flush()

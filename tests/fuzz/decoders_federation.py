@@ -6,7 +6,17 @@ import struct
 from contextlib import suppress
 
 from iris_py.federation import items
-from iris_py.federation.calls import Answer, Asked, Call, Ended, Place, call_head, decode_said, encode_outcome, encode_said
+from iris_py.federation.calls import (
+    Answer,
+    Asked,
+    Call,
+    Ended,
+    MemberPlace,
+    call_head,
+    decode_said,
+    encode_outcome,
+    encode_said,
+)
 from iris_py.federation.handshake import (
     HELLO_BYTES_MAX,
     FederationHandshake,
@@ -19,8 +29,8 @@ from iris_py.federation.handshake import (
 from iris_py.federation.messages import (
     CLUSTER,
     Catalogue,
+    CatalogueEntry,
     Control,
-    Entry,
     LineError,
     Open,
     Probe,
@@ -30,7 +40,7 @@ from iris_py.federation.messages import (
     encode_control,
     encode_message,
 )
-from iris_py.federation.rules import Offer
+from iris_py.federation.rules import ReceivedCatalogue
 from iris_py.link.handshake import ProtocolError
 from iris_py.peers.group import DIRECT_MEMBERS_MAX
 from iris_py.wire import packets
@@ -41,7 +51,7 @@ from tests.fuzz.target import Kind, Target
 OWN, NEIGHBOUR, STRANGER = (CloudKey(bytes((number,)) * 32) for number in (1, 2, 3))
 HELLO = encode_hello(LineHello(gateway=b"g" * 16, name="us", zone="us/a", max_message_bytes=1 << 20))
 
-PLACE = Place(b"p" * 16, "eu/a")
+PLACE = MemberPlace(b"p" * 16, "eu/a")
 SAID = (Asked(1, (PLACE,)), Asked(100), Answer(PLACE, packets.REPLY, True, b"reply"), Ended(encode_outcome(b"")))
 
 
@@ -108,7 +118,7 @@ def run_control(data: bytes) -> None:
     try:
         message = decode_control(data)
         if isinstance(message, Catalogue):
-            offer = Offer(message)
+            offer = ReceivedCatalogue(message)
             assert all(0 <= entry.requests_per_s < float("inf") for entry in offer.entries.values())
             offer.find(CLUSTER, "a.b", 1)
             offer.overlapping("a.>")
@@ -150,7 +160,7 @@ def run_items(data: bytes) -> None:
 
 
 CONTROLS: tuple[Control, ...] = (
-    Catalogue(1, (Entry(0, 0, "db", 1, 0.0, 9), Entry(1, 1, "t.>", 16, 2.5, 9))),
+    Catalogue(1, (CatalogueEntry(0, 0, "db", 1, 0.0, 9), CatalogueEntry(1, 1, "t.>", 16, 2.5, 9))),
     Open(1, 1, 3, 0, "db", 1000, 1 << 20, b"o", b""),
     Probe(1),
 )

@@ -39,7 +39,7 @@ from iris_security.administration import (
     parse_administrator,
 )
 from iris_security.hkdf import hkdf
-from iris_security.sealed import Exchange, SaltTable, open_request, seal_request
+from iris_security.sealed import SaltTable, SealedExchange, open_request, seal_request
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
 
@@ -221,7 +221,7 @@ BODIES = _bodies()
 SEALED = tuple(
     seal_request(SECRET, "vault", b"payload", salt=b"s" * 16, sealed_ms=1_700_000_000_000, key=key)[0] for key in (None, b"key")
 )
-EXCHANGE = Exchange(SECRET, b"vault", b"b" * 16)
+EXCHANGE = SealedExchange(SECRET, b"vault", b"b" * 16)
 ANSWERS = (b"r" + EXCHANGE.seal_reply(b"reply", b"s" * 16), b"f" + EXCHANGE.seal_failure(b"failure", b"s" * 16))
 TEXTS = tuple(
     text.encode()

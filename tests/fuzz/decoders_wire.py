@@ -19,9 +19,9 @@ from iris_py.observe.queries import (
     PAGE_BYTES,
     PARTS,
     About,
-    Answer,
+    AnswerPage,
+    NodeQuestion,
     Pages,
-    Question,
     decode_answer,
     decode_question,
     encode_answer,
@@ -239,7 +239,7 @@ def run_node_answer(data: bytes) -> None:
     answer = decode_answer(data)
     if answer is None:
         return
-    pages = Pages(Question(PARTS))
+    pages = Pages(NodeQuestion(PARTS))
     for _ in range(3):
         pages.take(answer)
     decode_question(encode_question(pages.question))
@@ -255,14 +255,17 @@ TARGETS = (
         "node-question",
         run_question,
         Kind.DECODER,
-        (encode_question(Question(PARTS)), encode_question(Question(("clusters",), "a", "clusters", "a"))),
+        (encode_question(NodeQuestion(PARTS)), encode_question(NodeQuestion(("clusters",), "a", "clusters", "a"))),
         600,
     ),
     Target(
         "node-answer",
         run_node_answer,
         Kind.DECODER,
-        (encode_answer(take_page(Question(PARTS), STATISTICS, About(), JOURNAL.told_since(0))), encode_answer(Answer("busy"))),
+        (
+            encode_answer(take_page(NodeQuestion(PARTS), STATISTICS, About(), JOURNAL.told_since(0))),
+            encode_answer(AnswerPage("busy")),
+        ),
         600,
     ),
     Target("facts", run_facts, Kind.DECODER, (named("web-1/orders.py"), encode_facts({2: bytes(16), 1: b"a"})), 300),

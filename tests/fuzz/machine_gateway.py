@@ -25,7 +25,9 @@ def control(source: Source) -> bytes:
     """Return a control message: most often one that can be, with any fields."""
     channel, name = source.number(0, 4), source.choose(NAMES)
     entries = tuple(
-        messages.Entry(source.number(0, 9), source.number(0, 2), source.choose(NAMES), source.byte(), float(source.byte()), 9)
+        messages.CatalogueEntry(
+            source.number(0, 9), source.number(0, 2), source.choose(NAMES), source.byte(), float(source.byte()), 9
+        )
         for _ in range(source.byte() % 4)
     )
     controls: tuple[messages.Control, ...] = (

@@ -13,6 +13,7 @@ from iris_overlay.groups.messages import (
     CastDown,
     CastUp,
     GroupMessage,
+    GroupRegistration,
     MemberRecord,
     Register,
     View,
@@ -21,9 +22,6 @@ from iris_overlay.groups.messages import (
     encode_group_message,
     member_part,
     user_part,
-)
-from iris_overlay.groups.messages import (
-    Registration as GroupRegistration,
 )
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo, decode_beacon

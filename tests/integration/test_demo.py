@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.cli.app import run
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from tests import warm
 from tests.leaks import find_secrets
@@ -277,7 +277,7 @@ def test_what_another_cloud_counts_wrongly_is_seen(
     for name in list(os.environ):
         if name.startswith(("IRIS_", "XDG_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr("iris_py.cli.demo.federation.count_plainly", lambda *_arguments: Totals(files=1))
+    monkeypatch.setattr("iris_py.cli.demo.federation.count_plainly", lambda *_arguments: TokenTotals(files=1))
     assert run(["demo", "--federation", "--input", str(source), "--no-kill"]) == 1
     captured = capsys.readouterr()
     assert "THE TOTALS DIFFER." in captured.out

@@ -21,7 +21,7 @@ import pytest
 
 import iris_py
 import iris_py.sync
-from iris_py.cli.doctor.check import Status, Subject
+from iris_py.cli.doctor.check import FindingStatus, Subject
 from iris_py.cli.doctor.examination import Examined, choose, examine
 from iris_py.cli.doctor.host import Host
 from iris_py.cli.doctor.real_surroundings import Actual
@@ -58,11 +58,11 @@ async def look(
 
 
 def faults(found: dict[str, Examined]) -> dict[str, str]:
-    return {name: each.finding.cause for name, each in found.items() if each.finding.status is Status.FAULT}
+    return {name: each.finding.cause for name, each in found.items() if each.finding.status is FindingStatus.FAULT}
 
 
 def warnings(found: dict[str, Examined]) -> dict[str, str]:
-    return {name: each.finding.cause for name, each in found.items() if each.finding.status is Status.WARNING}
+    return {name: each.finding.cause for name, each in found.items() if each.finding.status is FindingStatus.WARNING}
 
 
 @dataclass
@@ -128,7 +128,7 @@ def test_a_secret_file_that_others_can_use(
     assert list(faults(found)) == ["secret-file"]
     assert word in faults(found)["secret-file"]
     assert found["secret-file"].finding.hints[0] == f"chmod 600 {file}"
-    assert (found["secret"].finding.status is Status.SKIPPED) == is_blocking
+    assert (found["secret"].finding.status is FindingStatus.SKIPPED) == is_blocking
 
 
 def test_a_secret_with_one_wrong_character(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ def test_a_healthy_network_with_a_cluster(may_stand_still: None) -> None:
             found = await look(cluster="databases")
             assert not faults(found), faults(found)
             assert not {"udp", "mtu", "dial-back", "clock", "versions", "stalls", "ring", "cluster"} & {
-                name for name, each in found.items() if each.finding.status is not Status.OK
+                name for name, each in found.items() if each.finding.status is not FindingStatus.OK
             }, found
 
     asyncio.run(main())
@@ -556,7 +556,7 @@ def test_a_cluster_whose_tunnels_are_all_open() -> None:
                 )
             found: dict[str, Examined] = {}
             async with asyncio.timeout(PATIENCE_S):
-                while not found or found["cluster"].finding.status is not Status.OK:
+                while not found or found["cluster"].finding.status is not FindingStatus.OK:
                     found = await look("cluster", cluster="databases")
             assert "tunnel" not in found["cluster"].finding.cause
 
@@ -621,6 +621,6 @@ def test_a_fixed_port_that_connections_may_have_is_warned_of(may_stand_still: No
             node = await nodes.start()
             number = int(node.address.rpartition(":")[2])
             finding = (await look("port", host=Host(), listen=node.address))["port"].finding
-            assert finding.status is (Status.WARNING if Host().outgoing_ports(number) else Status.OK)
+            assert finding.status is (FindingStatus.WARNING if Host().outgoing_ports(number) else FindingStatus.OK)
 
     asyncio.run(main())

@@ -43,7 +43,7 @@ def run_here(
     tmp_path: Path, cluster: str | None = None, *, checks: str = CHECKS, is_anonymous: bool = False, **given: object
 ) -> dict[str, bytes]:
     """Run the command in this process; return the files of the bundle."""
-    wanted = command.Wanted(tmp_path / "bundle.tar.gz", is_anonymous=is_anonymous)
+    wanted = command.BundleOptions(tmp_path / "bundle.tar.gz", is_anonymous=is_anonymous)
     options: dict[str, Any] = {
         "only": [checks] if checks else (),
         "skip": (),

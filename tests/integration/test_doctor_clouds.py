@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.host import Host
 from iris_py.cli.doctor.real_surroundings import Actual
@@ -52,7 +52,7 @@ async def look(pair: Pair, node: iris_py.Node, name: str, cluster: str | None = 
 
 
 async def until_found(
-    pair: Pair, node: iris_py.Node, status: Status, *parts: str, name: str = "clouds", cluster: str | None = None
+    pair: Pair, node: iris_py.Node, status: FindingStatus, *parts: str, name: str = "clouds", cluster: str | None = None
 ) -> Finding:
     """Repeat a check until it finds something: gateways notice a fault at different times."""
     found = None
@@ -82,15 +82,21 @@ def test_a_cloud_whose_gateways_are_gone_one_after_the_other(loop: Loops, pair: 
         one, other = there = await pair.start_eu(eu.address, count=2)
         await pair.start_us(us.address, there)
         await until_lines(us, "eu", 2)
-        found = await until_found(pair, us, Status.OK, "1 gateway; 'eu' over 2 cloud links, round trip")
+        found = await until_found(pair, us, FindingStatus.OK, "1 gateway; 'eu' over 2 cloud links, round trip")
         assert not found.advice
         await one.kill()
-        await until_found(pair, us, Status.WARNING, "has 1 of 2 cloud links to 'eu'", f"{one.address}: nobody listens there")
+        await until_found(
+            pair, us, FindingStatus.WARNING, "has 1 of 2 cloud links to 'eu'", f"{one.address}: nobody listens there"
+        )
         await other.kill()
         addresses = one.address, other.address
-        found = await until_found(pair, us, Status.FAULT, "the cloud 'eu' cannot be reached from the only gateway", *addresses)
+        found = await until_found(
+            pair, us, FindingStatus.FAULT, "the cloud 'eu' cannot be reached from the only gateway", *addresses
+        )
         assert "nc -vz 127.0.0.1 " + one.address.rpartition(":")[2] in found.hints
-        found = await until_found(pair, us, Status.FAULT, f"forwards nothing to {THERE!r}", name="cluster", cluster=THERE)
+        found = await until_found(
+            pair, us, FindingStatus.FAULT, f"forwards nothing to {THERE!r}", name="cluster", cluster=THERE
+        )
         assert "firewall" in found.advice
 
     with_nodes(loop, pair, main)
@@ -100,13 +106,13 @@ def test_a_gateway_that_dialled_and_is_gone_is_missed_until_another_one_dials(lo
     async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
         there = await pair.start_eu(eu.address)
         one, other = await pair.start_us(us.address, there, count=2)
-        await until_found(pair, eu, Status.OK, "'us' over 2 cloud links")
+        await until_found(pair, eu, FindingStatus.OK, "'us' over 2 cloud links")
         await one.kill()
-        await until_found(pair, eu, Status.WARNING, "has 1 of 2 cloud links to 'us': one from 127.0.0.1 ended")
+        await until_found(pair, eu, FindingStatus.WARNING, "has 1 of 2 cloud links to 'us': one from 127.0.0.1 ended")
         await pair.start_us(us.address, there)
-        await until_found(pair, eu, Status.OK, "'us' over 2 cloud links")
+        await until_found(pair, eu, FindingStatus.OK, "'us' over 2 cloud links")
         await other.stop()
-        await until_found(pair, eu, Status.OK, "'us' over 1 cloud link")  # one that says that it leaves is not missed
+        await until_found(pair, eu, FindingStatus.OK, "'us' over 1 cloud link")  # one that says that it leaves is not missed
 
     with_nodes(loop, pair, main)
 
@@ -122,7 +128,7 @@ def test_a_gateway_that_falls_silent_is_found_before_anybody_asks_for_something(
             found = await look(pair, us, "clouds")
         finally:
             there.process.send_signal(signal.SIGCONT)
-        assert found.status is Status.FAULT
+        assert found.status is FindingStatus.FAULT
         assert there.address in found.cause
 
     with_nodes(loop, pair, main)
@@ -133,17 +139,17 @@ def test_the_way_to_a_cluster_of_another_cloud_is_examined_and_nothing_is_execut
         there = await pair.start_eu(eu.address, count=2)
         await pair.start_us(us.address, there)
         await until_lines(us, "eu", 2)
-        found = await until_found(pair, us, Status.FAULT, "but nobody serves it there", name="cluster", cluster=THERE)
+        found = await until_found(pair, us, FindingStatus.FAULT, "but nobody serves it there", name="cluster", cluster=THERE)
         assert found.cause == "'eu' exports 'scorers', but nobody serves it there"
         await eu.join("scorers-v2", pair.handle)
         says = "1 gateway would forward a request over 2 cloud links", "1 member there"
-        await until_found(pair, us, Status.OK, *says, name="cluster", cluster=THERE)
+        await until_found(pair, us, FindingStatus.OK, *says, name="cluster", cluster=THERE)
         for name, part in (
             ("files@eu", "it does not export this name to this cloud"),
             ("scorers@asia", "no [cloud.asia]; it knows: eu"),
         ):
             found = await look(pair, us, "cluster", name)
-            assert found.status is Status.FAULT
+            assert found.status is FindingStatus.FAULT
             assert part in found.cause
         assert pair.executed == []
 
@@ -156,13 +162,15 @@ def test_rules_that_match_nothing_and_gateways_with_different_files(loop: Loops,
         rules = '[[import]]\nfrom = ["eu"]\ncluster = "scorers"\n[[import]]\nfrom = ["eu"]\ncluster = "files"\n'
         await pair.start_us(us.address, [one], rules=rules)
         await until_lines(us, "eu", 1)
-        found = await until_found(pair, us, Status.WARNING, "'eu' exports nothing for the imports of the cluster 'files'")
+        found = await until_found(
+            pair, us, FindingStatus.WARNING, "'eu' exports nothing for the imports of the cluster 'files'"
+        )
         assert "export different things" not in found.cause
         [other] = await pair.start_eu(eu.address, rules=EXPORT + '[[export]]\nto = ["us"]\ncluster = "files"\n')
         pair.us.write(pair.eu, rules, dial=[one.address, other.address], listens=False)
         for gateway in pair.us.started:
             await gateway.reload()
-        found = await until_found(pair, us, Status.WARNING, "the gateways of 'eu' export different things")
+        found = await until_found(pair, us, FindingStatus.WARNING, "the gateways of 'eu' export different things")
         assert "exports nothing" not in found.cause
 
     with_nodes(loop, pair, main)
@@ -179,15 +187,15 @@ def test_a_cloud_that_has_lost_all_its_own_gateways(loop: Loops, pair: Pair, is_
         assert await us.request(THERE, b"1", timeout=PATIENCE_S) is not None
         for gateway in gateways:
             await (gateway.kill() if is_killed else gateway.stop())
-        status, how = (Status.FAULT, "died") if is_killed else (Status.WARNING, "left")
+        status, how = (FindingStatus.FAULT, "died") if is_killed else (FindingStatus.WARNING, "left")
         says = "no gateway runs in this network: the last one, 127.0.0.1:", f", {how} ", " s ago", "no other cloud is reached"
         found = await until_found(pair, us, status, *says)
         assert found.hints == ("iris nodes --gone", "iris gateway federation.toml")
         found = await look(pair, us, "cluster", THERE)
-        assert found.status is Status.FAULT
+        assert found.status is FindingStatus.FAULT
         assert f"no request goes to '{THERE}': no gateway runs here, the last one, 127.0.0.1:" in found.cause
         await pair.start_us(us.address, there)
-        await until_found(pair, us, Status.OK, "1 gateway; 'eu' over 1 cloud link")
+        await until_found(pair, us, FindingStatus.OK, "1 gateway; 'eu' over 1 cloud link")
 
     with_nodes(loop, pair, main)
 
@@ -197,7 +205,7 @@ def test_a_cloud_that_asks_others_and_never_had_a_gateway(loop: Loops, pair: Pai
         with pytest.raises(iris.IrisError):
             await us.request(THERE, b"1", timeout=1.0)
         found = await look(pair, us, "clouds")
-        assert found.status is Status.FAULT
+        assert found.status is FindingStatus.FAULT
         assert found.cause == f"no gateway runs in this network, but nodes here use other clouds ({THERE})"
 
     with_nodes(loop, pair, main)
@@ -206,7 +214,7 @@ def test_a_cloud_that_asks_others_and_never_had_a_gateway(loop: Loops, pair: Pai
 def test_a_network_without_gateways(loop: Loops, pair: Pair) -> None:
     async def main(us: iris_py.Node, _eu: iris_py.Node) -> None:
         found = await look(pair, us, "clouds")
-        assert found.status is Status.OK
+        assert found.status is FindingStatus.OK
         assert found.cause == "no gateway runs in this network, and no node uses another cloud"
         assert "no gateway runs here" in (await look(pair, us, "cluster", THERE)).cause
 

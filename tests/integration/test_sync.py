@@ -18,7 +18,7 @@ import pytest
 import iris_py
 import iris_py.sync as iris
 from iris_py.api.topic import MANY_AT_ONCE
-from iris_py.sync.background import Background, Call, background
+from iris_py.sync.background import Background, BlockingCall, background
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -613,12 +613,12 @@ def test_what_was_opened_for_nobody_is_closed_again(home: Path) -> None:
 
     loop = Background()
     try:
-        call = Call(lambda: loop.keep(connect), loop._discard)
+        call = BlockingCall(lambda: loop.keep(connect), loop._discard)
         loop.soon(lambda: loop._begin(call))
         assert call.ended.acquire(timeout=PATIENCE_S)
         loop.soon(call.give_up)
         wait_until_closed()
-        call = Call(lambda: loop.keep(connect_though_cancelled), loop._discard)
+        call = BlockingCall(lambda: loop.keep(connect_though_cancelled), loop._discard)
         loop.soon(lambda: loop._begin(call))
         assert begun.wait(PATIENCE_S)
         loop.soon(call.give_up)

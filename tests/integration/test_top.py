@@ -23,7 +23,7 @@ from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command
 from iris_py.cli.top.app import TopApp
-from iris_py.cli.top.sheets import Order, Place
+from iris_py.cli.top.sheets import RowOrder, TablePlace
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from tests.integration.conftest import PATIENCE_S, until
 from tests.integration.test_cli import WAIT_S, Shell
@@ -56,8 +56,8 @@ def test_the_screen_shows_real_nodes_and_marks_one_that_leaves(home: Path) -> No
             app = TopApp(
                 own.ask_nodes,
                 network=NETWORK,
-                start=Place("clusters"),
-                order=Order("req/s"),
+                start=TablePlace("clusters"),
+                order=RowOrder("req/s"),
                 sample=NODES_SAMPLED,
                 interval_s=0.25,
                 timeout_s=0.5,  # for the node that leaves

@@ -16,7 +16,7 @@ from iris_py.federation.calls import (
     Answer,
     Asked,
     Ended,
-    Place,
+    MemberPlace,
     decode_question,
     decode_said,
     decode_stop_after,
@@ -29,7 +29,7 @@ from iris_py.wire import packets
 
 KINDS = st.sampled_from([packets.REPLY, packets.FAILURE, packets.DECLINE, packets.REJECTION, DROPPED])
 PLACES = st.builds(
-    Place,
+    MemberPlace,
     st.binary(min_size=PSEUDONYM_BYTES, max_size=PSEUDONYM_BYTES),
     st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=ZONE_LENGTH_MAX),
 )
@@ -88,5 +88,5 @@ def test_any_options_are_taken(options: bytes) -> None:
 
 
 def test_too_many_members_are_told_by_number() -> None:
-    places = tuple(Place(bytes((number,)) * PSEUDONYM_BYTES, "") for number in range(DIRECT_MEMBERS_MAX + 1))
+    places = tuple(MemberPlace(bytes((number,)) * PSEUDONYM_BYTES, "") for number in range(DIRECT_MEMBERS_MAX + 1))
     assert decode_said(encode_said(Asked(1 << 40, places))) == Asked(0xFFFF_FFFF)

@@ -14,7 +14,7 @@ from iris_py.patterns.request import deduplication
 from iris_py.patterns.request.deduplication import ENTRY_BYTES, WINDOW_S
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Execution, Registration, RequestCancelled, RequestsStarted
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS
@@ -41,7 +41,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         for each in self.patches:
             each.start()
         self.now = 0.0
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
         self.registrations: list[Registration] = []

@@ -19,8 +19,8 @@ from iris_overlay.events import ProtocolViolated
 from iris_overlay.groups.messages import (
     STAMP_SHIFT,
     GroupMessage,
+    GroupRegistration,
     Register,
-    Registration,
     Watch,
     decode_group_message,
     encode_group_message,
@@ -111,7 +111,7 @@ def permitted(message: GroupMessage) -> GroupMessage:
         items = []
         for item in message.items:
             permit = signer.permit(item.group, member_part(item, message.info.id))
-            items.append(Registration(item.group, item.attributes, item.stamp, permit))
+            items.append(GroupRegistration(item.group, item.attributes, item.stamp, permit))
         return Register(message.info, items)
     if isinstance(message, Watch):
         signer = NamedSigner(message.info.id)

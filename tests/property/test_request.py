@@ -20,7 +20,7 @@ from iris_py.patterns.request.pending import RequestSpec, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, REQUEST, Rejection
@@ -52,9 +52,9 @@ class Asked:
         self.retry = retry
         self.waits = waits
         self.members_wait_s = members_wait_s
-        self.losses: set[Member] = set()
+        self.losses: set[KnownMember] = set()
         self.failures = 0
-        self.holder: Member | None = None
+        self.holder: KnownMember | None = None
         self.sends = 0
         self.returns = 0  # times that it came back surely not executed: rejected, or never sent
         self.was_lost = False
@@ -78,7 +78,7 @@ class RequesterMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.requester = Requester(random.Random(1), lambda: 0, Losses(LOCAL))
         self.group = Group("cluster", KEYS, LOCAL, 1)
-        self.every: list[Member] = []
+        self.every: list[KnownMember] = []
         self.asked: dict[int, Asked] = {}
         self.count = 0
 
@@ -87,7 +87,7 @@ class RequesterMachine(RuleBasedStateMachine):
         for rank, takes_overflow in ranks:
             self.join(True, rank, takes_overflow)
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[KnownMember]:
         return self.group.members or []
 
     def pick(self, index: int) -> tuple[int, Asked] | None:
@@ -202,7 +202,7 @@ class RequesterMachine(RuleBasedStateMachine):
     def join(self, is_open: bool, rank: int, takes_overflow: bool) -> None:
         self.count += 1
         link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=is_open))
-        member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
+        member = KnownMember(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         member.rank, member.takes_overflow = rank, bool(rank and takes_overflow)
         self.every.append(member)
         self.group.members = [*self.members(), member]
@@ -285,7 +285,7 @@ class RequesterMachine(RuleBasedStateMachine):
             self.check_outcome(self.asked.pop(token), outcome)
         assert all(peer in [member.peer for member in self.every] for peer in self.requester.peers_wanted())
 
-    def check_rank(self, member: Member, id_: int) -> None:
+    def check_rank(self, member: KnownMember, id_: int) -> None:
         """A stand-in for the absent is asked where each one before it is gone, or says so, or cannot be reached."""
         pending = self.requester._pending[id_]
         if member in self.group.lowest or member.takes_overflow:

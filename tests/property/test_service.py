@@ -16,7 +16,7 @@ from iris_py.patterns.request.registration import (
     RequestCancelled,
     RequestsStarted,
 )
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire.packets import DECLINE, FAILURE, REJECTION, REPLY, SURVEY_IDS, decode_answer
@@ -33,7 +33,7 @@ class ServiceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         self.peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(1, 4)]
         self.every: list[Registration] = []

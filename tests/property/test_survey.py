@@ -14,7 +14,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.errors import NoMembers
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, Surveyor
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection
@@ -116,7 +116,7 @@ class SurveyorMachine(RuleBasedStateMachine):
         self.settle()
 
     def look(self, peers: list[Peer]) -> None:
-        self.group.members = [Member(peer) for peer in peers]
+        self.group.members = [KnownMember(peer) for peer in peers]
         self.group.size = len(peers)
         self.surveyor.view_changed(self.now)
         self.settle()

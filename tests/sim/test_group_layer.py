@@ -21,7 +21,7 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.ids import GroupId
-from iris_py.testing.cores.groups import EPOCH_UNIX_S, GroupSimulation, SimulatedNode
+from iris_py.testing.cores.groups import EPOCH_UNIX_S, GroupSimulation, SimulatedGroupNode
 from tests.profiles import first_cases
 
 ECHO = GroupId(b"echo".ljust(16))
@@ -32,28 +32,28 @@ GROUPS = [GroupId(bytes([fill]) * 16) for fill in (5, 45, 85)]
 LIMIT_S = 8.0
 
 
-def start(count: int, seed: int = 1, **options: object) -> tuple[GroupSimulation, list[SimulatedNode]]:
+def start(count: int, seed: int = 1, **options: object) -> tuple[GroupSimulation, list[SimulatedGroupNode]]:
     simulation = GroupSimulation(seed, **options)  # type: ignore[arg-type]
     nodes = [simulation.start_node() for _ in range(count)]
     simulation.run_for(2.0)
     return simulation, nodes
 
 
-def join_all(simulation: GroupSimulation, nodes: list[SimulatedNode]) -> None:
+def join_all(simulation: GroupSimulation, nodes: list[SimulatedGroupNode]) -> None:
     for node in nodes:
         simulation.join(node, ECHO)
     simulation.run_for(2.0)
 
 
-def members_seen(node: SimulatedNode, group: GroupId = ECHO) -> set[bytes]:
+def members_seen(node: SimulatedGroupNode, group: GroupId = ECHO) -> set[bytes]:
     return set(node.views[group].members)
 
 
-def ids(nodes: list[SimulatedNode]) -> set[bytes]:
+def ids(nodes: list[SimulatedGroupNode]) -> set[bytes]:
     return {node.info.id for node in nodes}
 
 
-def root_of(simulation: GroupSimulation, group: GroupId = ECHO) -> SimulatedNode:
+def root_of(simulation: GroupSimulation, group: GroupId = ECHO) -> SimulatedGroupNode:
     (root,) = simulation.directories(group)
     return root
 
@@ -262,7 +262,7 @@ class CopyCounter:
         self._apply_output = simulation._apply_output
         simulation._apply_output = self.count  # type: ignore[method-assign]
 
-    def count(self, node: SimulatedNode, output: object) -> None:
+    def count(self, node: SimulatedGroupNode, output: object) -> None:
         payload = getattr(output, "payload", b"")
         message = decode_group_message(payload) if payload else None
         if isinstance(message, CastDown):
@@ -452,7 +452,7 @@ class Recorder(CopyCounter):
         super().__init__(simulation)
         self.casts: list[CastDown] = []
 
-    def count(self, node: SimulatedNode, output: object) -> None:
+    def count(self, node: SimulatedGroupNode, output: object) -> None:
         payload = getattr(output, "payload", b"")
         message = decode_group_message(payload) if payload else None
         if isinstance(message, CastDown):
@@ -497,7 +497,7 @@ def inject(simulation: GroupSimulation, rng: random.Random, fault: str) -> None:
         simulation.apply(node)
 
 
-def take_part(simulation: GroupSimulation, rng: random.Random, node: SimulatedNode, group: GroupId) -> None:
+def take_part(simulation: GroupSimulation, rng: random.Random, node: SimulatedGroupNode, group: GroupId) -> None:
     if rng.random() < 0.5:
         simulation.join(node, group)
     if rng.random() < 0.4:

@@ -12,11 +12,11 @@ import pytest
 import iris_py as iris
 from iris_overlay.events import EchoReturned
 from iris_overlay.groups.messages import FindRoot, RootFound
-from iris_overlay.groups.root_queries import Finding
+from iris_overlay.groups.root_queries import RootQueries
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.build import build
-from iris_py.observe.queries import ANSWERS_PER_S_MAX, PAGE_BYTES, SNAPSHOT_S, Answer, encode_answer
+from iris_py.observe.queries import ANSWERS_PER_S_MAX, PAGE_BYTES, SNAPSHOT_S, AnswerPage, encode_answer
 from iris_py.observe.reports import Estimate
 from iris_py.testing import NodeSimulation, run
 from iris_security import Keyring, Secret
@@ -103,16 +103,16 @@ async def follow_routes(nodes: list[Node]) -> None:
 async def hear_a_liar(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
     """A root that makes neighbours up does not make a walk endless, and hides nobody."""
     asker, lying = nodes[0], nodes[11]._core.overlay._groups._finding
-    honest = Finding.answer
+    honest = RootQueries.answer
 
-    def answer_as_liar(finding: Finding, message: FindRoot, path: tuple[NodeId, ...] | None, now: float) -> None:
+    def answer_as_liar(finding: RootQueries, message: FindRoot, path: tuple[NodeId, ...] | None, now: float) -> None:
         if finding is not lying or path is None:
             honest(finding, message, path, now)
             return
         invented = [NodeInfo(NodeId(asker._runtime.entropy(16)), ("10.9.9.9:1",)) for _ in range(16)]
         finding._outbox.answer(path, RootFound(nodes[11]._core.info, message.key, message.number, path, (), invented))
 
-    monkeypatch.setattr(Finding, "answer", answer_as_liar)
+    monkeypatch.setattr(RootQueries, "answer", answer_as_liar)
     found = await asker.ask_nodes(timeout=5.0)
     assert reports_of(found).keys() >= {node.id for node in nodes[1:]}, "the honest say whom they know"
     assert len(found.missing) < 16 * 40
@@ -260,8 +260,8 @@ def test_a_node_with_much_to_say_says_it_in_pages() -> None:
         b"",
         b"\xff" * 100,
         bytes(PAGE_BYTES + 1),
-        encode_answer(Answer(parts={"counts": {"requests": "many"}})),
-        encode_answer(Answer(parts={"clusters": {"a": 5}})),
+        encode_answer(AnswerPage(parts={"counts": {"requests": "many"}})),
+        encode_answer(AnswerPage(parts={"clusters": {"a": 5}})),
     ],
     ids=["nothing", "garbage", "too large", "wrong type", "wrong cluster"],
 )
@@ -280,7 +280,7 @@ def test_pages_without_end_are_not_read_to_the_end(monkeypatch: pytest.MonkeyPat
     async def scenario() -> None:
         async with NodeSimulation(seed=7) as simulation:
             asker, liar = await simulation.start_nodes(2)
-            endless = encode_answer(Answer(next_part="clusters", next_key="a"))
+            endless = encode_answer(AnswerPage(next_part="clusters", next_key="a"))
             monkeypatch.setattr(liar._parts.introspection.desk, "answer", lambda *_args: endless)
             (report,) = (await asker.ask_nodes("clusters", timeout=3.0)).reports
             assert report.left_out

@@ -14,7 +14,7 @@ import pytest
 
 from iris_overlay.detector.messages import DetectorMessage
 from iris_overlay.groups.messages import GroupMessage, MemberRecord, member_part, user_part
-from iris_overlay.groups.messages import Registration as Registered
+from iris_overlay.groups.messages import GroupRegistration as Registered
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import (
     ADDRESS_LENGTH_MAX,
@@ -231,7 +231,7 @@ def test_the_control_messages_between_gateways_are_those_of_the_code() -> None:
     assert said == [
         (str(number), type_.__name__, ", ".join(type_.__struct_fields__) or "-") for type_, number in line._TYPES.items()
     ]
-    assert f"`[{', '.join(line.Entry.__struct_fields__)}]`" in section
+    assert f"`[{', '.join(line.CatalogueEntry.__struct_fields__)}]`" in section
     assert (line.CONTROL_BYTES_MAX, line.RULES_MAX, line.REQUIRED) == (256 << 10, 1024, 128)
     assert (line.NAME_BYTES_MAX, line.OPTIONS_BYTES_MAX, line.CHANNEL_NUMBERS) == (255, 16 << 10, 1 << 63)
     assert (line.CLUSTER, line.TOPIC) == (0, 1)
@@ -249,7 +249,7 @@ def test_the_messages_of_surveys_between_clouds_are_those_of_the_code() -> None:
     section = section_of("Federation: surveys and tunnels")
     said = re.findall(r"^\| (\w+) \| (\d+) \| (.+?) \|$", section, re.MULTILINE)
     assert [(int(number), getattr(calls, name)) for name, number, _bytes in said] == [(each, each) for each in range(1, 5)]
-    place = calls.Place(bytes(16), "eu")
+    place = calls.MemberPlace(bytes(16), "eu")
     member = bytes(16) + b"\x02eu"
     assert calls.encode_question(b"payload") == b"\x01payload"
     assert calls.encode_said(calls.Asked(3, (place,))) == b"\x02\0\0\0\x03\x01" + member

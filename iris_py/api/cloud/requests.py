@@ -310,20 +310,20 @@ def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
 # -- clouds known to gateways
 
 
-class _Way(msgspec.Struct):
+class _GatewayPath(msgspec.Struct):
     """One cloud, as one gateway sees it."""
 
     is_up: bool = False
     round_trip_s: float | None = None
 
 
-class _GatewayStatus(msgspec.Struct):
+class _GatewayDescription(msgspec.Struct):
     """The used part of a gateway's description of itself."""
 
-    clouds: dict[str, _Way] = {}
+    clouds: dict[str, _GatewayPath] = {}
 
 
-_status_decoder: Final = msgspec.msgpack.Decoder(_GatewayStatus)
+_status_decoder: Final = msgspec.msgpack.Decoder(_GatewayDescription)
 
 
 def clouds_of(replies: Iterable[bytes]) -> tuple[Cloud, ...]:
@@ -332,7 +332,7 @@ def clouds_of(replies: Iterable[bytes]) -> tuple[Cloud, ...]:
     Args:
         replies: The status of each gateway. Malformed replies are ignored.
     """
-    ways: dict[str, list[_Way]] = {}
+    ways: dict[str, list[_GatewayPath]] = {}
     for reply in replies:
         content = decode_outcome(reply, "", 0.0)
         if isinstance(content, IrisError):
@@ -346,7 +346,7 @@ def clouds_of(replies: Iterable[bytes]) -> tuple[Cloud, ...]:
     return tuple(_cloud_of(alias, ways[alias]) for alias in sorted(ways))
 
 
-def _cloud_of(alias: str, ways: list[_Way]) -> Cloud:
+def _cloud_of(alias: str, ways: list[_GatewayPath]) -> Cloud:
     up = [way for way in ways if way.is_up]
     times = [way.round_trip_s for way in up if way.round_trip_s is not None]
     return Cloud(alias=alias, is_up=bool(up), gateways=len(up), round_trip_s=min(times, default=None))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.api.runtime import Runtime
     from iris_py.api.survey import Gathering
-    from iris_py.federation.calls import Place, Said
+    from iris_py.federation.calls import MemberPlace, Said
     from iris_py.wire.headers import Headers
 
 #: The largest message of a survey: the largest reply of any node, with its overhead.
@@ -100,5 +100,5 @@ def _take(gathering: Gathering, said: Said | None, tunnel: GatewayTunnel) -> Non
         gathering.handle_answer(_member_of(said.member), said.kind, said.payload, is_last=said.is_last)
 
 
-def _member_of(place: Place) -> Member:
+def _member_of(place: MemberPlace) -> Member:
     return Member(id=place.pseudonym.hex(), address="", zone=place.zone)

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
 from iris_py import NodeName
 from iris_py.api.run import SIGNALS, stopping_of
-from iris_py.cli.bench.crew import Crew
+from iris_py.cli.bench.crew import BenchCrew
 from iris_py.cli.bench.measurement import DRAIN_S, measure
 from iris_py.cli.bench.messages import Orders
 from iris_py.cli.bench.plan import describe_loop, describe_machine
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import iris_py
     from iris_py import Node, NodeReport
     from iris_py.cli.bench.measurement import Course, Interval
-    from iris_py.cli.bench.plan import Machine, Plan
+    from iris_py.cli.bench.plan import BenchMachine, BenchPlan
     from iris_py.cli.bench.report import Fact
     from iris_py.cli.bench.summaries import BenchSummary
     from iris_py.observe.statistics import SubscriptionStatistics
@@ -183,7 +183,15 @@ LATE_NS: Final = 2_000_000
 
 
 def find_warnings(
-    plan: Plan, course: Course, sides: Sequence[Side], machine: Machine, *, maker: str, unit: str, counted: int, silent: int
+    plan: BenchPlan,
+    course: Course,
+    sides: Sequence[Side],
+    machine: BenchMachine,
+    *,
+    maker: str,
+    unit: str,
+    counted: int,
+    silent: int,
 ) -> list[str]:
     """Return the warnings about the figures of a measurement, a sentence each.
 
@@ -208,7 +216,7 @@ def find_warnings(
     return found
 
 
-def _of_machine(plan: Plan, machine: Machine) -> Iterator[str]:
+def _of_machine(plan: BenchPlan, machine: BenchMachine) -> Iterator[str]:
     processes = plan.processes + (plan.receivers if plan.against is None else 0)
     if processes > machine.processors:
         yield (
@@ -228,7 +236,7 @@ def _of_machine(plan: Plan, machine: Machine) -> Iterator[str]:
         yield "uvloop is not installed, so asyncio's own event loop was used, which is slower."
 
 
-def _of_load(plan: Plan, course: Course, sides: Sequence[Side], side: str) -> Iterator[str]:
+def _of_load(plan: BenchPlan, course: Course, sides: Sequence[Side], side: str) -> Iterator[str]:
     maker = next((each for each in sides if each.side == side), None)
     if maker is not None and maker.busiest_cpu > FULL:
         yield (
@@ -269,7 +277,7 @@ class Benchmark(ABC):
     counted: tuple[str, str]
     timed: tuple[str, str]
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BenchPlan) -> None:
         self.plan: Final = plan
         self.target: Final = plan.against or _TARGET
         self.onlooker: Onlooker | None = None
@@ -289,7 +297,7 @@ class Benchmark(ABC):
             async with AsyncExitStack() as stack:
                 if plan.against is not None and not await self._look_at_others(stack):
                     return ExitCode.NO_MEMBERS
-                crew = await stack.enter_async_context(Crew(is_polite=plan.against is not None))
+                crew = await stack.enter_async_context(BenchCrew(is_polite=plan.against is not None))
                 await self._start(crew)
                 machine.event_loop = describe_loop(crew.workers[0].event_loop)
                 stopped = await stack.enter_async_context(_stopping())
@@ -330,7 +338,7 @@ class Benchmark(ABC):
     def describe(self, summary: Any) -> Sequence[Fact]:  # noqa: ANN401 - of the class that `summarize` returns
         """Return the figures special to this kind of measurement as rows of text."""
 
-    async def settle(self, crew: Crew, course: Course) -> None:  # noqa: B027 - most have nothing to wait for
+    async def settle(self, crew: BenchCrew, course: Course) -> None:  # noqa: B027 - most have nothing to wait for
         """After the load, wait for operations still in flight, such as messages on their way to subscribers. By default do
         nothing.
         """
@@ -356,7 +364,7 @@ class Benchmark(ABC):
     def announce(self) -> str:
         """Return the sentence that announces the load to a running network's operator, without the network's name."""
 
-    async def _start(self, crew: Crew) -> None:
+    async def _start(self, crew: BenchCrew) -> None:
         plan = self.plan
         if plan.against is not None:
             connect = {name: _plain(value) for name, value in plan.settings.connect_arguments().items()}
@@ -383,7 +391,7 @@ class Benchmark(ABC):
         ]
         await crew.start_all(self.maker, makers)
 
-    async def _measure(self, crew: Crew, stopped: asyncio.Future[int], output: Output) -> Course:
+    async def _measure(self, crew: BenchCrew, stopped: asyncio.Future[int], output: Output) -> Course:
         plan, second = self.plan, 0
 
         def show(interval: Interval) -> None:
@@ -423,7 +431,7 @@ class Benchmark(ABC):
     def _count(self, course: Course) -> int:
         return course.count(*self.counted, with_rest=True)
 
-    def _common(self, course: Course, machine: Machine) -> dict[str, Any]:
+    def _common(self, course: Course, machine: BenchMachine) -> dict[str, Any]:
         """Return the fields of the summary that all kinds of measurements share."""
         plan = self.plan
         per_s = course.count(*self.counted) / course.seconds if course.seconds else 0.0

@@ -1,9 +1,9 @@
 """The commands of `iris bench`: their options become a plan, which a :class:`Benchmark` carries out.
 
 * :class:`Joins`: the time from `connect()` until the reply to a new node's first request.
-* :class:`Requests`: throughput, latency, and the cost at both sides.
-* :class:`Topics`: messages from publishers to subscribers, their delay, and losses.
-* :class:`Tunnels`: bytes per second, and how often senders wait for credit.
+* :class:`RequestsBench`: throughput, latency, and the cost at both sides.
+* :class:`TopicsBench`: messages from publishers to subscribers, their delay, and losses.
+* :class:`TunnelsBench`: bytes per second, and how often senders wait for credit.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     import iris_py
-    from iris_py.cli.bench.crew import Crew
+    from iris_py.cli.bench.crew import BenchCrew
     from iris_py.cli.bench.measurement import Course
-    from iris_py.cli.bench.plan import Plan
+    from iris_py.cli.bench.plan import BenchPlan
     from iris_py.cli.settings import Settings
 
     class Common(TypedDict):
-        """The options shared by all `iris bench` commands, named as the fields of :class:`~iris_py.cli.bench.plan.Plan`."""
+        """The options of all `iris bench` commands, named as the fields of :class:`~iris_py.cli.bench.plan.BenchPlan`."""
 
         seconds: float
         warm_up_s: float
@@ -50,7 +50,16 @@ if TYPE_CHECKING:
         path: Path | None
 
 
-__all__ = ["Joins", "Requests", "Topics", "Tunnels", "bench_join", "bench_requests", "bench_topics", "bench_tunnels"]
+__all__ = [
+    "Joins",
+    "RequestsBench",
+    "TopicsBench",
+    "TunnelsBench",
+    "bench_join",
+    "bench_requests",
+    "bench_topics",
+    "bench_tunnels",
+]
 
 SIZE: Final = "1k"
 #: Default size of a tunnel's blocks: the usual size of pieces of files.
@@ -58,7 +67,7 @@ BLOCK_SIZE: Final = "64k"
 JOIN_SIZE: Final = "16"
 
 
-class Tunnels(Benchmark):
+class TunnelsBench(Benchmark):
     """`iris bench tunnels`: senders send blocks through tunnels, and members receive the blocks."""
 
     maker = "sender"
@@ -67,7 +76,7 @@ class Tunnels(Benchmark):
     counted = ("member", "executed")
     timed = ("sender", "operation")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BenchPlan) -> None:
         super().__init__(plan)
         if plan.against is not None:  # of a running network only the sent blocks are known
             self.counted = ("sender", "done")
@@ -111,7 +120,7 @@ class Tunnels(Benchmark):
 NO_LAG: Final = "messages carry the time of this machine's clock, which subscribers on other machines neither read nor share"
 
 
-class Topics(Benchmark):
+class TopicsBench(Benchmark):
     """`iris bench topics`: publishers publish, and subscribers receive."""
 
     maker = "publisher"
@@ -120,7 +129,7 @@ class Topics(Benchmark):
     counted = ("subscriber", "delivered")
     timed = ("subscriber", "lag")
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: BenchPlan) -> None:
         super().__init__(plan)
         if plan.against is not None:  # of a running network only the published messages are known during the measurement
             self.counted, self.timed = ("publisher", "done"), ("publisher", "operation")
@@ -139,7 +148,7 @@ class Topics(Benchmark):
             f"subscriber with `iris subscribe {shlex.quote(self.target)}`, or leave --against out."
         )
 
-    async def settle(self, crew: Crew, course: Course) -> None:
+    async def settle(self, crew: BenchCrew, course: Course) -> None:
         """Wait for messages on their way to the subscribers of a private network."""
         if self.plan.against is None:
             sent = course.count("publisher", "done", with_rest=True) * self.plan.receivers
@@ -183,7 +192,7 @@ class Topics(Benchmark):
         return [*facts, Fact("lag", lag if summary.lag is not None else f"not shown: {lag}")]
 
 
-class Requests(Benchmark):
+class RequestsBench(Benchmark):
     """`iris bench requests`: callers send requests to members, and wait for replies."""
 
     maker = "caller"
@@ -296,7 +305,7 @@ async def bench_requests(
         concurrency=choose_concurrency(concurrency, rate=common["rate"], processes=common["processes"]),
         **common,
     )
-    return await Requests(plan).run()
+    return await RequestsBench(plan).run()
 
 
 async def bench_topics(
@@ -323,7 +332,7 @@ async def bench_topics(
         concurrency=common["processes"],
         **common,
     )
-    return await Topics(plan).run()
+    return await TopicsBench(plan).run()
 
 
 async def bench_tunnels(
@@ -348,7 +357,7 @@ async def bench_tunnels(
         concurrency=max(tunnels, common["processes"]),
         **common,
     )
-    return await Tunnels(plan).run()
+    return await TunnelsBench(plan).run()
 
 
 async def bench_join(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import msgspec
 
 from iris_py.cli.bench import worker as program
-from iris_py.cli.bench.messages import Failed, Ready, Report, Said, to_line
+from iris_py.cli.bench.messages import Ready, Said, WorkerFailed, WorkerReport, to_line
 from iris_py.cli.children import Child, ChildGroup, run_all
 from iris_py.errors import IrisError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.bench.messages import Cue, Orders
 
-__all__ = ["ANSWER_TIMEOUT_S", "BenchFailed", "Crew", "Worker"]
+__all__ = ["ANSWER_TIMEOUT_S", "BenchCrew", "BenchFailed", "Worker"]
 
 #: Timeout for a process to be ready: an interpreter's start, a handshake and a join take less than 1 s, but machines can be
 #: busy.
@@ -30,7 +30,7 @@ LEAVE_TIMEOUT_S: Final = 6.0
 LINE_BYTES_MAX: Final = 4 << 20
 _DECODER: Final = msgspec.json.Decoder(Said)
 
-_Expected = TypeVar("_Expected", Ready, Report)
+_Expected = TypeVar("_Expected", Ready, WorkerReport)
 
 
 class BenchFailed(IrisError):
@@ -72,13 +72,13 @@ class Worker:
         """Send the process a cue: to begin, or to report."""
         await self._child.send(to_line(cue))
 
-    async def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Report:
+    async def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> WorkerReport:
         """Wait for the next report of the process, and return it.
 
         Raises:
             BenchFailed: The process has ended, or is silent.
         """
-        return await self._hear(Report, timeout_s)
+        return await self._hear(WorkerReport, timeout_s)
 
     async def _hear(self, expected: type[_Expected], timeout_s: float) -> _Expected:
         try:
@@ -88,7 +88,7 @@ class Worker:
         if not line:
             raise BenchFailed(self._describe("ended"))
         said = _DECODER.decode(line)
-        if isinstance(said, Failed):
+        if isinstance(said, WorkerFailed):
             raise BenchFailed(f"a {self.side} process failed with {said.error}: {said.text}")
         assert isinstance(said, expected)
         return said
@@ -98,7 +98,7 @@ class Worker:
         return f"a {self.side} process (pid {self.pid}) {what}{f': {last}' if last else ''}. Run it again."
 
 
-class Crew:
+class BenchCrew:
     """All processes of a measurement. Leaving the ``async with`` ends them; a process also ends with its standard input.
 
     Args:

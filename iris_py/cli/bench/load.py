@@ -7,7 +7,7 @@ An open loop begins operations at fixed times, and measures from the intended st
 the durations of all operations that it delays (no coordinated omission). Operations due before the end and never begun are
 counted.
 
-:class:`Tally` counts the operations of one process since the process's last report.
+:class:`OperationTally` counts the operations of one process since the process's last report.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from iris_py.cli.bench.latency_histogram import Recording
-from iris_py.cli.bench.messages import Report
+from iris_py.cli.bench.messages import WorkerReport
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["NEVER_NS", "Load", "Rhythm", "Tally"]
+__all__ = ["NEVER_NS", "Load", "OperationTally", "Rhythm"]
 
 #: A time later than any other, in nanoseconds.
 NEVER_NS: Final = 1 << 63
 
 
-class Tally:
+class OperationTally:
     """Counts the operations of one process of `iris bench` between two reports.
 
     Attributes:
@@ -65,7 +65,7 @@ class Tally:
         """Count a failed operation."""
         self._errors[type(error).__name__] += 1
 
-    def take(self, *, is_last: bool = False) -> Report:
+    def take(self, *, is_last: bool = False) -> WorkerReport:
         """Return a report of all counts and durations since the last call, and start again from zero."""
         before = self._read
         self.start()
@@ -76,7 +76,7 @@ class Tally:
             durations[name] = taken = recording.take()
             if counts_as:
                 self.counts[counts_as] += taken.count
-        report = Report(
+        report = WorkerReport(
             at_ns=time.monotonic_ns(),
             cpu_ns=time.process_time_ns(),
             counts=dict(self.counts),
@@ -116,7 +116,7 @@ class Load:
         offset_ns: Delay of the first operation after the start.
     """
 
-    def __init__(self, operate: Operation, tally: Tally, *, callers: int, interval_ns: int, offset_ns: int) -> None:
+    def __init__(self, operate: Operation, tally: OperationTally, *, callers: int, interval_ns: int, offset_ns: int) -> None:
         self._operate = operate
         self._tally = tally
         self._taken = tally.recording("operation", "done")

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.bench.latency_histogram import Durations, add_up
-from iris_py.cli.bench.messages import Begin, Look, Report
+from iris_py.cli.bench.messages import Begin, ReportCue, WorkerReport
 from iris_py.cli.bench.plan import busy_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from iris_py.cli.bench.crew import Crew, Worker
+    from iris_py.cli.bench.crew import BenchCrew, Worker
 
 __all__ = ["DRAIN_S", "Course", "Interval", "measure", "settle"]
 
@@ -35,7 +35,7 @@ _LOOK_AGAIN_S: Final = 0.05
 class Interval:
     """The reports of all processes for one interval of a measurement."""
 
-    reports: dict[Worker, Report]
+    reports: dict[Worker, WorkerReport]
     seconds: float = 0.0
 
     def count(self, side: str, name: str) -> int:
@@ -59,7 +59,7 @@ class Interval:
         for worker, report in later.reports.items():
             self.reports[worker] = _add(self.reports.get(worker), report)
 
-    def of(self, side: str) -> Iterable[Report]:
+    def of(self, side: str) -> Iterable[WorkerReport]:
         """Return the reports of the processes with a role."""
         return (report for worker, report in self.reports.items() if worker.side == side)
 
@@ -125,7 +125,7 @@ class Course:
 
 
 async def measure(
-    crew: Crew,
+    crew: BenchCrew,
     *,
     warm_up_s: float,
     seconds: float,
@@ -183,7 +183,7 @@ async def measure(
     return course
 
 
-async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], expected: int) -> None:
+async def settle(crew: BenchCrew, course: Course, side: str, names: Sequence[str], expected: int) -> None:
     """Query the processes with a role until they have counted all operations, or the counts do not grow any more.
 
     Args:
@@ -201,7 +201,7 @@ async def settle(crew: Crew, course: Course, side: str, names: Sequence[str], ex
     while counted < expected and time.monotonic() - since < _SETTLED_S:
         await asyncio.sleep(_LOOK_AGAIN_S)
         for worker in crew.of(side):
-            await worker.cue(Look())
+            await worker.cue(ReportCue())
             course.rest.add(Interval({worker: await worker.hear()}))
         before, counted = counted, count()
         if counted > before:
@@ -215,14 +215,14 @@ async def _wait_until(at_ns: int, stopped: asyncio.Future[int]) -> bool:
     return stopped.done()
 
 
-async def _look(workers: Sequence[Worker]) -> tuple[dict[Worker, Report], set[Worker]]:
+async def _look(workers: Sequence[Worker]) -> tuple[dict[Worker, WorkerReport], set[Worker]]:
     """Query processes; return their reports, and the processes whose operations have all ended."""
-    await asyncio.gather(*(worker.cue(Look()) for worker in workers))
+    await asyncio.gather(*(worker.cue(ReportCue()) for worker in workers))
     reports = dict(zip(workers, await asyncio.gather(*map(_hear, workers)), strict=True))
     return reports, {worker for worker, report in reports.items() if report.is_last}
 
 
-async def _hear(worker: Worker) -> Report:
+async def _hear(worker: Worker) -> WorkerReport:
     """Return the process's answer to a query. If its unrequested last report came first, return the sum of both."""
     report = await worker.hear()
     return _add(report, await worker.hear()) if report.is_last else report
@@ -233,12 +233,12 @@ async def _look_on(look_on: Callable[[], Awaitable[None]] | None) -> None:
         await look_on()
 
 
-def _add(one: Report | None, other: Report) -> Report:
+def _add(one: WorkerReport | None, other: WorkerReport) -> WorkerReport:
     """Return the sum of two successive reports of one process."""
     if one is None:
         return other
     names = one.durations.keys() | other.durations.keys()
-    return Report(
+    return WorkerReport(
         at_ns=other.at_ns,
         cpu_ns=other.cpu_ns,
         counts=dict(Counter(one.counts) + Counter(other.counts)),

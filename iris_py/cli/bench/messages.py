@@ -13,7 +13,7 @@ import msgspec
 
 from iris_py.cli.bench.latency_histogram import Durations
 
-__all__ = ["Begin", "Cue", "Failed", "Look", "Orders", "Ready", "Report", "Said", "to_line"]
+__all__ = ["Begin", "Cue", "Orders", "Ready", "ReportCue", "Said", "WorkerFailed", "WorkerReport", "to_line"]
 
 
 class Orders(msgspec.Struct, kw_only=True):
@@ -51,11 +51,11 @@ class Begin(msgspec.Struct, tag="begin"):
     """No operation begins from then on."""
 
 
-class Look(msgspec.Struct, tag="look"):
+class ReportCue(msgspec.Struct, tag="look"):
     """The cue to send a report on the time since the last report."""
 
 
-Cue = Begin | Look
+Cue = Begin | ReportCue
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -70,7 +70,7 @@ class Ready(msgspec.Struct, tag="ready"):
     """The package of the process's event loop."""
 
 
-class Report(msgspec.Struct, tag="report", kw_only=True):
+class WorkerReport(msgspec.Struct, tag="report", kw_only=True):
     """From a process: counts, errors and durations since its last report."""
 
     at_ns: int
@@ -84,7 +84,7 @@ class Report(msgspec.Struct, tag="report", kw_only=True):
     """Whether all operations of this process have ended."""
 
 
-class Failed(msgspec.Struct, tag="failed"):
+class WorkerFailed(msgspec.Struct, tag="failed"):
     """From a process: the error at its end."""
 
     error: str
@@ -92,7 +92,7 @@ class Failed(msgspec.Struct, tag="failed"):
     text: str
 
 
-Said = Ready | Report | Failed
+Said = Ready | WorkerReport | WorkerFailed
 
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -1,7 +1,7 @@
 """The plan of a measurement: the options of `iris bench`, parsed and checked before anything starts.
 
-:func:`parse_size` reads sizes such as ``100``, ``1k``, ``64KiB`` or ``2 MB``. :class:`Machine` describes the machine, and the
-share of its processors that other programs use.
+:func:`parse_size` reads sizes such as ``100``, ``1k``, ``64KiB`` or ``2 MB``. :class:`BenchMachine` describes the machine, and
+the share of its processors that other programs use.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = [
     "PROCESSES_MAX",
     "RATE_MAX",
     "SECONDS_MAX",
-    "Machine",
+    "BenchMachine",
+    "BenchPlan",
     "Payload",
-    "Plan",
     "busy_s",
     "choose_concurrency",
     "describe_loop",
@@ -51,7 +51,7 @@ _MODEL: Final = re.compile(r"^(?:model name|Model)\s*:\s*(.+)$", re.MULTILINE)
 _BUSY: Final = (0, 1, 2, 5, 6, 7)
 
 
-class Machine(msgspec.Struct, kw_only=True):
+class BenchMachine(msgspec.Struct, kw_only=True):
     """The machine and the software of a measurement, for comparison with other measurements."""
 
     processors: int
@@ -71,9 +71,9 @@ class Machine(msgspec.Struct, kw_only=True):
     """Processors used by other programs during the measurement; None if unknown."""
 
 
-def describe_machine() -> Machine:
+def describe_machine() -> BenchMachine:
     """Return the description of this machine. Call before the load starts, because the load average is included."""
-    return Machine(
+    return BenchMachine(
         processors=processor_count(),
         model=_model(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -171,7 +171,7 @@ _NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BenchPlan:
     """The options of one measurement, of requests, topics, tunnels or joins."""
 
     settings: Settings
@@ -217,8 +217,8 @@ def make_plan(
     against: str | None,
     receivers: int | None,
     receivers_option: str,
-    **options: Any,  # noqa: ANN401 - those of `Plan`
-) -> Plan:
+    **options: Any,  # noqa: ANN401 - those of `BenchPlan`
+) -> BenchPlan:
     """Make the plan of a measurement, and check that the options fit together.
 
     Args:
@@ -226,7 +226,7 @@ def make_plan(
         against: The option `--against`.
         receivers: Number of receiving processes in a private network; None if not given.
         receivers_option: The name of the option for `receivers`, for errors.
-        options: All other options, named as the fields of `Plan`.
+        options: All other options, named as the fields of `BenchPlan`.
 
     Raises:
         ConfigurationError: The options contradict each other.
@@ -244,7 +244,7 @@ def make_plan(
             raise ConfigurationError(
                 f"the processes of the measurement cannot all listen on {config.listen}. Give --listen with the port 0."
             )
-    plan = Plan(settings=settings, against=against, network=network, receivers=receivers or 1, **options)
+    plan = BenchPlan(settings=settings, against=against, network=network, receivers=receivers or 1, **options)
     if plan.concurrency < plan.processes:
         raise ConfigurationError(
             f"--concurrency {plan.concurrency} is less than one for each of {plan.processes} processes. Give at least as many."

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iris_py import OverflowPolicy
     from iris_py.api.awaitable_context import Opening
-    from iris_py.cli.bench.load import Operation, Tally
+    from iris_py.cli.bench.load import Operation, OperationTally
     from iris_py.cli.bench.messages import Orders
 
 __all__ = ["NETWORK", "ROLES", "STAMP", "Part"]
@@ -42,7 +42,7 @@ class Part:
     """Generates load: takes the time from which operations count, and the end. None for a role without load."""
 
 
-Role: TypeAlias = "Callable[[Orders, Tally], AbstractAsyncContextManager[Part]]"
+Role: TypeAlias = "Callable[[Orders, OperationTally], AbstractAsyncContextManager[Part]]"
 
 
 def _connect(orders: Orders) -> Opening[iris_py.Node]:
@@ -59,14 +59,14 @@ def _connect(orders: Orders) -> Opening[iris_py.Node]:
     return iris_py.connect(config=config)
 
 
-def _load(operate: Operation, orders: Orders, tally: Tally) -> Load:
+def _load(operate: Operation, orders: Orders, tally: OperationTally) -> Load:
     return Load(operate, tally, callers=orders.callers, interval_ns=orders.interval_ns, offset_ns=orders.offset_ns)
 
 
 # -- members
 
 
-class _Member(iris_py.Handler):
+class _BenchMember(iris_py.Handler):
     """The handler of the measured cluster: echoes requests or sends a fixed reply, and reads tunnels."""
 
     def __init__(self, reply: bytes | None) -> None:
@@ -86,8 +86,8 @@ class _Member(iris_py.Handler):
 
 
 @asynccontextmanager
-async def _member(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
-    member = _Member(orders.reply)
+async def _member(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
+    member = _BenchMember(orders.reply)
     tally.counters["executed"] = lambda: member.executed
     async with _connect(orders) as node, node.join(orders.target, member):
         yield Part(node.id, node.address)
@@ -97,7 +97,7 @@ async def _member(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
 
 
 @asynccontextmanager
-async def _caller(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
+async def _caller(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
     cluster, payload, timeout_s = orders.target, orders.payload, orders.timeout_s
     replies = reply_bytes = 0
     tally.counters["replies"], tally.counters["reply_bytes"] = lambda: replies, lambda: reply_bytes
@@ -117,7 +117,7 @@ async def _caller(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
 
 
 @asynccontextmanager
-async def _publisher(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
+async def _publisher(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
     topic, rest = orders.target, orders.payload[STAMP.size :]
     async with _connect(orders) as node:
 
@@ -132,7 +132,7 @@ async def _publisher(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
 
 
 @asynccontextmanager
-async def _subscriber(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
+async def _subscriber(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
     policy = cast("OverflowPolicy", orders.policy)
     async with _connect(orders) as node, node.subscribe(orders.target, policy=policy) as subscription:
         tally.counters["dropped"] = lambda: sum(subscription.dropped.values())
@@ -143,7 +143,7 @@ async def _subscriber(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
             taking.cancel()
 
 
-async def _take_all(subscription: iris_py.Subscription, tally: Tally) -> None:
+async def _take_all(subscription: iris_py.Subscription, tally: OperationTally) -> None:
     lag, unpack = tally.recording("lag", "delivered"), STAMP.unpack_from
     async for batch in subscription.batches():
         now_ns, begin_ns = time.monotonic_ns(), tally.begin_ns
@@ -158,9 +158,9 @@ async def _take_all(subscription: iris_py.Subscription, tally: Tally) -> None:
 
 
 @asynccontextmanager
-async def _sender(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
+async def _sender(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
     async with _connect(orders) as node, AsyncExitStack() as stack:
-        lines = [_Line(node, orders, tally) for _ in range(orders.callers)]
+        lines = [_SenderTunnel(node, orders, tally) for _ in range(orders.callers)]
         tally.counters["waits"] = lambda: node.statistics().tunnels.credit_waits
         for line in lines:
             stack.push_async_callback(line.close)
@@ -175,10 +175,10 @@ async def _sender(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
         yield Part(node.id, node.address, run)
 
 
-class _Line:
+class _SenderTunnel:
     """A tunnel of a sender. After a failure, the next block opens a new tunnel."""
 
-    def __init__(self, node: iris_py.Node, orders: Orders, tally: Tally) -> None:
+    def __init__(self, node: iris_py.Node, orders: Orders, tally: OperationTally) -> None:
         self._node = node
         self._orders = orders
         self._tally = tally
@@ -226,7 +226,7 @@ class _Line:
 
 
 @asynccontextmanager
-async def _joiner(orders: Orders, tally: Tally) -> AsyncIterator[Part]:
+async def _joiner(orders: Orders, tally: OperationTally) -> AsyncIterator[Part]:
     async def join(number: int, began_ns: int) -> int:
         del number
         started_ns = time.monotonic_ns()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.cli.bench.plan import Machine  # noqa: TC001 - msgspec reads the annotations
+from iris_py.cli.bench.plan import BenchMachine  # noqa: TC001 - msgspec reads the annotations
 from iris_py.cli.output import Line
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class BenchSummary(Line, kw_only=True):
     sides: list[Side]
     receivers: list[Receiver]
     """The receivers and the messages of each; with `--against` only the receivers that reported."""
-    machine: Machine
+    machine: BenchMachine
     warnings: list[str]
     """Reasons for caution about the figures."""
 

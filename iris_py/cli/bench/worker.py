@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import iris_py
-from iris_py.cli.bench.load import Tally
-from iris_py.cli.bench.messages import Begin, Cue, Failed, Look, Orders, Ready, to_line
+from iris_py.cli.bench.load import OperationTally
+from iris_py.cli.bench.messages import Begin, Cue, Orders, Ready, ReportCue, WorkerFailed, to_line
 from iris_py.cli.bench.roles import ROLES
 from iris_py.cli.standard_error import one_line
 
@@ -47,20 +47,20 @@ def main() -> int:
     except Exception as exc:
         while isinstance(exc, ExceptionGroup):
             exc = exc.exceptions[0]  # the first has cancelled the others
-        _say(Failed(type(exc).__name__, one_line(str(exc))))
+        _say(WorkerFailed(type(exc).__name__, one_line(str(exc))))
         return 1
     return 0
 
 
 async def _work(orders: Orders) -> None:
-    tally, loop = Tally(), asyncio.get_running_loop()
+    tally, loop = OperationTally(), asyncio.get_running_loop()
     cues = _listen()
     async with ROLES[orders.role](orders, tally) as part:
         _say(Ready(part.node, part.address, part.run is not None, type(loop).__module__.partition(".")[0]))
         async with asyncio.TaskGroup() as tasks:
             while True:
                 cue = await cues.get()
-                if isinstance(cue, Look):
+                if isinstance(cue, ReportCue):
                     _say(tally.take())
                 else:
                     tally.begin_ns = cue.begin_ns
@@ -68,7 +68,7 @@ async def _work(orders: Orders) -> None:
                     tasks.create_task(_run(part, tally, cue))
 
 
-async def _run(part: Part, tally: Tally, cue: Begin) -> None:
+async def _run(part: Part, tally: OperationTally, cue: Begin) -> None:
     if part.run is not None:
         await part.run(cue.begin_ns, cue.end_ns)
         _say(tally.take(is_last=True))

@@ -60,7 +60,7 @@ def doctor(
 
     if (force or anonymous) and bundle is None:
         raise typer.BadParameter("it needs --bundle", param_hint="--force" if force else "--anonymous")
-    wanted = None if bundle is None else command.Wanted(bundle, may_replace=force, is_anonymous=anonymous)
+    wanted = None if bundle is None else command.BundleOptions(bundle, may_replace=force, is_anonymous=anonymous)
     return execute(
         lambda: command.doctor(
             settings,

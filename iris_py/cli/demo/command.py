@@ -15,10 +15,10 @@ import iris_py
 from iris_py.cli.demo.crew import Crew, kill_and_replace
 from iris_py.cli.demo.files import count_plainly, take_inventory
 from iris_py.cli.demo.job import REQUEST_TIMEOUT_S, Job
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.member import CLUSTER, ID_BYTES, NETWORK
 from iris_py.cli.demo.progress import make_progress
-from iris_py.cli.demo.report import Outcome, document, print_report
+from iris_py.cli.demo.report import DemoOutcome, document, print_report
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_security.secret import Secret
@@ -46,7 +46,7 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
         The exit code, 0 only if the totals of the cluster and of one process are equal.
     """
     inventory = await asyncio.to_thread(take_inventory, directory)
-    outcome = Outcome(inventory)
+    outcome = DemoOutcome(inventory)
     secret = Secret.generate(os.urandom)
     config = iris_py.Config(network=NETWORK, secret=secret, discovery=False)
     with make_progress(sys.stderr) as progress:
@@ -55,7 +55,7 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
             await crew.start_many(member_count, "served")
             outcome.start_s = time.perf_counter() - started
             progress.note(f"{member_count} member processes serve {CLUSTER!r}")
-            run = _Run(node, crew, outcome, progress)
+            run = _DemoRun(node, crew, outcome, progress)
             kills = {KILL_AT: run.kill_and_replace} if is_kill else {}
             await Job(outcome, progress, run.ask, kills, crew.hasten).run()
             outcome.retries = node.statistics().retries
@@ -69,10 +69,10 @@ async def demo(directory: Path | None, *, member_count: int, is_kill: bool, as_j
     return ExitCode.OK if outcome.is_equal else ExitCode.FAILED
 
 
-class _Run:
+class _DemoRun:
     """The callbacks of :class:`Job` for this demo: how to have a file counted, and how to kill a member."""
 
-    def __init__(self, node: iris_py.Node, crew: Crew, outcome: Outcome, progress: Progress) -> None:
+    def __init__(self, node: iris_py.Node, crew: Crew, outcome: DemoOutcome, progress: Progress) -> None:
         self._node = node
         self._crew = crew
         self._outcome = outcome
@@ -82,7 +82,7 @@ class _Run:
         """Have a member count a file, and add the counts to the totals."""
         del path
         reply = await self._node.request(CLUSTER, content, timeout=REQUEST_TIMEOUT_S, idempotent=True)
-        self._outcome.totals.add(Totals.decode(reply[ID_BYTES:]))
+        self._outcome.totals.add(TokenTotals.decode(reply[ID_BYTES:]))
         self._crew.credit(reply[:ID_BYTES].hex())
 
     async def kill_and_replace(self) -> None:

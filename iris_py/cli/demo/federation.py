@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import iris_py
 from iris_py.cli.demo import federation_member
 from iris_py.cli.demo.crew import Crew, MemberFailed, kill_and_replace
-from iris_py.cli.demo.federation_crew import Gateways
+from iris_py.cli.demo.federation_crew import GatewayCrew
 from iris_py.cli.demo.federation_report import FederationOutcome, document, print_report
 from iris_py.cli.demo.federation_terms import (
     FAR,
@@ -29,7 +29,7 @@ from iris_py.cli.demo.federation_terms import (
 )
 from iris_py.cli.demo.files import count_plainly, take_inventory
 from iris_py.cli.demo.job import REQUEST_TIMEOUT_S, Job
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.member import ID_BYTES
 from iris_py.cli.demo.progress import make_progress
 from iris_py.cli.federation import ask_gateways
@@ -83,7 +83,7 @@ async def demo_federation(directory: Path | None, *, member_count: int, is_kill:
 async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_count: int) -> None:
     """Start both clouds, let the cluster of the far cloud count all files, record the measurements, and end both clouds."""
     started = time.perf_counter()
-    async with Gateways() as gateways:
+    async with GatewayCrew() as gateways:
         first = await gateways.start(FAR, ())
         config = iris_py.Config(network=network_of(NEAR), secret=gateways.secrets[NEAR], discovery=False)
         async with (
@@ -91,7 +91,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
             Crew(first.address, gateways.secrets[FAR], federation_member.__name__, "iris demo --federation") as crew,
         ):
             await _start_all(gateways, crew, node, member_count)
-            run = _Run(node, gateways, crew, outcome, progress)
+            run = _FederationRun(node, gateways, crew, outcome, progress)
             await run.wait_for_lines()
             outcome.start_s = time.perf_counter() - started
             progress.note(f"{GATEWAYS} gateways of each of the clouds {NEAR!r} and {FAR!r} are connected by cloud links")
@@ -108,7 +108,7 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
         outcome.members, outcome.gateways = crew.members, gateways.started
 
 
-async def _start_all(gateways: Gateways, crew: Crew, node: iris_py.Node, member_count: int) -> None:
+async def _start_all(gateways: GatewayCrew, crew: Crew, node: iris_py.Node, member_count: int) -> None:
     """Start the members and the gateways. The first gateway of the far cloud, the seed there, runs already."""
     (first,) = gateways.of(FAR)
 
@@ -135,11 +135,11 @@ def _first_of(group: BaseExceptionGroup) -> BaseException:
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-class _Run:
+class _FederationRun:
     """The callbacks of :class:`Job` for this demo: how to have a file counted, and how to kill gateways and a member."""
 
     def __init__(
-        self, node: iris_py.Node, gateways: Gateways, crew: Crew, outcome: FederationOutcome, progress: Progress
+        self, node: iris_py.Node, gateways: GatewayCrew, crew: Crew, outcome: FederationOutcome, progress: Progress
     ) -> None:
         self._node = node
         self._gateways = gateways
@@ -179,7 +179,7 @@ class _Run:
             f"{OUTSIDE}@{FAR}", content, timeout=REQUEST_TIMEOUT_S, idempotent=True, key=bytes(path)
         )
         member, gateway = reply[:ID_BYTES].hex(), reply[ID_BYTES : 2 * ID_BYTES].hex()
-        self._outcome.totals.add(Totals.decode(reply[2 * ID_BYTES :]))
+        self._outcome.totals.add(TokenTotals.decode(reply[2 * ID_BYTES :]))
         self._crew.credit(member)
         for one in self._gateways.of(FAR):
             one.process.requests += one.process.id == gateway

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["CrewGateway", "Gateways"]
+__all__ = ["CrewGateway", "GatewayCrew"]
 
 #: The rules in each cloud's configuration file: what it imports from, and exports to, the other cloud.
 RULES: Final = {
@@ -47,7 +47,7 @@ class CrewGateway:
         self.listens = listens
 
 
-class Gateways(Processes):
+class GatewayCrew(Processes):
     """The gateway processes and the keys of both clouds.
 
     Attributes:

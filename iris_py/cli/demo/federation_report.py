@@ -9,7 +9,7 @@ import msgspec
 
 from iris_py.cli.demo import report
 from iris_py.cli.demo.federation_terms import FAR, INSIDE, NEAR, OUTSIDE, network_of
-from iris_py.cli.demo.report import DemoLine, Outcome, percentiles_ms, print_totals, print_verdict
+from iris_py.cli.demo.report import DemoLine, DemoOutcome, percentiles_ms, print_totals, print_verdict
 
 if TYPE_CHECKING:
     from iris_py.cli.demo.crew import CrewMember
@@ -20,7 +20,7 @@ __all__ = ["LINES", "FederationOutcome", "document", "print_report"]
 
 
 @dataclass(slots=True)
-class FederationOutcome(Outcome):
+class FederationOutcome(DemoOutcome):
     """The measurements of one run of `iris demo --federation`."""
 
     is_kill: bool = True

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.demo.lexer import Totals, count
+from iris_py.cli.demo.lexer import TokenTotals, count
 from iris_py.cli.outcome import complain
 from iris_py.errors import ConfigurationError
 
@@ -64,9 +64,9 @@ def take_inventory(directory: Path | None) -> Inventory:
     return inventory
 
 
-def count_plainly(inventory: Inventory, progress: Progress) -> Totals:
+def count_plainly(inventory: Inventory, progress: Progress) -> TokenTotals:
     """Read and count all files in this process, one after the other, for comparison with the count of the cluster."""
-    totals = Totals()
+    totals = TokenTotals()
     progress.begin("counted plainly", len(inventory.paths))
     for path in inventory.paths:
         try:

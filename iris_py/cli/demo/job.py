@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py.cli.demo.progress import Progress
-    from iris_py.cli.demo.report import Outcome
+    from iris_py.cli.demo.report import DemoOutcome
 
 __all__ = ["REQUEST_TIMEOUT_S", "Job"]
 
@@ -35,7 +35,7 @@ class Job:
 
     def __init__(
         self,
-        outcome: Outcome,
+        outcome: DemoOutcome,
         progress: Progress,
         ask: Callable[[Path, bytes], Awaitable[None]],
         kills: Mapping[float, Callable[[], Coroutine[object, object, None]]],

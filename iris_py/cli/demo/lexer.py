@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import astuple, dataclass, fields
 from typing import Final
 
-__all__ = ["Totals", "count"]
+__all__ = ["TokenTotals", "count"]
 
 # Within a possessive repeat every choice is atomic: before Python 3.11.5 such repeats lose their position when a choice inside
 # them is tried again (gh-106052).
@@ -47,7 +47,7 @@ _FORM: Final = struct.Struct("!10Q")
 
 
 @dataclass(slots=True)
-class Totals:
+class TokenTotals:
     """Numbers of files, bytes, lines and tokens of each kind. The totals of several files can be added."""
 
     files: int = 0
@@ -61,7 +61,7 @@ class Totals:
     operators: int = 0
     others: int = 0
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: TokenTotals) -> None:
         """Add the totals of other files."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
@@ -77,7 +77,7 @@ class Totals:
         return _FORM.pack(*astuple(self))
 
     @classmethod
-    def decode(cls, data: bytes) -> Totals:
+    def decode(cls, data: bytes) -> TokenTotals:
         """Decode the result of `encode`.
 
         Raises:
@@ -88,13 +88,13 @@ class Totals:
         return cls(*_FORM.unpack(data))
 
 
-def count(content: bytes) -> Totals:
+def count(content: bytes) -> TokenTotals:
     """Return the totals of one file with any content. Text other than UTF-8 is read as Latin-1, which accepts every byte."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    totals = Totals(files=1, size_bytes=len(content), lines=text.count("\n") + (text[-1:] not in ("", "\n")))
+    totals = TokenTotals(files=1, size_bytes=len(content), lines=text.count("\n") + (text[-1:] not in ("", "\n")))
     for token, times in Counter(_TOKEN.findall(text)).items():
         kind = _kind(token)
         setattr(totals, kind, getattr(totals, kind) + times)

@@ -42,10 +42,10 @@ class Progress(Protocol):
 
 def make_progress(stream: IO[str]) -> Progress:
     """Return a progress bar for a terminal, and lines of text for other streams."""
-    return _Bar(stream) if stream.isatty() else _Lines(stream)
+    return _Bar(stream) if stream.isatty() else _PlainLines(stream)
 
 
-class _Lines:
+class _PlainLines:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._what = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.output import Line, Lines
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LINES",
     "DemoLine",
+    "DemoOutcome",
     "MemberResult",
-    "Outcome",
     "document",
     "percentiles_ms",
     "print_report",
@@ -33,13 +33,13 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class Outcome:
+class DemoOutcome:
     """The measurements of one run of `iris demo`."""
 
     inventory: Inventory
-    totals: Totals = field(default_factory=Totals)
+    totals: TokenTotals = field(default_factory=TokenTotals)
     """The totals that the cluster counted."""
-    plain: Totals = field(default_factory=Totals)
+    plain: TokenTotals = field(default_factory=TokenTotals)
     """The totals that one process counted."""
     latencies_s: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ def percentiles_ms(latencies_s: Sequence[float]) -> dict[str, float]:
     return {name: round(value * 1000, 3) for name, value in (found | {"max": ranked[-1]}).items()}
 
 
-def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
+def document(outcome: DemoOutcome, members: Sequence[CrewMember]) -> DemoLine:
     """Return all measurements as the line of `--json`."""
     return DemoLine(
         input=str(outcome.inventory.root),
@@ -123,7 +123,7 @@ def document(outcome: Outcome, members: Sequence[CrewMember]) -> DemoLine:
     )
 
 
-def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
+def print_report(outcome: DemoOutcome, members: Sequence[CrewMember]) -> None:
     """Print the report of `iris demo` as text."""
     from rich.console import Console
     from rich.table import Table
@@ -147,7 +147,7 @@ def print_report(outcome: Outcome, members: Sequence[CrewMember]) -> None:
     print_verdict(console, is_equal=outcome.is_equal)
 
 
-def print_totals(console: Console, inventory: Inventory, totals: Totals, plain: Totals) -> None:
+def print_totals(console: Console, inventory: Inventory, totals: TokenTotals, plain: TokenTotals) -> None:
     """Print a table of the totals by the cluster and by one process, and the number of files left out."""
     from rich.table import Table
 

@@ -23,7 +23,7 @@ import msgspec
 import iris_py
 from iris_py.cli.demo.crew import Crew, kill_and_replace
 from iris_py.cli.demo.files import count_plainly, take_inventory
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.member import CLUSTER, NETWORK
 from iris_py.cli.demo.progress import make_progress
 from iris_py.cli.demo.report import percentiles_ms, print_totals, print_verdict
@@ -35,7 +35,7 @@ from iris_py.cli.demo.spark_terms import (
     PROGRESS_TOPIC,
     RESULT_TOPIC,
     ExecutorSeen,
-    Job,
+    SparkJob,
     SparkOutcome,
 )
 from iris_py.cli.outcome import ExitCode, complain
@@ -219,12 +219,12 @@ async def demo_spark(directory: Path | None, *, member_count: int, is_kill: bool
     return ExitCode.FAILED if outcome.failures else ExitCode.OK
 
 
-def read_result(payload: bytes) -> tuple[Totals, dict[str, int]]:
+def read_result(payload: bytes) -> tuple[TokenTotals, dict[str, int]]:
     """Decode the result published by Spark: the totals, and the number of files counted by each member."""
-    totals, by_member = Totals(), {}
+    totals, by_member = TokenTotals(), {}
     for row in json.loads(payload):
         by_member[row.pop("member")] = row["files"]
-        totals.add(Totals(**row))
+        totals.add(TokenTotals(**row))
     return totals, by_member
 
 
@@ -262,11 +262,11 @@ async def _with_spark(outcome: SparkOutcome, progress: Progress, log: _Log, memb
         node.subscribe(RESULT_TOPIC, policy="block") as results,
     ):
         paths = _absolute(outcome.inventory)
-        await driver.start(Job(secret.text, node.address, paths, driver.directory, outcome.is_kill, timeout_s))
+        await driver.start(SparkJob(secret.text, node.address, paths, driver.directory, outcome.is_kill, timeout_s))
         progress.note("Spark starts: a master, a worker and two executors on this machine")
         await crew.start_many(member_count, "served")
         progress.note(f"{member_count} member processes serve {CLUSTER!r}")
-        await _Run(crew, driver, outcome, progress, counted, results).run()
+        await _SparkRun(crew, driver, outcome, progress, counted, results).run()
         outcome.members = crew.members
 
 
@@ -274,7 +274,7 @@ def _absolute(inventory: Inventory) -> list[str]:
     return [os.path.abspath(path) for path in inventory.paths]
 
 
-class _Run:
+class _SparkRun:
     """The part of the demo with Spark: follows the events of members and of Spark, and kills a member."""
 
     def __init__(

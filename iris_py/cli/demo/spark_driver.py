@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from iris_py.cli.demo.spark_terms import Job
+    from iris_py.cli.demo.spark_terms import SparkJob
 
 __all__ = ["SparkDriver", "SparkFailed", "end_all", "environment_of", "kill_process", "processes_of", "require_packages"]
 
@@ -164,7 +164,7 @@ class SparkDriver:
         else:
             os.rmdir(self.directory)
 
-    async def start(self, job: Job) -> None:
+    async def start(self, job: SparkJob) -> None:
         """Start the program with the Spark session, and send it the job."""
         self._child = await Child.start(
             *("-P", "-m", DRIVER_PROGRAM),

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 
 if TYPE_CHECKING:
     from iris_py.cli.demo.crew import CrewMember
@@ -24,7 +24,7 @@ __all__ = [
     "RESULT_TOPIC",
     "TOTAL_NAMES",
     "ExecutorSeen",
-    "Job",
+    "SparkJob",
     "SparkOutcome",
 ]
 
@@ -50,9 +50,9 @@ class SparkOutcome:
 
     inventory: Inventory
     is_kill: bool
-    totals: Totals = field(default_factory=Totals)
+    totals: TokenTotals = field(default_factory=TokenTotals)
     """The totals published by Spark."""
-    plain: Totals = field(default_factory=Totals)
+    plain: TokenTotals = field(default_factory=TokenTotals)
     """The totals counted by a single process."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of files counted by each member, by node id."""
@@ -85,11 +85,11 @@ EXECUTORS: Final = "executors"
 PROGRESS_TOPIC: Final = "demo.counted"
 #: The topic to which a task of Spark publishes the result: a JSON list with the totals of each member.
 RESULT_TOPIC: Final = "demo.totals"
-TOTAL_NAMES: Final = tuple(asdict(Totals()))
+TOTAL_NAMES: Final = tuple(asdict(TokenTotals()))
 
 
 @dataclass(frozen=True)
-class Job:
+class SparkJob:
     """The job for the program with the Spark session: a line of JSON on the program's standard input."""
 
     secret: str = field(repr=False)
@@ -110,6 +110,6 @@ class Job:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: bytes) -> Job:
+    def decode(cls, line: bytes) -> SparkJob:
         """Decode the result of :meth:`encode`."""
         return cls(**json.loads(line))

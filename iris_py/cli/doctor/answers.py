@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.ids import RING
 from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped, warning
 from iris_py.cli.doctor.connectivity import NOBODY
-from iris_py.cli.generations import Holder, describe_generations, describe_holdings, holdings_of, is_split
+from iris_py.cli.generations import GenerationsHolder, describe_generations, describe_holdings, holdings_of, is_split
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import NodeStatus, Ring, Statuses
+    from iris_py.cli.doctor.surroundings import NodeStatus, RingReport, Statuses
 
 #: Maximum clock offset (seconds). Beyond this offset, logs of two nodes cannot be compared, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0
@@ -83,10 +83,10 @@ async def generations(subject: Subject) -> Finding:
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
-    holdings = holdings_of(Holder(node.address or node.id[:8], node.seals, node.accepts) for node in answers.nodes)
+    holdings = holdings_of(GenerationsHolder(node.address or node.id[:8], node.seals, node.accepts) for node in answers.nodes)
     if not holdings:
         return skipped("no node reports which secret it seals with")
-    own = holdings_of([Holder("the settings here", answers.own_seals, answers.own_accepts)])
+    own = holdings_of([GenerationsHolder("the settings here", answers.own_seals, answers.own_accepts)])
     said = describe_holdings(holdings)
     is_same = [(each.seals, each.accepts) for each in holdings] == [(each.seals, each.accepts) for each in own]
     if is_same:
@@ -174,7 +174,7 @@ async def ring(subject: Subject) -> Finding:
     return ok(f"one ring of {len(found.nodes)} nodes")
 
 
-def find_gaps(ring_: Ring) -> list[tuple[str, str]]:
+def find_gaps(ring_: RingReport) -> list[tuple[str, str]]:
     """Return the pairs of adjacent nodes in the ring in which a node does not know the other.
 
     A silent node between the two is no gap, because neighbours report silent nodes, too.

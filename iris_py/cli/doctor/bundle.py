@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from iris_py.cli.doctor.bundle_parts import Part
+    from iris_py.cli.doctor.bundle_parts import BundlePart
 
 __all__ = ["check_place", "describe", "write"]
 
@@ -53,7 +53,7 @@ def check_place(path: Path, *, may_replace: bool) -> None:
         raise ConfigurationError(f"--bundle: {path.parent} cannot be written. Name a file in another directory.")
 
 
-def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) -> None:
+def write(path: Path, readme: str, parts: Iterable[BundlePart], *, may_replace: bool) -> None:
     """Write a bundle in a single step, readable only by its owner. The call blocks.
 
     Args:
@@ -77,7 +77,7 @@ def write(path: Path, readme: str, parts: Iterable[Part], *, may_replace: bool) 
         raise ConfigurationError(f"--bundle: {path} cannot be written: {exc.strerror}. Name another file.") from exc
 
 
-def describe(command: str, made_unix_s: float, build: str, parts: Iterable[Part], notes: Iterable[str]) -> str:
+def describe(command: str, made_unix_s: float, build: str, parts: Iterable[BundlePart], notes: Iterable[str]) -> str:
     """Return the text of README.txt in the bundle: its contents, its time, the command, and the missing parts.
 
     Args:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from iris_py.cli.doctor.plain_objects import Rewrite
-    from iris_py.cli.doctor.recorder import Seen
+    from iris_py.cli.doctor.recorder import Recorder
     from iris_py.cli.doctor.surroundings import Evidence
     from iris_py.cli.settings import Settings
 
-__all__ = ["Gathered", "Part", "command_line", "encode", "gather"]
+__all__ = ["BundlePart", "Gathered", "command_line", "encode", "gather"]
 
 #: Timeout for gathering a part (seconds): two rounds of queries of 4 s each, and the start of a node. Too small: a busy network
 #: is missing; too large: a silent network delays the bundle.
@@ -56,7 +56,7 @@ class Gathered:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BundlePart:
     """A file of the bundle, encoded."""
 
     name: str
@@ -65,7 +65,7 @@ class Part:
     missing: str = ""
 
 
-class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
+class MachinePart(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
     """The machine, the user and the process of `iris doctor`."""
 
     system: str
@@ -94,7 +94,7 @@ class Machine(msgspec.Struct, tag_field="kind", tag="machine", kw_only=True):
 
 
 async def gather(
-    seen: Seen, settings: Settings, findings: Sequence[object], tell: Callable[[str], None]
+    seen: Recorder, settings: Settings, findings: Sequence[object], tell: Callable[[str], None]
 ) -> tuple[list[Gathered], Evidence | None]:
     """Gather all parts of a bundle.
 
@@ -138,7 +138,7 @@ async def _one(name: str, summary: str, find: Callable[[], Awaitable[Sequence[ob
         return Gathered(name, summary, missing=f"{type(exc).__name__}: {exc}")
 
 
-async def _ask(seen: Seen) -> tuple[Evidence | None, str]:
+async def _ask(seen: Recorder) -> tuple[Evidence | None, str]:
     found: list[Evidence] = []
 
     async def ask() -> Sequence[object]:
@@ -202,16 +202,16 @@ def _silence(evidence: Evidence) -> str:
     return "; ".join(missing)
 
 
-async def _surroundings(seen: Seen) -> Sequence[object]:
+async def _surroundings(seen: Recorder) -> Sequence[object]:
     seen.limits()
     seen.interfaces()
     return [_machine(), *seen.lines()]
 
 
-def _machine() -> Machine:
+def _machine() -> MachinePart:
     loop = type(asyncio.get_running_loop())
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return Machine(
+    return MachinePart(
         system=platform.system(),
         release=platform.release(),
         machine=platform.machine(),
@@ -254,7 +254,7 @@ def command_line(settings: Settings, words: Iterable[str]) -> str:
     return shlex.join(["iris", "doctor", *words, *settings.as_options()])
 
 
-def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
+def encode(gathered: Gathered, rewrite: Rewrite) -> BundlePart:
     """Encode a part as lines of JSON. Lines beyond the size limit are left out.
 
     Args:
@@ -275,4 +275,4 @@ def encode(gathered: Gathered, rewrite: Rewrite) -> Part:
             missing = "; ".join(filter(None, (missing, more)))
             break
         written.append(text)
-    return Part(gathered.name, gathered.summary, b"".join(written), rewrite(missing))
+    return BundlePart(gathered.name, gathered.summary, b"".join(written), rewrite(missing))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.surroundings import Surroundings
 
 
-class Status(enum.StrEnum):
+class FindingStatus(enum.StrEnum):
     """The status of a check's finding."""
 
     OK = "ok"
@@ -27,7 +27,7 @@ class Status(enum.StrEnum):
 class Finding:
     """The result of a check: its status, and the text for the user."""
 
-    status: Status
+    status: FindingStatus
     cause: str
     """The state that the check found; for a fault, the defect."""
     advice: str = ""
@@ -40,22 +40,22 @@ class Finding:
 
 def ok(cause: str) -> Finding:
     """Return the finding of a check without a problem."""
-    return Finding(Status.OK, cause)
+    return Finding(FindingStatus.OK, cause)
 
 
 def warning(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
     """Return the finding of a check whose subject works, but perhaps not as intended."""
-    return Finding(Status.WARNING, cause, advice, hints, is_blocking)
+    return Finding(FindingStatus.WARNING, cause, advice, hints, is_blocking)
 
 
 def fault(cause: str, advice: str, *hints: str, is_blocking: bool = False) -> Finding:
     """Return the finding of a check whose subject does not work."""
-    return Finding(Status.FAULT, cause, advice, hints, is_blocking)
+    return Finding(FindingStatus.FAULT, cause, advice, hints, is_blocking)
 
 
 def skipped(because: str) -> Finding:
     """Return the finding of an impossible check, with the reason."""
-    return Finding(Status.SKIPPED, f"because {because}")
+    return Finding(FindingStatus.SKIPPED, f"because {because}")
 
 
 class Named(Protocol):
@@ -105,7 +105,7 @@ Examine: TypeAlias = "Callable[[Subject], Awaitable[Finding]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One check of `iris doctor`.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_ago, show_node, skipped, warning
+from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_ago, show_node, skipped, warning
 from iris_py.cli.doctor.connectivity import NOBODY
 from iris_py.cli.doctor.disks import describe_room, is_short
 from iris_py.errors import IrisError
@@ -47,14 +47,14 @@ class _Found:
     """
 
     def __init__(self) -> None:
-        self.status = Status.OK
-        self._texts: dict[Status, list[str]] = {Status.FAULT: [], Status.WARNING: []}
-        self._advice: dict[Status, dict[str, None]] = {Status.FAULT: {}, Status.WARNING: {}}
+        self.status = FindingStatus.OK
+        self._texts: dict[FindingStatus, list[str]] = {FindingStatus.FAULT: [], FindingStatus.WARNING: []}
+        self._advice: dict[FindingStatus, dict[str, None]] = {FindingStatus.FAULT: {}, FindingStatus.WARNING: {}}
 
-    def add(self, status: Status, cause: str, advice: str) -> None:
+    def add(self, status: FindingStatus, cause: str, advice: str) -> None:
         self._texts[status].append(cause)
         self._advice[status][advice] = None
-        if self.status is not Status.FAULT:
+        if self.status is not FindingStatus.FAULT:
             self.status = status
 
     def finding(self, *hints: str) -> Finding:
@@ -73,17 +73,19 @@ async def clouds(subject: Subject) -> Finding:
         return skipped(f"the gateways could not be queried: {exc}")
     if not asked.gateways:
         if asked.missing:
-            return Finding(Status.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,))
+            return Finding(
+                FindingStatus.FAULT, f"none of {_count(asked.missing, 'gateway')} has answered", _GATEWAY, (_STATUS,)
+            )
         return _look_without_gateways(asked)
     names = names_of(reached.peers)
     found, up = _Found(), []
     for alias in sorted({alias for gateway in asked.gateways for alias in gateway.clouds}):
         up += _look_at_cloud(found, alias, asked.gateways, names)
     if asked.missing:
-        found.add(Status.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
+        found.add(FindingStatus.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
     for gateway in asked.gateways:
         _look_at_audit(found, gateway, names)
-    if found.status is not Status.OK:
+    if found.status is not FindingStatus.OK:
         return found.finding(_STATUS, *_dialling(asked.gateways))
     return ok("; ".join([_count(len(asked.gateways), "gateway"), *up]))
 
@@ -113,27 +115,29 @@ def _look_at_cloud(found: _Found, alias: str, gateways: Iterable[GatewayStatus],
     ignorant = [_name(gateway.node, names) for gateway in gateways if alias not in gateway.clouds]
     up = {node: cloud for node, cloud in views.items() if cloud.is_up}
     if ignorant:
-        found.add(Status.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], but other gateways have", _FILES)
+        found.add(FindingStatus.WARNING, f"{_some(ignorant)} has no [cloud.{alias}], but other gateways have", _FILES)
     if not up:
         why = _some(dict.fromkeys(reason for cloud in views.values() for reason in _obstacles(cloud)), "; ")
         where = "the only gateway" if len(views) == 1 else f"any of {len(views)} gateways"
-        found.add(Status.FAULT, f"the cloud {alias!r} cannot be reached from {where}: {why}", _REACH)
+        found.add(FindingStatus.FAULT, f"the cloud {alias!r} cannot be reached from {where}: {why}", _REACH)
         return []
     for node, cloud in views.items():
         name, bad = _name(node, names), _lost(cloud)
         if node not in up:
-            found.add(Status.WARNING, f"{name} has no cloud link to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH)
+            found.add(
+                FindingStatus.WARNING, f"{name} has no cloud link to {alias!r} ({_some(_obstacles(cloud), '; ')})", _REACH
+            )
         elif bad:
             good = sum(_is_good(line) for line in cloud.bundles)
             what = f"{name} has {good} of {_count(good + len(bad), 'cloud link')} to {alias!r}"
-            found.add(Status.WARNING, f"{what}: {_some(bad, '; ')}", _REACH)
+            found.add(FindingStatus.WARNING, f"{what}: {_some(bad, '; ')}", _REACH)
     unmatched = {(each.kind, each.outside): each.line for cloud in up.values() for each in cloud.unmatched_imports}
     if unmatched:
         rules = [f"the {kind} {outside!r} (line {line})" for (kind, outside), line in unmatched.items()]
-        found.add(Status.WARNING, f"{alias!r} exports nothing for the imports of {_some(rules)}", _RULES)
+        found.add(FindingStatus.WARNING, f"{alias!r} exports nothing for the imports of {_some(rules)}", _RULES)
     lines = [line for cloud in up.values() for line in cloud.bundles if _is_good(line)]
     if len({line.catalogue_digest for line in lines if line.catalogue_digest}) > 1:
-        found.add(Status.WARNING, f"the gateways of {alias!r} export different things to this cloud", _DIFFERENT)
+        found.add(FindingStatus.WARNING, f"the gateways of {alias!r} export different things to this cloud", _DIFFERENT)
     trips = [cloud.round_trip_s for cloud in up.values() if cloud.round_trip_s is not None]
     trip = f", round trip {min(trips) * 1000:.1f} ms" if trips else ""
     return [f"{alias!r} over {_count(len(lines), 'cloud link')}{trip}"]
@@ -143,10 +147,10 @@ def _look_at_audit(found: _Found, gateway: GatewayStatus, names: dict[str, str])
     audit = gateway.audit
     what = f"{_name(gateway.node, names)} cannot write its audit {audit.file}"
     if audit.problem:
-        found.add(Status.FAULT, f"{what} ({audit.problem}): {_count(audit.unwritten, 'record')} missing", _AUDIT)
+        found.add(FindingStatus.FAULT, f"{what} ({audit.problem}): {_count(audit.unwritten, 'record')} missing", _AUDIT)
     elif audit.file and audit.free_bytes is not None and is_short(audit.free_bytes):
         room = describe_room(audit.free_bytes)
-        found.add(Status.WARNING, f"{_name(gateway.node, names)} has {room} left for its audit {audit.file}", _AUDIT)
+        found.add(FindingStatus.WARNING, f"{_name(gateway.node, names)} has {room} left for its audit {audit.file}", _AUDIT)
 
 
 async def way(subject: Subject, name: str) -> Finding:
@@ -154,7 +158,7 @@ async def way(subject: Subject, name: str) -> Finding:
     try:
         there, alias = split(name)
     except ValueError as exc:
-        return Finding(Status.FAULT, f"{exc}".rstrip("."), "Correct the name.")
+        return Finding(FindingStatus.FAULT, f"{exc}".rstrip("."), "Correct the name.")
     try:
         asked = await subject.surroundings.ways(name)
     except IrisError as exc:
@@ -172,22 +176,24 @@ async def way(subject: Subject, name: str) -> Finding:
     found = _Found()
     for gateway in asked.gateways:
         if not gateway.goes:
-            status = Status.WARNING if going else Status.FAULT
+            status = FindingStatus.WARNING if going else FindingStatus.FAULT
             found.add(status, f"{_name(gateway.node, names)} forwards nothing to {name!r}: {gateway.reason}", _advise(gateway))
     steps = [step for gateway in going for step in gateway.ways]
     bad = dict.fromkeys(f"{step.address}: {step.obstacle}" for step in steps if step.obstacle)
     if bad:
         found.add(
-            Status.WARNING,
+            FindingStatus.WARNING,
             f"{len(bad)} of {_count(len(steps), 'cloud link')} would carry no request: {_some(bad, '; ')}",
             _REACH,
         )
     told = [step.members for step in steps if step.members is not None]
     if told and not max(told):
-        found.add(Status.FAULT, f"{alias!r} exports {there!r}, but nobody serves it there", "Ask its operators for a member.")
+        found.add(
+            FindingStatus.FAULT, f"{alias!r} exports {there!r}, but nobody serves it there", "Ask its operators for a member."
+        )
     if asked.missing:
-        found.add(Status.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
-    return ok(_describe_way(going, steps, told)) if found.status is Status.OK else found.finding(hint, _STATUS)
+        found.add(FindingStatus.WARNING, f"{_count(asked.missing, 'gateway')} did not answer", _GATEWAY)
+    return ok(_describe_way(going, steps, told)) if found.status is FindingStatus.OK else found.finding(hint, _STATUS)
 
 
 def _describe_way(going: list[WayOut], steps: list[WayStep], told: list[int]) -> str:

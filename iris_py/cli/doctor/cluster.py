@@ -7,7 +7,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, Status, fault, names_of, ok, show_node, skipped
+from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
 from iris_py.cli.network import format_seconds
 from iris_py.cli.slowness import SLOW_TIMES, find_slow
@@ -67,7 +67,7 @@ async def cluster(subject: Subject) -> Finding:
         )
         if few_tunnels or no_tunnels:
             advice += " Close tunnels that are not used at the nodes that hold them, or raise tunnels= of join()."
-        status = Status.FAULT if faults else Status.WARNING
+        status = FindingStatus.FAULT if faults else FindingStatus.WARNING
         return Finding(status, "; ".join([*faults, *warnings]), advice, (f"iris members {shlex.quote(name)} --stats",))
     running, queued = sum(each.running for each in members), sum(each.queued for each in members)
     waiting = f", {queued} waiting" if queued else ""

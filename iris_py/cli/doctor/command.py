@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, cast
 from iris_py.build import build
 from iris_py.cli.doctor.bundle import check_place, describe, write
 from iris_py.cli.doctor.bundle_parts import command_line, encode, gather
-from iris_py.cli.doctor.check import Status, Subject
+from iris_py.cli.doctor.check import FindingStatus, Subject
 from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
 from iris_py.cli.doctor.real_surroundings import Actual
-from iris_py.cli.doctor.recorder import Seen
+from iris_py.cli.doctor.recorder import Recorder
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.cli.doctor.check import Check
+    from iris_py.cli.doctor.check import DoctorCheck
     from iris_py.cli.doctor.examination import Examined
     from iris_py.cli.doctor.plain_objects import Rewrite
     from iris_py.cli.doctor.surroundings import Surroundings
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "CheckLine", "DoctorSummary", "Wanted", "doctor"]
+__all__ = ["LINES", "BundleOptions", "CheckLine", "DoctorSummary", "doctor"]
 
-_STYLES: Final = {Status.OK: "32", Status.WARNING: "33", Status.FAULT: "1;31", Status.SKIPPED: "2"}
-_STATUS_WIDTH: Final = max(map(len, Status))
+_STYLES: Final = {FindingStatus.OK: "32", FindingStatus.WARNING: "33", FindingStatus.FAULT: "1;31", FindingStatus.SKIPPED: "2"}
+_STATUS_WIDTH: Final = max(map(len, FindingStatus))
 _CLEAR: Final = "\r\x1b[K"
 
 
@@ -75,7 +75,7 @@ LINES: Final[Lines] = {"doctor": (CheckLine, DoctorSummary)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BundleOptions:
     """The options `--bundle`, `--force` and `--anonymous`: where to write a bundle, and whether without names."""
 
     path: Path
@@ -94,7 +94,7 @@ async def doctor(
     fix_hints: bool,
     strict: bool,
     as_json: bool,
-    bundle: Wanted | None = None,
+    bundle: BundleOptions | None = None,
 ) -> int:
     """Execute the checks of `iris doctor`, and print each finding at once; return the exit code.
 
@@ -121,22 +121,27 @@ async def doctor(
     output = Output(as_json=as_json)
     lines: list[CheckLine] = []
     undone: dict[str, list[str]] = {}  # skipped checks, by reason
-    progress = _Progress()
+    progress = _CurrentStep()
     try:
         async with Actual(settings) as actual:
-            seen = Seen(actual)
+            seen = Recorder(actual)
             surroundings = actual if bundle is None else cast("Surroundings", seen)
             async for examined in examine(Subject(surroundings, cluster), chosen, progress.tell_check):
                 progress.clear()
                 line = _line_of(examined)
                 lines.append(line)
-                if examined.finding.status is Status.SKIPPED:
+                if examined.finding.status is FindingStatus.SKIPPED:
                     undone.setdefault(line.cause, []).append(line.check)
                     output.line(line)
                 else:
                     output.line(line, _text_of(line, with_hints=fix_hints, is_coloured=output.is_terminal))
             counts = Counter(line.status for line in lines)
-            summary = DoctorSummary(*(counts[status] for status in (Status.OK, Status.WARNING, Status.FAULT, Status.SKIPPED)))
+            summary = DoctorSummary(
+                *(
+                    counts[status]
+                    for status in (FindingStatus.OK, FindingStatus.WARNING, FindingStatus.FAULT, FindingStatus.SKIPPED)
+                )
+            )
             output.line(summary, _describe_undone(undone, is_coloured=output.is_terminal))
             if bundle is not None:
                 words = _words_of(cluster, only, skip, bundle, strict=strict)
@@ -151,8 +156,8 @@ async def doctor(
 
 
 async def _bundle(
-    wanted: Wanted,
-    seen: Seen,
+    wanted: BundleOptions,
+    seen: Recorder,
     settings: Settings,
     cluster: str | None,
     lines: Sequence[Line],
@@ -186,7 +191,9 @@ def _both(first: Rewrite, second: Rewrite) -> Rewrite:
     return lambda text: second(first(text))
 
 
-def _words_of(cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: Wanted, *, strict: bool) -> list[str]:
+def _words_of(
+    cluster: str | None, only: Sequence[str], skip: Sequence[str], bundle: BundleOptions, *, strict: bool
+) -> list[str]:
     """Return the command line's arguments and options of `iris doctor` alone, without the options common to all commands."""
     words = [] if cluster is None else [cluster]
     for option, names in (("--only", only), ("--skip", skip)):
@@ -220,7 +227,7 @@ def _text_of(line: CheckLine, *, with_hints: bool, is_coloured: bool) -> str:
         cause = f"{cause}. {line.advice}"
     shown = f"{line.status:{_STATUS_WIDTH}}"
     if is_coloured:
-        shown = _colour(shown, Status(line.status))
+        shown = _colour(shown, FindingStatus(line.status))
     texts = [f"{shown}  {line.check:13}  {one_line(cause)}"]
     if with_hints:
         texts += [f"{'':{_STATUS_WIDTH}}    $ {one_line(hint)}" for hint in line.hints]
@@ -232,26 +239,26 @@ def _describe_undone(undone: Mapping[str, Sequence[str]], *, is_coloured: bool) 
 
     The checks are grouped, because a single fault may prevent fifteen checks.
     """
-    shown = f"{Status.SKIPPED:{_STATUS_WIDTH}}"
+    shown = f"{FindingStatus.SKIPPED:{_STATUS_WIDTH}}"
     if is_coloured:
-        shown = _colour(shown, Status.SKIPPED)
+        shown = _colour(shown, FindingStatus.SKIPPED)
     return "\n".join(f"{shown}  {', '.join(checks)}: {one_line(cause)}" for cause, checks in undone.items()) or None
 
 
-def _colour(text: str, status: Status) -> str:
+def _colour(text: str, status: FindingStatus) -> str:
     import os
 
     return text if os.environ.get("NO_COLOR") else f"\x1b[{_STYLES[status]}m{text}\x1b[0m"
 
 
-class _Progress:
+class _CurrentStep:
     """A line on a terminal with the step in progress; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._is_shown = False
         self._is_wanted = sys.stderr is not None and sys.stderr.isatty()
 
-    def tell_check(self, check: Check, number: int, count: int) -> None:
+    def tell_check(self, check: DoctorCheck, number: int, count: int) -> None:
         """Show the name of the running check."""
         self.tell(f"{number}/{count} {check.summary}")
 

@@ -17,7 +17,7 @@ from iris_security.text_form import refuse_secret
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
-    from iris_py.cli.doctor.check import Check, Finding, Subject
+    from iris_py.cli.doctor.check import DoctorCheck, Finding, Subject
 
 logger = EventLogger("iris_py")
 
@@ -28,14 +28,14 @@ __all__ = ["Examined", "choose", "examine"]
 class Examined:
     """An executed or skipped check, and its finding."""
 
-    check: Check
+    check: DoctorCheck
     finding: Finding
     because: str = ""
     """The check whose finding prevented this one; empty if it was executed."""
     seconds: float = 0.0
 
 
-def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[Check] = CHECKS) -> frozenset[str]:
+def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[DoctorCheck] = CHECKS) -> frozenset[str]:
     """Return the names of the checks to report.
 
     Args:
@@ -58,8 +58,8 @@ def choose(only: Iterable[str], skip: Iterable[str], checks: Sequence[Check] = C
 async def examine(
     subject: Subject,
     chosen: Collection[str],
-    tell: Callable[[Check, int, int], None] = lambda _check, _number, _count: None,
-    checks: Sequence[Check] = CHECKS,
+    tell: Callable[[DoctorCheck, int, int], None] = lambda _check, _number, _count: None,
+    checks: Sequence[DoctorCheck] = CHECKS,
 ) -> AsyncIterator[Examined]:
     """Execute checks in order, and yield the findings.
 
@@ -90,7 +90,7 @@ async def examine(
             yield Examined(check, finding, seconds=time.perf_counter() - began)
 
 
-async def _make(check: Check, subject: Subject) -> Finding:
+async def _make(check: DoctorCheck, subject: Subject) -> Finding:
     """Execute a check within a timeout. A timeout or a failure of the check becomes a finding, and other checks continue."""
     try:
         async with asyncio.timeout(check.limit_s):
@@ -106,7 +106,7 @@ async def _make(check: Check, subject: Subject) -> Finding:
         )
 
 
-def _with_needs(chosen: Collection[str], checks: Sequence[Check]) -> set[str]:
+def _with_needs(chosen: Collection[str], checks: Sequence[DoctorCheck]) -> set[str]:
     needs = {check.name: check.needs for check in checks}
     wanted: set[str] = set()
     waiting = deque(chosen)

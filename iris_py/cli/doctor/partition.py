@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import Death, Peer
+    from iris_py.cli.doctor.surroundings import Death, ProbedPeer
 
 #: Deaths within this time count as together (seconds): neighbours detect a silent node within 3 s, other nodes a little later.
 #: Too small: one cut counts as several; too large: nodes that died one by one count as a part.
@@ -56,7 +56,7 @@ async def parts(subject: Subject) -> Finding:
     return fault(cause, advice, *((f"ping -c 3 {shlex.quote(host)}",) if host else ()), "iris nodes")
 
 
-def _of_silent_hosts(deaths: Sequence[Death], peers: Sequence[Peer]) -> list[Death]:
+def _of_silent_hosts(deaths: Sequence[Death], peers: Sequence[ProbedPeer]) -> list[Death]:
     """Return the deaths on hosts without a live node. Elsewhere only a process died, and the host is not cut off."""
     living = {_host(peer.address) for peer in peers}
     return [death for death in deaths if _host(death.address) not in living]
@@ -71,7 +71,7 @@ def _bursts(deaths: Sequence[Death]) -> list[Sequence[Death]]:
     ]
 
 
-def _zone(together: Sequence[Death], peers: Sequence[Peer]) -> str:
+def _zone(together: Sequence[Death], peers: Sequence[ProbedPeer]) -> str:
     """Return a text if the dead nodes were all nodes of a zone; empty otherwise."""
     zones = {death.zone for death in together}
     if len(zones) != 1 or zones == {""} or zones & {peer.zone for peer in peers}:

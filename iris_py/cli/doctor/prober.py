@@ -15,7 +15,7 @@ from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.node import Node
 from iris_py.cli.doctor.answers import find_gaps
 from iris_py.cli.doctor.host import PeersRead
-from iris_py.cli.doctor.surroundings import Dialled, Echoes, Peer, Ring, RingNode, Seed, SeedOutcome
+from iris_py.cli.doctor.surroundings import Dialled, Echoes, ProbedPeer, RingNode, RingReport, Seed, SeedOutcome
 from iris_py.net.driver import is_absence
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 
@@ -156,9 +156,9 @@ class Prober(Node):
             return Seed(address, SeedOutcome.UNANSWERED, self._seen.taken[address])
         return Seed(address, SeedOutcome.UNREADY)
 
-    def peers(self) -> tuple[Peer, ...]:
+    def peers(self) -> tuple[ProbedPeer, ...]:
         """Return all known nodes of the network except the doctor's node."""
-        return tuple(Peer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
+        return tuple(ProbedPeer(member.id, member.address, member.zone, member.name) for member in self.nodes()[1:])
 
     def strangers(self) -> tuple[str, ...]:
         """Return the hosts of received datagrams of other networks."""
@@ -225,7 +225,7 @@ class Prober(Node):
         outcomes = tuple(outcome for check in checked for outcome in check.outcomes)
         return Dialled(len(asked), outcomes, mute=sum(not check.outcomes for check in checked))
 
-    async def look_at_ring(self) -> Ring | None:
+    async def look_at_ring(self) -> RingReport | None:
         """Ask nodes for their ring neighbours; return None without answers.
 
         A ring with a fault is read twice, because nodes come and go.
@@ -236,7 +236,7 @@ class Prober(Node):
             found = await self._walk_ring()
         return found
 
-    async def _walk_ring(self) -> Ring | None:
+    async def _walk_ring(self) -> RingReport | None:
         until = self._runtime.loop.time() + RING_S
         leaves = self._core.overlay.leaves()
         nodes = {self.id: ring_node(self.id, [info.id.hex() for info in leaves])}
@@ -258,7 +258,7 @@ class Prober(Node):
         if len(nodes) == 1 and mute:
             return None
         linked = {info.id.hex() for info in self._linked()}
-        return Ring(tuple(nodes.values()), tuple(sorted(mute & linked)), is_partial=bool(waiting))
+        return RingReport(tuple(nodes.values()), tuple(sorted(mute & linked)), is_partial=bool(waiting))
 
     async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
         """Ask the root of each key for its identity and neighbours, repeating unanswered queries; return the answers by key."""

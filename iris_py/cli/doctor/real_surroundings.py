@@ -36,7 +36,7 @@ from iris_py.cli.doctor.surroundings import (
     Port,
     Processor,
     Reached,
-    Ring,
+    RingReport,
     SecretFile,
     SeedOutcome,
     State,
@@ -291,7 +291,7 @@ class Actual:
         own = prober.statistics().security
         return Statuses(found.asked, nodes, build(), self._late_s, own.primary, own.accepted)
 
-    async def ring(self) -> Ring | None:
+    async def ring(self) -> RingReport | None:
         prober = await self._once("prober", self._start)
         return await prober.look_at_ring()
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from iris_py.cli.doctor.surroundings import Surroundings
 
-__all__ = ["Seen", "SeenLine"]
+__all__ = ["Recorder", "SeenLine"]
 
 
 class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
@@ -26,7 +26,7 @@ class SeenLine(msgspec.Struct, tag_field="kind", tag="seen"):
     answer: Any
 
 
-class Seen:
+class Recorder:
     """Passes the questions of checks on to the surroundings, and records the answers.
 
     Args:

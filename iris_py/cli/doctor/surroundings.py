@@ -128,7 +128,7 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class ProbedPeer:
     """Another node of the network, as known to the doctor's node."""
 
     id: str
@@ -144,7 +144,7 @@ class Reached:
 
     address: str
     """The advertised address."""
-    peers: tuple[Peer, ...]
+    peers: tuple[ProbedPeer, ...]
     seeds: tuple[Seed, ...] = ()
     strangers: tuple[str, ...] = ()
     """Hosts with nodes of other networks."""
@@ -223,7 +223,7 @@ class RingNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RingReport:
     """The ring, by the reports of its nodes."""
 
     nodes: tuple[RingNode, ...]
@@ -510,7 +510,7 @@ class Surroundings(Protocol):
     async def statuses(self) -> Statuses:
         """Ask nodes for reports about themselves."""
 
-    async def ring(self) -> Ring | None:
+    async def ring(self) -> RingReport | None:
         """Ask nodes for their ring neighbours; return None without answers."""
 
     async def deaths(self) -> Deaths:

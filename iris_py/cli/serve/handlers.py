@@ -23,14 +23,14 @@ from iris_py.wire.suggestions import nearest_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Target", "imported_files", "load_target", "parse_target"]
+__all__ = ["HandlerTarget", "imported_files", "load_target", "parse_target"]
 
 #: The directories of installed packages, which are not edited while a service runs.
 _INSTALLED: Final = tuple({path + os.sep for key, path in sysconfig.get_paths().items() if key.endswith("lib")})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HandlerTarget:
     """The name of a handler or service, as on a command line: a module and an attribute."""
 
     module: str
@@ -43,7 +43,7 @@ class Target:
         return self.names[-1]
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> HandlerTarget:
     """Parse ``MODULE:NAME``, where NAME may be an attribute of an attribute: ``app:services.upper``.
 
     Raises:
@@ -55,10 +55,10 @@ def parse_target(text: str) -> Target:
     if not separator or not all(each.isidentifier() for each in (*module.split("."), *names)):
         written = f" For {text}, write the module that it is in: {text[:-3]}:NAME." if text.endswith(".py") else ""
         raise ConfigurationError(f"{text!r} is not MODULE:HANDLER, such as shop.prices:quote.{written}")
-    return Target(module, names)
+    return HandlerTarget(module, names)
 
 
-def load_target(target: Target, directory: str) -> Any:  # noqa: ANN401 - any object of the module
+def load_target(target: HandlerTarget, directory: str) -> Any:  # noqa: ANN401 - any object of the module
     """Import and return the object named on a command line.
 
     Args:
@@ -95,7 +95,7 @@ def _served_names(owner: object) -> list[str]:
     return [name for name, value in public.items() if _can_be_served(value) and not is_imported(value)]
 
 
-def _find(module: ModuleType, target: Target) -> Any:  # noqa: ANN401 - any object of the module
+def _find(module: ModuleType, target: HandlerTarget) -> Any:  # noqa: ANN401 - any object of the module
     found: Any = module
     for index, name in enumerate(target.names):
         if not hasattr(found, name):
@@ -118,7 +118,7 @@ def _can_be_served(found: object) -> bool:
     return callable(found) or isinstance(found, Service | Sealed | Handler | SyncHandler)
 
 
-def imported_files(target: Target, error: BaseException | None = None) -> list[str]:
+def imported_files(target: HandlerTarget, error: BaseException | None = None) -> list[str]:
     """Return the source files of all imported modules except installed packages, sorted: changes of these files restart
     workers.
 

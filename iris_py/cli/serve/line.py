@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromSupervisor, FromWorker, Go, Told
+from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, FromSupervisor, FromWorker, Go, StateAnswer, StateQuery
 from iris_py.metrics.families import Families
 from iris_py.metrics.prometheus import program_families
 from iris_py.net.socket_pair import take_line
@@ -80,11 +80,11 @@ class SupervisorLine:
             node: The node to report on.
         """
         while (message := await self._read()) is not None:
-            if isinstance(message, Ask):
+            if isinstance(message, StateQuery):
                 families = self._families = self._families or Families(node.name)
                 metrics = await _gather(families.collect(node.statistics())) if message.has_metrics else []
                 of_program = await _gather(program_families()) if message.has_metrics else []
-                self.tell(Told(message.number, node.health(message.cluster), metrics, of_program))
+                self.tell(StateAnswer(message.number, node.health(message.cluster), metrics, of_program))
 
     async def close(self) -> None:
         """Send all waiting messages, and close the connection."""

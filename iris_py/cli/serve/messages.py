@@ -10,7 +10,7 @@ from iris_py.api.status import Health
 from iris_py.metrics.families import Family
 from iris_py.metrics.prometheus import ProgramFamily
 
-__all__ = ["LINE_BYTES_MAX", "LINE_VARIABLE", "Ask", "FromSupervisor", "FromWorker", "Go", "Report", "Told"]
+__all__ = ["LINE_BYTES_MAX", "LINE_VARIABLE", "FromSupervisor", "FromWorker", "Go", "Report", "StateAnswer", "StateQuery"]
 
 #: The environment variable with the file descriptor of a worker's end of the connection.
 LINE_VARIABLE: Final = "IRIS_SERVE_LINE"
@@ -30,8 +30,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     """The source files of the handler."""
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
-    """From a worker: the answer to an :class:`Ask`."""
+class StateAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="told"):
+    """From a worker: the answer to an :class:`StateQuery`."""
 
     number: int
     health: Health
@@ -48,7 +48,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag="go"):
     """The address at which the supervisor serves metrics and health of all workers, for the worker's announcement."""
 
 
-class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
+class StateQuery(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
     """To a worker: a query about health and metrics."""
 
     number: int
@@ -59,5 +59,5 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True, tag="ask"):
     """Whether metrics are wanted."""
 
 
-FromWorker: TypeAlias = Report | Told
-FromSupervisor: TypeAlias = Go | Ask
+FromWorker: TypeAlias = Report | StateAnswer
+FromSupervisor: TypeAlias = Go | StateQuery

@@ -15,7 +15,7 @@ import msgspec
 
 from iris_py.cli.children import start_python
 from iris_py.cli.outcome import complain
-from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, Ask, FromWorker, Go, Report, Told
+from iris_py.cli.serve.messages import LINE_BYTES_MAX, LINE_VARIABLE, FromWorker, Go, Report, StateAnswer, StateQuery
 from iris_py.cli.standard_error import is_json
 from iris_py.net.socket_pair import open_line
 
@@ -56,7 +56,7 @@ class WorkerProcess:
         self.ready: asyncio.Future[bool] = loop.create_future()
         self._process = process
         self._reader, self._writer = streams
-        self._questions: dict[int, asyncio.Future[Told]] = {}
+        self._questions: dict[int, asyncio.Future[StateAnswer]] = {}
         self._numbers = count(1)
         self._leaving: asyncio.Task[None] | None = None
         self.ended: Final = asyncio.create_task(self._live())
@@ -106,7 +106,7 @@ class WorkerProcess:
         """
         self._tell(Go(http))
 
-    async def ask(self, cluster: str | None, within_s: float, *, has_metrics: bool = False) -> Told | None:
+    async def ask(self, cluster: str | None, within_s: float, *, has_metrics: bool = False) -> StateAnswer | None:
         """Query the health of the process; return the answer, or None without an answer in time.
 
         Args:
@@ -116,7 +116,7 @@ class WorkerProcess:
         """
         number = next(self._numbers)
         answer = self._questions[number] = asyncio.get_running_loop().create_future()
-        self._tell(Ask(number, cluster, has_metrics))
+        self._tell(StateQuery(number, cluster, has_metrics))
         try:
             await asyncio.wait((answer, self.ended), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             return answer.result() if answer.done() else None

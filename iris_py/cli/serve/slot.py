@@ -13,7 +13,7 @@ from iris_py.cli.serve.process import WorkerProcess
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Slot"]
+__all__ = ["WorkerSlot"]
 
 #: Delay before an ended worker is restarted (seconds), doubled with each end. Too small: a broken worker keeps a processor
 #: busy; too large: a service is down for longer than its cause.
@@ -23,7 +23,7 @@ BACK_OFF_MAX_S: Final = 30.0
 STEADY_S: Final = 60.0
 
 
-class Slot:
+class WorkerSlot:
     """Keeps one worker process running: an ended process is restarted, an outdated process replaced.
 
     Args:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from iris_py.cli.serve.messages import Told
-    from iris_py.cli.serve.slot import Slot
-    from iris_py.metrics.families import Histogram
+    from iris_py.cli.serve.messages import StateAnswer
+    from iris_py.cli.serve.slot import WorkerSlot
+    from iris_py.metrics.families import HistogramValue
 
 __all__ = ["WorkersStatus", "merge"]
 
@@ -38,8 +38,8 @@ class WorkersStatus:
     """
 
     def __init__(self) -> None:
-        self.slots: Sequence[Slot] = ()
-        self._told: Mapping[int, Told | None] = {}
+        self.slots: Sequence[WorkerSlot] = ()
+        self._told: Mapping[int, StateAnswer | None] = {}
 
     @asynccontextmanager
     async def listening(self, listen: str | None) -> AsyncIterator[str]:
@@ -109,7 +109,7 @@ class WorkersStatus:
         yield from map(make_metric, merge({worker: told.metrics for worker, told in by_worker.items()}))
         yield from merge_families({worker: told.of_program for worker, told in by_worker.items()})
 
-    async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, Told | None]:
+    async def _ask_all(self, cluster: str | None, *, has_metrics: bool = False) -> Mapping[int, StateAnswer | None]:
         """Query all serving workers; return the answer by worker number, None for a worker without an answer."""
         asked = [(slot.number, slot.current) for slot in self.slots if slot.current is not None and slot.current.is_ready]
         within_s = METRICS_S if has_metrics else TELL_S
@@ -124,7 +124,7 @@ def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
         families: The families by the worker's label. Workers may have different families, because their files may differ.
     """
     merged: dict[str, Family] = {}
-    samples: dict[str, list[tuple[tuple[str, ...], float | Histogram]]] = {}
+    samples: dict[str, list[tuple[tuple[str, ...], float | HistogramValue]]] = {}
     for worker, its_own in families.items():
         for family in its_own:
             labels = ("worker", *family.labels)
@@ -134,7 +134,7 @@ def merge(families: Mapping[str, Iterable[Family]]) -> Iterator[Family]:
         yield family._replace(samples=samples[name])
 
 
-async def _health_of(slot: Slot, cluster: str | None) -> Health:
+async def _health_of(slot: WorkerSlot, cluster: str | None) -> Health:
     process = slot.current
     if process is None and slot.ends:
         return Health(status="NOT_SERVING", reasons=("it has ended, and is started again",))

@@ -11,7 +11,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.join import ending_by_signal, run_on_hangup
-from iris_py.cli.serve.slot import Slot
+from iris_py.cli.serve.slot import WorkerSlot
 from iris_py.cli.serve.status import WorkersStatus
 from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
@@ -30,7 +30,7 @@ __all__ = ["supervise", "watch"]
 WATCH_S: Final = 0.3
 
 
-async def watch(slots: Sequence[Slot]) -> None:
+async def watch(slots: Sequence[WorkerSlot]) -> None:
     """Replace all workers after each change of a source file, until cancelled. A further change restarts the replacement."""
     seen: dict[str, tuple[int, int]] = {}
     replacing: asyncio.Task[None] | None = None
@@ -51,14 +51,14 @@ async def watch(slots: Sequence[Slot]) -> None:
             await asyncio.wait((replacing,))
 
 
-async def _replace(slots: Sequence[Slot]) -> None:
+async def _replace(slots: Sequence[WorkerSlot]) -> None:
     """Replace the workers one after the other, up to the first failure: the rest has the same files and would fail, too."""
     for slot in slots:
         if not await slot.replace():
             return
 
 
-def _find_changes(slots: Sequence[Slot], seen: dict[str, tuple[int, int]]) -> list[str]:
+def _find_changes(slots: Sequence[WorkerSlot], seen: dict[str, tuple[int, int]]) -> list[str]:
     """Return the files changed since the last call. `seen` remembers the state of each file."""
     began_ns: dict[str, int] = {}
     for slot in slots:
@@ -111,7 +111,7 @@ async def supervise(
     status = WorkersStatus()
     async with ending_by_signal() as ended, status.listening(http) as address:
         slots = [
-            Slot(number, command, ended, is_reloading=is_reloading, has_port=has_port, http=address)
+            WorkerSlot(number, command, ended, is_reloading=is_reloading, has_port=has_port, http=address)
             for number in range(1, workers + 1)
         ]
         status.slots = slots
@@ -131,19 +131,19 @@ async def supervise(
             await asyncio.gather(*(slot.leave() for slot in slots))
 
 
-async def _tell_ready(slots: Sequence[Slot]) -> None:
+async def _tell_ready(slots: Sequence[WorkerSlot]) -> None:
     """Report to the service manager (systemd) when all workers serve."""
     for slot in slots:
         await slot.has_served.wait()
     service_manager().ready(lambda: _describe(slots))
 
 
-def _describe(slots: Sequence[Slot]) -> str:
+def _describe(slots: Sequence[WorkerSlot]) -> str:
     serving = sum(slot.current is not None and slot.current.is_ready for slot in slots)
     return f"{serving} of {len(slots)} workers serve"
 
 
-async def _pass_on(slots: Sequence[Slot]) -> None:
+async def _pass_on(slots: Sequence[WorkerSlot]) -> None:
     """Send SIGHUP to every worker, for reading its secrets again."""
     for slot in slots:
         slot.send(signal.SIGHUP)

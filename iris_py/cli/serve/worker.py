@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from iris_py import Node
     from iris_py.cli.output import Lines
-    from iris_py.cli.serve.handlers import Target
+    from iris_py.cli.serve.handlers import HandlerTarget
     from iris_py.cli.settings import Settings
     from iris_py.service.service import Running
 
@@ -144,7 +144,7 @@ def _announce(node: Node, service: Service, options: ServeOptions, address: str)
     )
 
 
-async def _load(target: Target, options: ServeOptions, line: SupervisorLine | None) -> Service:
+async def _load(target: HandlerTarget, options: ServeOptions, line: SupervisorLine | None) -> Service:
     """Import the target and return it as a service. The supervisor gets the source files even if the import fails."""
     try:
         with nullcontext() if line is None else line.ending_with_supervisor():
@@ -160,7 +160,7 @@ async def _load(target: Target, options: ServeOptions, line: SupervisorLine | No
     return service
 
 
-def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  # noqa: ANN401 - any object that can be served
+def _as_service(found: Any, target: HandlerTarget, options: ServeOptions) -> Service:  # noqa: ANN401 - any object that can be served
     """Return a service unchanged; for a handler, return a service made of the handler.
 
     Raises:
@@ -185,7 +185,7 @@ def _as_service(found: Any, target: Target, options: ServeOptions) -> Service:  
 
 @asynccontextmanager
 async def _heeding(
-    line: SupervisorLine | None, running: Node, ended: asyncio.Future[int], target: Target
+    line: SupervisorLine | None, running: Node, ended: asyncio.Future[int], target: HandlerTarget
 ) -> AsyncIterator[None]:
     """In the block, answer the supervisor's queries, also while leaving the cluster; end the command when the supervisor has
     ended.
@@ -207,7 +207,7 @@ async def _answer(line: SupervisorLine, running: Node, ended: asyncio.Future[int
         ended.set_result(ExitCode.OK)
 
 
-async def _look_for_imports(line: SupervisorLine, target: Target) -> None:
+async def _look_for_imports(line: SupervisorLine, target: HandlerTarget) -> None:
     """Report later imported source files to the supervisor, such as modules first needed by a request."""
     known = len(sys.modules)
     while True:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Output
-from iris_py.cli.simulate.pace import Display, Interrupts, Pace
+from iris_py.cli.simulate.pace import Display, Interrupts, SimulationPace
 from iris_py.cli.simulate.report import document, print_report, print_summary, summarize
 from iris_py.errors import ConfigurationError, IrisError
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from iris_py.cli.simulate.plan import Plan
-    from iris_py.cli.simulate.report import Report
+    from iris_py.cli.simulate.plan import SimulationPlan
+    from iris_py.cli.simulate.report import SimulationReport
 
 __all__ = ["execute_simulation", "make_plan", "simulate"]
 
 
-def make_plan(churn: float | None, partition: str | None, **options: Any) -> Plan:  # noqa: ANN401 - those of `Plan`
+def make_plan(churn: float | None, partition: str | None, **options: Any) -> SimulationPlan:  # noqa: ANN401 - those of `SimulationPlan`
     """Make the plan of a simulation from the options of the command line.
 
     Args:
         churn: The fraction of the nodes replaced per hour; None if not given.
         partition: The option ``PART:SECONDS``; None if not given.
-        options: All other options, named as the fields of `Plan`.
+        options: All other options, named as the fields of `SimulationPlan`.
 
     Raises:
         ConfigurationError: The options contradict each other.
     """
-    from iris_py.cli.simulate.plan import NODES, NODES_FULL, Plan, parse_partition
+    from iris_py.cli.simulate.plan import NODES, NODES_FULL, SimulationPlan, parse_partition
 
     if churn is not None:
         if options["session_s"] is not None:
@@ -43,11 +43,11 @@ def make_plan(churn: float | None, partition: str | None, **options: Any) -> Pla
         options["session_s"] = 3600.0 / churn
     if options["nodes"] is None:
         options["nodes"] = NODES_FULL if options["layer"] == "full" else NODES
-    return Plan(partition=parse_partition(partition), **options)
+    return SimulationPlan(partition=parse_partition(partition), **options)
 
 
 def execute_simulation(
-    make: Callable[[], Plan],
+    make: Callable[[], SimulationPlan],
     suite: str | None,
     *,
     as_json: bool,
@@ -59,11 +59,11 @@ def execute_simulation(
 
     Simulations compute without a pause, so no event loop could handle an interrupt: see `Interrupts`.
     """
-    from iris_py.cli.simulate.plan import Plan
+    from iris_py.cli.simulate.plan import SimulationPlan
 
     try:
         plan = make()
-        if suite is not None and plan != Plan():
+        if suite is not None and plan != SimulationPlan():
             raise ConfigurationError(
                 f"--suite {suite} determines the simulation: with it, use only --workers, --json, --output and --plots"
             )
@@ -82,7 +82,13 @@ def execute_simulation(
 
 
 def simulate(
-    plan: Plan | None, suite: str | None, *, as_json: bool, output: Path | None, plots: Path | None, workers: int | None = None
+    plan: SimulationPlan | None,
+    suite: str | None,
+    *,
+    as_json: bool,
+    output: Path | None,
+    plots: Path | None,
+    workers: int | None = None,
 ) -> int:
     """Run one simulation, or all simulations of a suite, and print the results.
 
@@ -118,7 +124,9 @@ def simulate(
         Display(sys.stderr, has_names=len(plans) > 1) as display,
     ):
         if len(plans) == 1:
-            reports = [run_plan(plans[0], Pace(lambda *shown: display.show("", *shown), lambda: interrupts.is_wanted))]
+            reports = [
+                run_plan(plans[0], SimulationPace(lambda *shown: display.show("", *shown), lambda: interrupts.is_wanted))
+            ]
         else:
             reports = run_plans(plans, display, lambda: interrupts.is_wanted, workers)
         _put_out(reports, results, plots, has_tables=not as_json or output is not None)
@@ -127,7 +135,7 @@ def simulate(
     return ExitCode.OK if all(report.is_good for report in reports) else ExitCode.FAILED
 
 
-def _put_out(reports: Sequence[Report], output: Output, plots: Path | None, *, has_tables: bool) -> None:
+def _put_out(reports: Sequence[SimulationReport], output: Output, plots: Path | None, *, has_tables: bool) -> None:
     if output.is_json:
         for report in reports:
             output.line(document(report))

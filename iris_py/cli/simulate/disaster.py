@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.ids import NodeId
-    from iris_py.cli.simulate.pace import Pace
-    from iris_py.cli.simulate.plan import Partition, Plan
-    from iris_py.cli.simulate.report import Report
+    from iris_py.cli.simulate.pace import SimulationPace
+    from iris_py.cli.simulate.plan import Partition, SimulationPlan
+    from iris_py.cli.simulate.report import SimulationReport
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 __all__ = ["run_disaster"]
@@ -40,7 +40,7 @@ ENTRIES_MAX: Final = 150
 STEP_S: Final = 0.25
 
 
-def run_disaster(plan: Plan, pace: Pace) -> Report:
+def run_disaster(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     """Simulate a disaster (a mass failure or a partition); return the measurements, also after an interrupt."""
     return Disaster(plan, pace).carry_out()
 
@@ -48,7 +48,7 @@ def run_disaster(plan: Plan, pace: Pace) -> Report:
 class Disaster(Trial):
     """A simulated network of whole overlays with many groups, in which many nodes fail at once, or which is cut in two."""
 
-    def __init__(self, plan: Plan, pace: Pace) -> None:
+    def __init__(self, plan: SimulationPlan, pace: SimulationPace) -> None:
         super().__init__(plan, pace)
         self._rng = random.Random(plan.seed)  # noqa: S311 - simulated
         # The checks of random schedules have bounds only for single faults.

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.groups.io import SendTo
 from iris_overlay.groups.messages import FANOUT_MAX, CastDown, decode_group_message
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_py.cli.simulate.report import Check, Report
+from iris_py.cli.simulate.report import Condition, SimulationReport
 from iris_py.cli.simulate.trial import Trial
 from iris_py.peers.balancer import MemberLoad, choose_near
 from iris_py.testing.cores.groups import GroupSimulation
 
 if TYPE_CHECKING:
     from iris_overlay.groups.io import GroupOutput
-    from iris_py.cli.simulate.pace import Pace
-    from iris_py.cli.simulate.plan import Plan
-    from iris_py.testing.cores.groups import SimulatedNode
+    from iris_py.cli.simulate.pace import SimulationPace
+    from iris_py.cli.simulate.plan import SimulationPlan
+    from iris_py.testing.cores.groups import SimulatedGroupNode
 
 __all__ = ["run_groups"]
 
@@ -42,12 +42,12 @@ SERVICE_S: Final = 0.005
 SETTLE_S: Final = 3.0
 
 
-def run_groups(plan: Plan, pace: Pace) -> Report:
+def run_groups(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     """Simulate a cluster and a topic; return the measurements, also after an interrupt."""
-    return _Trial(plan, pace).carry_out()
+    return _GroupTrial(plan, pace).carry_out()
 
 
-class _Load(MemberLoad):
+class _KnownLoad(MemberLoad):
     """The load of a member, as known to a requester."""
 
     __slots__ = ("member",)
@@ -82,20 +82,20 @@ class _Trees(GroupSimulation):
                 depths[member] = base + distance
         return max(depths.values(), default=0)
 
-    def _apply_output(self, node: SimulatedNode, output: GroupOutput) -> None:
+    def _apply_output(self, node: SimulatedGroupNode, output: GroupOutput) -> None:
         if isinstance(output, SendTo) and isinstance(decode_group_message(output.payload), CastDown):
             self.copies[node.info.id] += 1
             self.parents.setdefault(output.info.id, node.info.id)
         super()._apply_output(node, output)
 
 
-class _Trial(Trial):
-    def __init__(self, plan: Plan, pace: Pace) -> None:
+class _GroupTrial(Trial):
+    def __init__(self, plan: SimulationPlan, pace: SimulationPace) -> None:
         super().__init__(plan, pace)
         self._sim = _Trees(plan.seed)
         self._rng = random.Random(plan.seed)  # noqa: S311 - a simulation needs a seeded generator
         self._total = plan.members + plan.subscribers + plan.requesters
-        self._nodes: list[SimulatedNode] = []
+        self._nodes: list[SimulatedGroupNode] = []
 
     def run(self) -> None:
         """Start the nodes, and measure multicasts and requests, before and after a failure of nodes."""
@@ -116,7 +116,7 @@ class _Trial(Trial):
         joins = len(members) + len(subscribers)
         report.add("join", "messages", "messages of the groups layer for a join", (sim.messages - before) / joins)
         joined = sum(CLUSTER in node.joined for node in members) + sum(TOPIC in node.joined for node in subscribers)
-        report.checks.append(Check("joined", joined == joins, f"{joined:,} of {joins:,}"))
+        report.checks.append(Condition("joined", joined == joins, f"{joined:,} of {joins:,}"))
         self._request(members)
         self._cast("cluster", CLUSTER, members)
         self._cast("topic", TOPIC, subscribers)
@@ -131,7 +131,7 @@ class _Trial(Trial):
     def _run_for(self, duration_s: float, what: str) -> None:
         self._pace.run_for(self._sim, duration_s, what, self._total)
 
-    def _cast(self, name: str, group: GroupId, receivers: list[SimulatedNode]) -> None:
+    def _cast(self, name: str, group: GroupId, receivers: list[SimulatedGroupNode]) -> None:
         if not receivers:
             return
         sim, report = self._sim, self.report
@@ -154,12 +154,12 @@ class _Trial(Trial):
         report.add(section, "depth", "steps from the root, most", depth)
         report.add(section, "messages", "messages for it", sim.messages - before)
         report.checks.append(
-            Check(f"{name}: the cast reaches all, once", reached == len(receivers), f"{reached:,} of {len(receivers):,}")
+            Condition(f"{name}: the cast reaches all, once", reached == len(receivers), f"{reached:,} of {len(receivers):,}")
         )
         report.demand(f"{name}: copies of a node", most, FANOUT_MAX)
         report.demand(f"{name}: depth", depth, DEPTH_MAX)
 
-    def _request(self, members: list[SimulatedNode]) -> None:
+    def _request(self, members: list[SimulatedGroupNode]) -> None:
         """Let requesters send requests to known members, each to the less loaded of two, as a node does."""
         sim, rng = self._sim, self._rng
         requesters = self._nodes[-self.plan.requesters :]
@@ -169,7 +169,7 @@ class _Trial(Trial):
         answered: Counter[NodeId] = Counter()
         each = math.ceil(REQUESTS_PER_MEMBER * len(members) / len(requesters))
         # By requester: its knowledge of the members in its view.
-        choices = [[_Load(member) for member in node.views[CLUSTER].members] for node in requesters]
+        choices = [[_KnownLoad(member) for member in node.views[CLUSTER].members] for node in requesters]
         over_s = each / REQUESTS_PER_S
 
         def done(load: MemberLoad, took_s: float) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import rich.progress
 
-__all__ = ["Display", "Interrupted", "Interrupts", "Pace"]
+__all__ = ["Display", "Interrupted", "Interrupts", "SimulationPace"]
 
 #: Up to this number of nodes a slice is a virtual second; with more nodes it is shorter. It takes some tenths of a real second.
 SLICE_NODES: Final = 1000
@@ -52,7 +52,7 @@ class Clocked(Protocol):
         """Advance the virtual time by a number of seconds."""
 
 
-class Pace:
+class SimulationPace:
     """Runs a simulation in slices, shows the progress, and ends early if interrupted."""
 
     def __init__(self, show: Callable[[str, float, float], None], is_interrupted: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from iris_py.errors import ConfigurationError
 
-__all__ = ["LAYERS", "Partition", "Plan", "parse_partition"]
+__all__ = ["LAYERS", "Partition", "SimulationPlan", "parse_partition"]
 
 LAYERS: Final = ("ring", "groups", "full")
 
@@ -48,7 +48,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """The options of a simulation. All random choices derive from the seed."""
 
     layer: str = "ring"

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from iris_py.cli.simulate.plan import Plan
+    from iris_py.cli.simulate.plan import SimulationPlan
 
 __all__ = [
     "LINES",
-    "Check",
+    "Condition",
     "Figure",
-    "Report",
+    "SimulationReport",
     "document",
     "percentile",
     "plot",
@@ -56,7 +56,7 @@ def prepare(folder: Path) -> None:
         raise ConfigurationError(f"--plots {folder}: {exc.strerror}") from exc
 
 
-def plot(reports: Sequence[Report], folder: Path) -> Iterator[Path]:
+def plot(reports: Sequence[SimulationReport], folder: Path) -> Iterator[Path]:
     """Draw a file for each plot for which the reports have enough numbers; yield the paths."""
     quiet = [each for each in reports if each.plan.layer == "ring" and each.plan.session_s is None and not each.plan.zones]
     # One for each size: those with faults had the same quiet time before.
@@ -95,7 +95,7 @@ def save_svg(path: Path, draw: Callable[[Any], None]) -> Path:
     return path
 
 
-def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401 - unknown to the type checker
+def _draw(draw: Any, figure: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401 - unknown to the type checker
     axes = figure.subplots()
     draw(axes, reports)
     axes.grid(alpha=0.3)
@@ -103,14 +103,14 @@ def _draw(draw: Any, figure: Any, reports: Sequence[Report]) -> None:  # noqa: A
         axes.legend(fontsize="small")
 
 
-def _draw_hops(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_hops(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     for report in reports:
         shares = report.series["hops"]
         axes.plot(range(len(shares)), [100 * share for share in shares], marker="o", label=f"{report.plan.nodes:,} nodes")
     axes.set(xlabel="hops", ylabel="% of the lookups", title="Hops of a lookup")
 
 
-def _draw_growth(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_growth(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     sizes = [report.plan.nodes for report in reports]
     axes.set_xscale("log")
     for section, key, label, part in (
@@ -123,13 +123,13 @@ def _draw_growth(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
     axes.set(xlabel="nodes", title="What grows with the network")
 
 
-def _draw_stretch(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_stretch(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     for report in {each.plan.title: each for each in reports if not each.plan.kill and each.plan.partition is None}.values():
         axes.plot(report.series["stretch"], range(1, 100), label=report.plan.title)
     axes.set(xlim=(0, 12), xlabel="delay over the direct way", ylabel="% of the lookups below", title="Delay stretch")
 
 
-def _draw_churn(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_churn(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     minutes = [(report.plan.session_s or math.nan) / 60 for report in reports]
     for key, label in (("messages", "link messages"), ("datagrams", "datagrams")):
         axes.plot(minutes, [report.value(UPKEEP, key) or math.nan for report in reports], marker="o", label=label)
@@ -138,7 +138,7 @@ def _draw_churn(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
     axes.set(xlabel="mean session, minutes", ylabel="per node and second", title="Upkeep while nodes come and go")
 
 
-def _draw_repair(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_repair(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     names = {"kill_repair_s": "after the kill", "partition_split_s": "after the split", "partition_repair_s": "after healing"}
     for report in reports:
         for name, label in names.items():
@@ -149,7 +149,7 @@ def _draw_repair(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
     axes.set(xlabel="seconds", ylabel="nodes whose leaf set is not right", title="Repair")
 
 
-def _draw_requests(axes: Any, reports: Sequence[Report]) -> None:  # noqa: ANN401
+def _draw_requests(axes: Any, reports: Sequence[SimulationReport]) -> None:  # noqa: ANN401
     for report in reports:
         counts = report.series["requests"]
         mean = sum(counts) / len(counts)
@@ -207,7 +207,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Condition:
     """A condition on measured numbers, and whether the numbers met the condition."""
 
     name: str
@@ -217,12 +217,12 @@ class Check:
 
 
 @dataclass(slots=True)
-class Report:
+class SimulationReport:
     """The numbers and checks of a simulation, independent of the machine."""
 
-    plan: Plan
+    plan: SimulationPlan
     figures: list[Figure] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[Condition] = field(default_factory=list)
     series: dict[str, list[float]] = field(default_factory=dict)
     """Distributions and time series, to plot."""
     is_interrupted: bool = False
@@ -239,7 +239,7 @@ class Report:
     def demand(self, name: str, value: float, most: float, unit: str = "") -> None:
         """Add a check: the value must not exceed `most`."""
         self.checks.append(
-            Check(name, value <= most, f"{show(value)}{unit if value < math.inf else ''}, at most {show(most)}{unit}")
+            Condition(name, value <= most, f"{show(value)}{unit if value < math.inf else ''}, at most {show(most)}{unit}")
         )
 
     def value(self, section: str, key: str) -> float | None:
@@ -261,7 +261,7 @@ def show(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def document(report: Report) -> SimulationLine:
+def document(report: SimulationReport) -> SimulationLine:
     """Return the report as the line of `--json`. Infinite and undefined numbers become null."""
     sections: dict[str, dict[str, float | None]] = {}
     for figure in report.figures:
@@ -277,13 +277,13 @@ def document(report: Report) -> SimulationLine:
     )
 
 
-def summarize(reports: Sequence[Report]) -> SimulationsSummary:
+def summarize(reports: Sequence[SimulationReport]) -> SimulationsSummary:
     """Return the last line of `--json` over all simulations."""
     good = sum(report.is_good for report in reports)
     return SimulationsSummary(len(reports), good, any(report.is_interrupted for report in reports))
 
 
-def print_report(report: Report) -> None:
+def print_report(report: SimulationReport) -> None:
     """Print the numbers and checks of a simulation as text."""
     from rich.console import Console
     from rich.table import Table
@@ -307,7 +307,7 @@ def print_report(report: Report) -> None:
         console.print("Interrupted: this is what was measured until then.", style="bold")
 
 
-def print_summary(reports: Sequence[Report]) -> None:
+def print_summary(reports: Sequence[SimulationReport]) -> None:
     """Print the outcome of several simulations."""
     from rich.console import Console
     from rich.table import Table

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.simulate.report import Check, Report, percentile
+from iris_py.cli.simulate.report import Condition, SimulationReport, percentile
 from iris_py.cli.simulate.trial import Trial
 from iris_py.testing.cores.pastry import PastrySimulation
 
 if TYPE_CHECKING:
-    from iris_py.cli.simulate.pace import Pace
-    from iris_py.cli.simulate.plan import Partition, Plan
+    from iris_py.cli.simulate.pace import SimulationPace
+    from iris_py.cli.simulate.plan import Partition, SimulationPlan
 
 __all__ = ["run_ring"]
 
@@ -41,13 +41,13 @@ REPAIR_STEP_S: Final = 0.25
 FAULT_LOOKUPS_MAX: Final = 2000
 
 
-def run_ring(plan: Plan, pace: Pace) -> Report:
+def run_ring(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     """Simulate a ring; return the measurements, also after an interrupt."""
-    return _Trial(plan, pace).carry_out()
+    return _RingTrial(plan, pace).carry_out()
 
 
-class _Trial(Trial):
-    def __init__(self, plan: Plan, pace: Pace) -> None:
+class _RingTrial(Trial):
+    def __init__(self, plan: SimulationPlan, pace: SimulationPace) -> None:
         super().__init__(plan, pace)
         self._sim = PastrySimulation(plan.seed, zones=plan.zones, loss=plan.loss, has_detectors=plan.has_detectors)
         self._quiet_end: int | None = None  # Lookups delivered before the first fault; those after meet dead hops.
@@ -234,7 +234,7 @@ class _Trial(Trial):
         if self.plan.session_s is None:
             # Of fewer than 16 nodes each knows all others, and nearly every lookup takes one hop.
             allowed = max(1.0, log16) + HOPS_ABOVE_LOG16_MAX
-            report.checks.append(Check("mean hops", mean <= allowed, f"{mean:.2f}, at most {allowed:.2f}"))
+            report.checks.append(Condition("mean hops", mean <= allowed, f"{mean:.2f}, at most {allowed:.2f}"))
 
     def _report_tables(self) -> None:
         live = self._sim.live()

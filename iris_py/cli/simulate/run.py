@@ -10,20 +10,20 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_py.cli.simulate.pace import Interrupted
-from iris_py.cli.simulate.report import Check, Report
-from iris_py.testing.cores.overlay_faults import FaultSchedule, Run
+from iris_py.cli.simulate.report import Condition, SimulationReport
+from iris_py.testing.cores.overlay_faults import FaultSchedule, ScheduleRun
 
 if TYPE_CHECKING:
-    from iris_py.cli.simulate.pace import Pace
-    from iris_py.cli.simulate.plan import Plan
+    from iris_py.cli.simulate.pace import SimulationPace
+    from iris_py.cli.simulate.plan import SimulationPlan
 
 __all__ = ["run_full", "run_plan"]
 
 
-class PacedRun(Run):
+class PacedRun(ScheduleRun):
     """Runs a schedule of random faults in slices of a virtual second."""
 
-    def __init__(self, schedule: FaultSchedule, pace: Pace) -> None:
+    def __init__(self, schedule: FaultSchedule, pace: SimulationPace) -> None:
         super().__init__(schedule)
         self._pace = pace
 
@@ -35,22 +35,22 @@ class PacedRun(Run):
             self._pace.show("faults", min(self.simulation.now, self.schedule.duration_s), self.schedule.duration_s)
 
 
-def run_full(plan: Plan, pace: Pace) -> Report:
+def run_full(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     """Simulate whole overlays with random faults; return the measurements, also after an interrupt."""
     if plan.kill or plan.partition is not None:
         from iris_py.cli.simulate.disaster import run_disaster
 
         return run_disaster(plan, pace)
-    report = Report(plan)
+    report = SimulationReport(plan)
     run = PacedRun(FaultSchedule.draw(plan.seed, plan.nodes, plan.minutes * 60), pace)
     name = "everything promised holds, and 30 s after the last fault all is well"
     try:
         run.run()
-        report.checks.append(Check(name, True, f"in {run.report.steps:,} steps"))
+        report.checks.append(Condition(name, True, f"in {run.report.steps:,} steps"))
     except Interrupted:
         report.is_interrupted = True
     except AssertionError as exc:
-        report.checks.append(Check(name, False, str(exc)))
+        report.checks.append(Condition(name, False, str(exc)))
     found = run.report
     report.add("time", "virtual_s", "virtual seconds", run.simulation.now)
     for kind, count in sorted(found.faults.items()):
@@ -68,7 +68,7 @@ def run_full(plan: Plan, pace: Pace) -> Report:
     return report
 
 
-def run_plan(plan: Plan, pace: Pace) -> Report:
+def run_plan(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     """Run the simulation for the layer of a plan, and return the measurements."""
     # The garbage collector searches millions of objects for cycles that simulations do not make: a third of their time.
     gc.disable()
@@ -78,7 +78,7 @@ def run_plan(plan: Plan, pace: Pace) -> Report:
         gc.enable()
 
 
-def _run_plan(plan: Plan, pace: Pace) -> Report:
+def _run_plan(plan: SimulationPlan, pace: SimulationPace) -> SimulationReport:
     if plan.layer == "groups":
         from iris_py.cli.simulate.groups import run_groups
 

@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.cli.simulate.pace import Pace
-from iris_py.cli.simulate.plan import Partition, Plan
+from iris_py.cli.simulate.pace import SimulationPace
+from iris_py.cli.simulate.plan import Partition, SimulationPlan
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from iris_py.cli.simulate.pace import Display
-    from iris_py.cli.simulate.report import Report
+    from iris_py.cli.simulate.report import SimulationReport
 
 __all__ = ["SUITES", "plans_of", "run_plans"]
 
@@ -26,25 +26,26 @@ __all__ = ["SUITES", "plans_of", "run_plans"]
 SESSIONS_S: Final = (8280.0, 1800.0, 300.0)
 
 # The longest first, so that all processors are busy until the end.
-SUITES: Final[dict[str, tuple[Plan, ...]]] = {
+SUITES: Final[dict[str, tuple[SimulationPlan, ...]]] = {
     "standard": (
-        Plan(nodes=10_000, lookups=30_000),
-        *(Plan(session_s=session_s, loss=0.01, minutes=3.0, lookups=30_000) for session_s in reversed(SESSIONS_S)),
-        Plan(partition=Partition(0.5, 600.0), detectors=False),
-        Plan(kill=0.2),
-        Plan(layer="groups"),
-        Plan(zones=5, detectors=False),
-        Plan(detectors=False),
-        Plan(nodes=100, detectors=False),
+        SimulationPlan(nodes=10_000, lookups=30_000),
+        *(SimulationPlan(session_s=session_s, loss=0.01, minutes=3.0, lookups=30_000) for session_s in reversed(SESSIONS_S)),
+        SimulationPlan(partition=Partition(0.5, 600.0), detectors=False),
+        SimulationPlan(kill=0.2),
+        SimulationPlan(layer="groups"),
+        SimulationPlan(zones=5, detectors=False),
+        SimulationPlan(detectors=False),
+        SimulationPlan(nodes=100, detectors=False),
     ),
     "million": tuple(
-        Plan(session_s=session_s, loss=0.01, minutes=5.0, lookups=334_000, seed=2) for session_s in reversed(SESSIONS_S)
+        SimulationPlan(session_s=session_s, loss=0.01, minutes=5.0, lookups=334_000, seed=2)
+        for session_s in reversed(SESSIONS_S)
     ),
     "disasters": (
-        Plan(layer="full", nodes=1_000, partition=Partition(0.5, 600.0)),
-        Plan(layer="full", nodes=1_000, kill=0.2),
+        SimulationPlan(layer="full", nodes=1_000, partition=Partition(0.5, 600.0)),
+        SimulationPlan(layer="full", nodes=1_000, kill=0.2),
     ),
-    "huge": (Plan(nodes=100_000, lookups=100_000),),
+    "huge": (SimulationPlan(nodes=100_000, lookups=100_000),),
 }
 
 POLL_S: Final = 0.2
@@ -54,7 +55,7 @@ PARTS_SHOWN: Final = 50
 _worker: dict[str, Any] = {}
 
 
-def plans_of(suite: str) -> list[Plan]:
+def plans_of(suite: str) -> list[SimulationPlan]:
     """Return the plans of a suite.
 
     Raises:
@@ -65,7 +66,9 @@ def plans_of(suite: str) -> list[Plan]:
     return list(SUITES[suite])
 
 
-def run_plans(plans: Sequence[Plan], display: Display, is_interrupted: Callable[[], bool], workers: int | None) -> list[Report]:
+def run_plans(
+    plans: Sequence[SimulationPlan], display: Display, is_interrupted: Callable[[], bool], workers: int | None
+) -> list[SimulationReport]:
     """Run several simulations in parallel processes.
 
     Args:
@@ -83,7 +86,7 @@ def run_plans(plans: Sequence[Plan], display: Display, is_interrupted: Callable[
     stop = context.Event()
     count = min(len(plans), workers or os.cpu_count() or 1)
     with ProcessPoolExecutor(count, mp_context=context, initializer=_begin_worker, initargs=(shown, stop)) as pool:
-        running: list[Future[Report]] = [pool.submit(_work, plan) for plan in plans]
+        running: list[Future[SimulationReport]] = [pool.submit(_work, plan) for plan in plans]
         try:
             while not all(future.done() for future in running):
                 if is_interrupted() and not stop.is_set():
@@ -105,7 +108,7 @@ def _begin_worker(shown: Any, stop: Any) -> None:  # noqa: ANN401 - of multiproc
     _worker.update(shown=shown, stop=stop)
 
 
-def _work(plan: Plan) -> Report:
+def _work(plan: SimulationPlan) -> SimulationReport:
     from iris_py.cli.simulate.run import run_plan
 
     name = plan.title if plan.layer == "ring" else f"{plan.layer}, {plan.title}"
@@ -118,4 +121,4 @@ def _work(plan: Plan) -> Report:
             last = part
             _worker["shown"].put((name, what, done, total))
 
-    return run_plan(plan, Pace(show, _worker["stop"].is_set))
+    return run_plan(plan, SimulationPace(show, _worker["stop"].is_set))

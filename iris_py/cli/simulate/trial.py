@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from iris_py.cli.simulate.pace import Interrupted
-from iris_py.cli.simulate.report import Report
+from iris_py.cli.simulate.report import SimulationReport
 
 if TYPE_CHECKING:
-    from iris_py.cli.simulate.pace import Pace
-    from iris_py.cli.simulate.plan import Plan
+    from iris_py.cli.simulate.pace import SimulationPace
+    from iris_py.cli.simulate.plan import SimulationPlan
 
 __all__ = ["Trial"]
 
@@ -23,12 +23,12 @@ class Trial(ABC):
         report: The measurements so far.
     """
 
-    def __init__(self, plan: Plan, pace: Pace) -> None:
+    def __init__(self, plan: SimulationPlan, pace: SimulationPace) -> None:
         self.plan = plan
-        self.report = Report(plan)
+        self.report = SimulationReport(plan)
         self._pace = pace
 
-    def carry_out(self) -> Report:
+    def carry_out(self) -> SimulationReport:
         """Run the simulation; return the measurements, also after an interrupt."""
         try:
             self.run()

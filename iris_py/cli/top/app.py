@@ -15,8 +15,8 @@ from iris_py.cli.outcome import ExitCode
 from iris_py.cli.top.clouds import has_gateways
 from iris_py.cli.top.header import say_head, say_place
 from iris_py.cli.top.help import HelpScreen
-from iris_py.cli.top.readings import INTERVAL_MIN_S, Gathering
-from iris_py.cli.top.sheets import TABS, Order, Place, arrange, next_place, parts_of, rows_of, sheet_of
+from iris_py.cli.top.readings import INTERVAL_MIN_S, Readings
+from iris_py.cli.top.sheets import TABS, RowOrder, TablePlace, arrange, next_place, parts_of, rows_of, sheet_of
 from iris_py.cli.top.table import LiveTable
 from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals
 from iris_py.observe.node_name import NodeName
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.cli.top.clouds import CloudLine
     from iris_py.cli.top.sheets import Arranged, Kind
 
-__all__ = ["Ask", "TopApp"]
+__all__ = ["AskNodes", "TopApp"]
 
 #: The intervals selected by the keys + and - (seconds).
 INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -43,7 +43,7 @@ FIRST_S: Final = 1.0
 TICK_S: Final = 1.0
 
 
-class Ask(Protocol):
+class AskNodes(Protocol):
     """The type of :meth:`iris_py.Node.ask_nodes`, which queries nodes."""
 
     async def __call__(
@@ -108,11 +108,11 @@ class TopApp(App[int]):
 
     def __init__(
         self,
-        ask: Ask,
+        ask: AskNodes,
         *,
         network: str,
-        start: Place,
-        order: Order,
+        start: TablePlace,
+        order: RowOrder,
         sample: int,
         interval_s: float,
         timeout_s: float,
@@ -126,13 +126,13 @@ class TopApp(App[int]):
             start: The first table to show.
             order: The order of clusters at the start.
             sample: Number of nodes in a sample of a large network.
-            interval_s: Seconds between two readings; raised to :attr:`Gathering.interval_min_s` if smaller.
+            interval_s: Seconds between two readings; raised to :attr:`Readings.interval_min_s` if smaller.
             timeout_s: Timeout of a query, in seconds.
             ask_clouds: Queries the gateways about other clouds; None to show no clouds.
         """
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
-        self.gathering = Gathering()
+        self.gathering = Readings()
         self.failure: BaseException | None = None
         self.interval_s = max(interval_s, INTERVAL_MIN_S)
         self.is_paused = False
@@ -142,10 +142,10 @@ class TopApp(App[int]):
         self._timeout_s = timeout_s
         self._ask_clouds = ask_clouds
         tab: dict[Kind, Kind] = {"members": "clusters", "node": "nodes"}
-        self._trail = [Place(tab[start.kind]), start] if start.kind in tab else [start]
-        self._orders: dict[Kind, Order] = {"clusters": order}
-        self._words: dict[Place, str] = {}
-        self._currents: dict[Place, str | None] = {}
+        self._trail = [TablePlace(tab[start.kind]), start] if start.kind in tab else [start]
+        self._orders: dict[Kind, RowOrder] = {"clusters": order}
+        self._words: dict[TablePlace, str] = {}
+        self._currents: dict[TablePlace, str | None] = {}
         self._arranged: Arranged[Any] | None = None
         self._logged = ""
         self._has_changed = asyncio.Event()
@@ -167,7 +167,7 @@ class TopApp(App[int]):
         return int(ExitCode.OK) if code is None else code
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TablePlace:
         """The shown table."""
         return self._trail[-1]
 
@@ -304,7 +304,7 @@ class TopApp(App[int]):
 
     def action_show(self, kind: Kind) -> None:
         """Show the table of a tab."""
-        self._go([Place(kind)])
+        self._go([TablePlace(kind)])
 
     def action_tab(self, step: int) -> None:
         """Show the table of the next or previous tab."""
@@ -330,7 +330,7 @@ class TopApp(App[int]):
     def action_reverse(self) -> None:
         """Reverse the order."""
         order = self._order
-        self._orders[self.place.kind] = Order(order.title, not order.is_descending)
+        self._orders[self.place.kind] = RowOrder(order.title, not order.is_descending)
         self.draw()
 
     def action_filter(self) -> None:
@@ -399,19 +399,19 @@ class TopApp(App[int]):
         return kind if kind in TABS else "clusters"
 
     @property
-    def _order(self) -> Order:
+    def _order(self) -> RowOrder:
         kind = self.place.kind
         if kind not in self._orders:
             sheet = sheet_of(self.place)
-            self._orders[kind] = Order(sheet.sort)
+            self._orders[kind] = RowOrder(sheet.sort)
         return self._orders[kind]
 
     def _sort_by(self, title: str) -> None:
         is_number = any(each.title == title and each.is_number for each in sheet_of(self.place).fields)
-        self._orders[self.place.kind] = Order(title, is_descending=is_number)
+        self._orders[self.place.kind] = RowOrder(title, is_descending=is_number)
         self.draw()
 
-    def _go(self, trail: list[Place]) -> None:
+    def _go(self, trail: list[TablePlace]) -> None:
         """Show another table, the last of `trail`, and request further data for the table as soon as nodes allow."""
         if self._filter.has_class("is-open"):
             self._close_filter()

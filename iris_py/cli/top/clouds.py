@@ -48,35 +48,35 @@ class CloudLine(Line, tag="cloud", kw_only=True):
     """The last error of an address without a connection, or a silent cloud link; empty without either."""
 
 
-class _Bundle(msgspec.Struct):
+class _BundleReport(msgspec.Struct):
     round_trip_s: float | None = None
     is_suspect: bool = False
 
 
-class _Dial(msgspec.Struct):
+class _DialReport(msgspec.Struct):
     address: str = ""
     error: str = ""
     is_up: bool = False
 
 
-class _Rule(msgspec.Struct):
+class _RuleReport(msgspec.Struct):
     requests: dict[str, int] = {}
 
 
-class _Accounts(msgspec.Struct):
-    rules: list[_Rule] = []
+class _AccountsReport(msgspec.Struct):
+    rules: list[_RuleReport] = []
 
 
-class _Cloud(msgspec.Struct):
+class _CloudReport(msgspec.Struct):
     is_up: bool = False
-    bundles: list[_Bundle] = []
-    dials: list[_Dial] = []
-    accounts: _Accounts = msgspec.field(default_factory=_Accounts)
+    bundles: list[_BundleReport] = []
+    dials: list[_DialReport] = []
+    accounts: _AccountsReport = msgspec.field(default_factory=_AccountsReport)
 
 
-class _Gateway(msgspec.Struct):
+class _GatewayReport(msgspec.Struct):
     node: str = ""
-    clouds: dict[str, _Cloud] = {}
+    clouds: dict[str, _CloudReport] = {}
 
 
 def has_gateways(pairs: Iterable[Pair]) -> bool:
@@ -103,14 +103,14 @@ def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
     lines = []
     for told in gateways:
         try:
-            gateway = msgspec.convert(told, _Gateway)
+            gateway = msgspec.convert(told, _GatewayReport)
         except msgspec.ValidationError:
             continue
         lines += [_cloud_line(gateway.node, alias, cloud) for alias, cloud in gateway.clouds.items()]
     return sorted(lines, key=lambda line: (line.cloud, line.gateway))
 
 
-def _cloud_line(node: str, alias: str, cloud: _Cloud) -> CloudLine:
+def _cloud_line(node: str, alias: str, cloud: _CloudReport) -> CloudLine:
     failed: dict[str, int] = {}
     for rule in cloud.accounts.rules:
         for outcome, count in rule.requests.items():

@@ -16,7 +16,7 @@ from iris_py.cli.output import Output
 from iris_py.cli.ping import find_targets
 from iris_py.cli.slowness import SlowLine, say_slow, slow_lines
 from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
-from iris_py.cli.top.sheets import PARTS, Order, Place
+from iris_py.cli.top.sheets import PARTS, RowOrder, TablePlace
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
 from iris_py.cli.top.uses import (
     PublisherLine,
@@ -165,16 +165,16 @@ async def _show(
         raise ConfigurationError("--cluster and --node both choose the first table. Leave one out.")
     async with visit(settings) as own:
         if cluster is not None:
-            start = Place("members", cluster, await _alias(own, cluster, timeout_s))
+            start = TablePlace("members", cluster, await _alias(own, cluster, timeout_s))
         elif node is not None:
-            start = Place("node", (await _find(own, node, timeout_s)).id)
+            start = TablePlace("node", (await _find(own, node, timeout_s)).id)
         else:
-            start = Place("clusters")
+            start = TablePlace("clusters")
         app = kind(
             own.ask_nodes,
             network=own.network,
             start=start,
-            order=Order(_COLUMNS.get(sort, sort), is_descending=sort != "name"),
+            order=RowOrder(_COLUMNS.get(sort, sort), is_descending=sort != "name"),
             sample=sample,
             interval_s=interval_s,
             timeout_s=timeout_s,

@@ -15,11 +15,11 @@ from iris_py.observe.statistics import SubscriptionStatistics
 if TYPE_CHECKING:
     from iris_py.cli.network import Pair
 
-__all__ = ["Figure", "figures_of"]
+__all__ = ["NodeFigure", "figures_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class NodeFigure:
     """A number of a node, or the text for a histogram, with the path in the tree of statistics."""
 
     name: str
@@ -37,7 +37,7 @@ class Figure:
         return "" if self.per_s is None else f"{'-' if self.per_s < 0 else '+'}{_text(self.name, abs(self.per_s))}"
 
 
-def figures_of(pair: Pair) -> list[Figure]:
+def figures_of(pair: Pair) -> list[NodeFigure]:
     """Return the description of a node, and the statistics with values other than their defaults.
 
     The order is that of the tree of statistics (:class:`~iris_py.observe.statistics.Statistics`).
@@ -45,19 +45,19 @@ def figures_of(pair: Pair) -> list[Figure]:
     about = pair.last.about
     node = pair.last.node
     head = {"id": node.id, "name": node.name, "address": node.address, "zone": node.zone, "version": about.version}
-    figures = [Figure(name, text, None, None) for name, text in head.items() if text]
-    figures.append(Figure("round_trip_s", format_seconds(pair.last.round_trip_s), pair.last.round_trip_s, None))
+    figures = [NodeFigure(name, text, None, None) for name, text in head.items() if text]
+    figures.append(NodeFigure("round_trip_s", format_seconds(pair.last.round_trip_s), pair.last.round_trip_s, None))
     before = dict(_leaves("", pair.first.statistics))
     elapsed_s = about.uptime_s - pair.first.about.uptime_s
     for name, value in _leaves("", pair.last.statistics):
         if isinstance(value, HistogramStatistics):
-            figures.append(Figure(name, _shape(value), float(value.count), None))
+            figures.append(NodeFigure(name, _shape(value), float(value.count), None))
         elif isinstance(value, str | bool):
-            figures.append(Figure(name, str(value), None, None))
+            figures.append(NodeFigure(name, str(value), None, None))
         else:
             first = before.get(name)
             changed = value - first if isinstance(first, int | float) and elapsed_s > 0.0 else 0
-            figures.append(Figure(name, _text(name, value), value, changed / elapsed_s if changed else None))
+            figures.append(NodeFigure(name, _text(name, value), value, changed / elapsed_s if changed else None))
     return figures
 
 

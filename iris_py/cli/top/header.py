@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from iris_py.cli.failures import say_met, unserved_clusters
-from iris_py.cli.generations import Holder, holdings_of, short_generations
+from iris_py.cli.generations import GenerationsHolder, holdings_of, short_generations
 from iris_py.cli.network import format_count, format_estimate, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.slowness import say_slow, slow_lines
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import NodeReport
-    from iris_py.cli.top.readings import Gathering, Seen
-    from iris_py.cli.top.sheets import Arranged, Place
+    from iris_py.cli.top.readings import NodeReading, Readings
+    from iris_py.cli.top.sheets import Arranged, TablePlace
 
 __all__ = ["say_head", "say_place"]
 
@@ -35,7 +35,7 @@ _GAP: Final = "  "
 _LINES_MAX: Final = 2
 
 
-def say_head(gathering: Gathering, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
+def say_head(gathering: Readings, network: str, now: float, interval_s: float, *, is_paused: bool, width: int) -> Text:
     """Return the lines at the top of the screen: number of answers, missing nodes, totals, and failures.
 
     Args:
@@ -90,7 +90,7 @@ def say_head(gathering: Gathering, network: str, now: float, interval_s: float, 
     return head
 
 
-def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str, gathering: Gathering, now: float) -> str:
+def say_place(trail: Sequence[TablePlace], arranged: Arranged[Any] | None, words: str, gathering: Readings, now: float) -> str:
     """Return the line above the table: the title, the number of rows, and the filter."""
     said = [" > ".join(place.title for place in trail)]
     if arranged is not None:
@@ -107,7 +107,7 @@ def say_place(trail: Sequence[Place], arranged: Arranged[Any] | None, words: str
 
 def _say_generations(reports: Sequence[NodeReport]) -> str:
     """Return a text about the nodes by generation of the secret, the smallest group first; empty if all hold the same."""
-    holders = (Holder.of(report.node.address or report.node.short, report.statistics.security) for report in reports)
+    holders = (GenerationsHolder.of(report.node.address or report.node.short, report.statistics.security) for report in reports)
     holdings = holdings_of(holders)
     if len(holdings) < 2:
         return ""
@@ -119,7 +119,7 @@ def _say_generations(reports: Sequence[NodeReport]) -> str:
     return f"secret differs{_GAP}{_GAP.join(reversed(said))}"
 
 
-def _has_stayed(seen: Seen) -> bool:
+def _has_stayed(seen: NodeReading) -> bool:
     """Return whether a node ran longer than the node of a command does."""
     return seen.pair is not None and seen.pair.last.about.uptime_s >= VISITOR_S
 
@@ -141,13 +141,13 @@ def _lines(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _waiting(gathering: Gathering, network: str) -> str:
+def _waiting(gathering: Readings, network: str) -> str:
     if gathering.is_warming:
         return "Waiting for the second answers, which rates need ..."
     return f"Looking for nodes of the network {one_line(network)!r} ..."
 
 
-def _gone(gathering: Gathering, now: float) -> str:
+def _gone(gathering: Readings, now: float) -> str:
     if gathering.answered_at is None:
         return "No other node is found. Start one with `iris node`, or name one with --seed. Looking again."
     ago = format_seconds(round(now - gathering.answered_at))

@@ -1,7 +1,7 @@
 """The readings of `iris top`: which nodes to query, and the last two answers of each node combined.
 
-This module does not query, wait or draw. The caller queries the nodes from :meth:`Gathering.next_asked`, and passes the answers
-to :meth:`Gathering.take`.
+This module does not query, wait or draw. The caller queries the nodes from :meth:`Readings.next_asked`, and passes the answers
+to :meth:`Readings.take`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_py import EventRecord, NodeName, NodeReport, NodeReports
     from iris_py.cli.top.clouds import CloudLine
 
-__all__ = ["INTERVAL_MIN_S", "EventSeen", "Gathering", "Seen", "State", "View"]
+__all__ = ["INTERVAL_MIN_S", "EventSeen", "NetworkReading", "NodeReading", "Readings", "State"]
 
 #: Minimum time between two readings (seconds). Nodes take snapshots at this interval, so earlier queries get the same answer.
 INTERVAL_MIN_S: Final = SNAPSHOT_S
@@ -49,7 +49,7 @@ State: TypeAlias = Literal["answers", "silent", "refuses", "gone"]
 
 
 @dataclass(slots=True)
-class Seen:
+class NodeReading:
     """A node of the network, with its last two answers and its state."""
 
     node: NodeName
@@ -95,7 +95,7 @@ class EventSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NetworkReading:
     """The result of one reading: the answers and the states of all nodes."""
 
     at: float
@@ -104,11 +104,11 @@ class View:
     """The last two answers of every node that answered."""
     found: NodeReports
     """The last answers, and the nodes without one."""
-    seen: list[Seen]
+    seen: list[NodeReading]
     """All nodes, including silent and departed ones."""
 
 
-class Gathering:
+class Readings:
     """The state of a network whose nodes are queried repeatedly, for the screen of `iris top`.
 
     Attributes:
@@ -123,15 +123,15 @@ class Gathering:
     """
 
     def __init__(self) -> None:
-        self.view: View | None = None
+        self.view: NetworkReading | None = None
         self.answered_at: float | None = None
         self.is_warming = False
         self.events: list[EventSeen] = []
         self.latest: dict[str, int] = {}
         self.failures = RecentFailures()
         self.clouds: list[CloudLine] = []
-        self.detail: Seen | None = None
-        self._seen: dict[str, Seen] = {}
+        self.detail: NodeReading | None = None
+        self._seen: dict[str, NodeReading] = {}
         self._search: NodeReports | None = None
         self._searched_at = 0.0
 
@@ -190,17 +190,17 @@ class Gathering:
         """Add the answer of the node in the detailed table. Without an answer, the last data stay, marked as silent."""
         for report in found.reports:
             if self.detail is None or self.detail.node.id != report.node.id:
-                self.detail = Seen(report.node)
+                self.detail = NodeReading(report.node)
             self.detail.take(report)
             self.detail.become("answers", now)
         for node in (*found.missing, *found.refused):
             if self.detail is not None and self.detail.node.id == node.id:
                 self.detail.become("silent", now)
 
-    def _see(self, node: NodeName, state: State, now: float) -> Seen:
+    def _see(self, node: NodeName, state: State, now: float) -> NodeReading:
         seen = self._seen.get(node.id)
         if seen is None:
-            seen = self._seen[node.id] = Seen(node, since=now)
+            seen = self._seen[node.id] = NodeReading(node, since=now)
         seen.become(state, now)
         return seen
 
@@ -233,7 +233,7 @@ class Gathering:
         )
         if not found.is_sample:
             found = msgspec.structs.replace(found, size=Size(float(found.asked)))
-        self.view = View(now, pairs, found, list(self._seen.values()))
+        self.view = NetworkReading(now, pairs, found, list(self._seen.values()))
 
     def _take_events(self, reports: Sequence[NodeReport]) -> None:
         new: list[EventSeen] = []

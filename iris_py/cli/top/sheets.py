@@ -25,15 +25,15 @@ from iris_py.cli.lists import (
 from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import CloudLine, failed_text
-from iris_py.cli.top.figures import Figure, figures_of
-from iris_py.cli.top.readings import EventSeen, Seen
+from iris_py.cli.top.figures import NodeFigure, figures_of
+from iris_py.cli.top.readings import EventSeen, NodeReading
 from iris_py.cli.top.uses import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from iris_py import NodeReport
-    from iris_py.cli.top.readings import Gathering
+    from iris_py.cli.top.readings import Readings
     from iris_py.observe.statistics import LinkStatistics, SubscriptionStatistics
 
 __all__ = [
@@ -43,9 +43,9 @@ __all__ = [
     "Arranged",
     "Field",
     "Kind",
-    "Order",
-    "Place",
+    "RowOrder",
     "Sheet",
+    "TablePlace",
     "arrange",
     "next_place",
     "parts_of",
@@ -73,7 +73,7 @@ Value: TypeAlias = "str | float | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """A table of the screen: its kind, and the shown cluster, node or pattern."""
 
     kind: Kind
@@ -120,7 +120,7 @@ class Sheet(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """The order of a table's rows: by a column, ascending or descending."""
 
     title: str
@@ -144,7 +144,7 @@ class Arranged(Generic[Row]):
 class NodeRow:
     """A node in the table of nodes."""
 
-    seen: Seen
+    seen: NodeReading
     requests_per_s: float | None
     queued: int
     dropped_per_s: float | None
@@ -189,7 +189,7 @@ class CloudRow:
     """The address of that gateway; empty if unknown."""
 
 
-def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: Order, wanted: str) -> Arranged[Row]:
+def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: RowOrder, wanted: str) -> Arranged[Row]:
     """Filter and sort the rows of a table, and limit their number.
 
     Args:
@@ -214,18 +214,18 @@ def _sortable(value: Value) -> tuple[float, str]:
     return (0.0, value.casefold()) if isinstance(value, str) else (value or 0.0, "")
 
 
-def parts_of(place: Place) -> tuple[str, ...]:
+def parts_of(place: TablePlace) -> tuple[str, ...]:
     """Return the statistics to request from all nodes while a table is shown; nodes send no further ones."""
     further: dict[Kind, str] = {"links": "peers", "events": "events", "publishers": "topics"}
     return (*PARTS, further[place.kind]) if place.kind in further else PARTS
 
 
-def sheet_of(place: Place) -> Sheet[Any]:
+def sheet_of(place: TablePlace) -> Sheet[Any]:
     """Return the columns of a table."""
     return _SHEETS[place.kind]
 
 
-def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
+def rows_of(place: TablePlace, gathering: Readings) -> Sequence[Any]:
     """Return all rows of a table, without filter and order; empty before the first reading."""
     view = gathering.view
     if place.kind == "node":
@@ -254,28 +254,28 @@ def rows_of(place: Place, gathering: Gathering) -> Sequence[Any]:
     return _link_rows(gathering)
 
 
-def next_place(row: object) -> Place | None:
+def next_place(row: object) -> TablePlace | None:
     """Return the table to show when a row is selected; None if the row has none."""
     if isinstance(row, ClusterLine):
-        return Place("members", row.name)
+        return TablePlace("members", row.name)
     if isinstance(row, TopicLine):
-        return Place("subscribers", row.pattern)
+        return TablePlace("subscribers", row.pattern)
     if isinstance(row, NodeRow):
-        return Place("node", row.seen.node.id)
+        return TablePlace("node", row.seen.node.id)
     if isinstance(row, MemberStatsLine | PublisherLine):
-        return Place("node", row.id)
+        return TablePlace("node", row.id)
     if isinstance(row, TunnelsLine):
-        return Place("node", row.holder)
+        return TablePlace("node", row.holder)
     if isinstance(row, SubscriberRow | LinkRow):
-        return Place("node", row.node)
+        return TablePlace("node", row.node)
     if isinstance(row, EventSeen):
-        return Place("node", row.teller)
+        return TablePlace("node", row.teller)
     if isinstance(row, CloudRow):
-        return Place("node", row.line.gateway)
+        return TablePlace("node", row.line.gateway)
     return None
 
 
-def _member_rows(place: Place, gathering: Gathering) -> list[MemberStatsLine]:
+def _member_rows(place: TablePlace, gathering: Readings) -> list[MemberStatsLine]:
     assert gathering.view is not None
     rows = []
     for pair in gathering.view.pairs:
@@ -287,7 +287,7 @@ def _member_rows(place: Place, gathering: Gathering) -> list[MemberStatsLine]:
     return rows
 
 
-def _node_row(seen: Seen) -> NodeRow:
+def _node_row(seen: NodeReading) -> NodeRow:
     pair = seen.pair
     if pair is None:
         return NodeRow(seen, None, 0, None, None, 0, 0.0, 0.0, 0, None, "")
@@ -312,7 +312,7 @@ def _node_row(seen: Seen) -> NodeRow:
     )
 
 
-def _subscriber_rows(pattern: str, gathering: Gathering) -> list[SubscriberRow]:
+def _subscriber_rows(pattern: str, gathering: Readings) -> list[SubscriberRow]:
     assert gathering.view is not None
     rows = []
     for pair in gathering.view.pairs:
@@ -326,13 +326,13 @@ def _subscriber_rows(pattern: str, gathering: Gathering) -> list[SubscriberRow]:
     return rows
 
 
-def _cloud_rows(gathering: Gathering) -> list[CloudRow]:
+def _cloud_rows(gathering: Readings) -> list[CloudRow]:
     seen = [] if gathering.view is None else gathering.view.seen
     addresses = {each.node.id: each.node.address for each in seen}
     return [CloudRow(line, addresses.get(line.gateway, "")) for line in gathering.clouds]
 
 
-def _link_rows(gathering: Gathering) -> list[LinkRow]:
+def _link_rows(gathering: Readings) -> list[LinkRow]:
     assert gathering.view is not None
     rows = []
     for pair in gathering.view.pairs:
@@ -480,7 +480,7 @@ _NODES: Final = Sheet[NodeRow](
     sort="req/s",
     mark=lambda row: "" if row.seen.state == "answers" else "faint" if row.seen.state == "refuses" else "bad",
 )
-_FIGURES: Final = Sheet[Figure](
+_FIGURES: Final = Sheet[NodeFigure](
     fields=(
         Field("number", 30, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
         Field("now", 22, lambda row: one_line(row.text), lambda row: row.value),

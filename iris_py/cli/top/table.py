@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from iris_py.cli.top.sheets import Field, Order, Sheet
+    from iris_py.cli.top.sheets import Field, RowOrder, Sheet
 
 __all__ = ["LiveTable"]
 
@@ -62,7 +62,7 @@ class LiveTable(DataTable[Text]):
         """The keys of the rows, from the top."""
         return [str(row.key.value) for row in self.ordered_rows]
 
-    def show(self, sheet: Sheet[Any], rows: Sequence[Any], order: Order, width: int, current: str | None = None) -> None:
+    def show(self, sheet: Sheet[Any], rows: Sequence[Any], order: RowOrder, width: int, current: str | None = None) -> None:
         """Show these rows in this order.
 
         Args:
@@ -137,7 +137,7 @@ def _widths(fields: Sequence[Field[Any]], room: int) -> list[int]:
     return [each.width + (left // flexible if each.is_flexible else 0) for each in fields]
 
 
-def _head(each: Field[Any], order: Order, room: int) -> Text:
+def _head(each: Field[Any], order: RowOrder, room: int) -> Text:
     mark = ("▼" if order.is_descending else "▲") if order.title == each.title else ""
     return _fitted(Text(f"{each.title}{mark}"), each, room)
 

@@ -124,14 +124,14 @@ def log_to(show: Callable[[str], None]) -> Iterator[None]:
     """
     logger = logging.getLogger("iris_py")
     before = logger.handlers[:]
-    logger.handlers[:] = [_Handler(show)]
+    logger.handlers[:] = [_LogHandler(show)]
     try:
         yield
     finally:
         logger.handlers[:] = before
 
 
-class _Handler(logging.Handler):
+class _LogHandler(logging.Handler):
     """Passes each log record on as one line without control sequences."""
 
     def __init__(self, show: Callable[[str], None]) -> None:

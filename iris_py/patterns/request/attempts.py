@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.observe.counts import RequesterCounts
     from iris_py.patterns.request.pending import Pending
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.peer import Peer
 
 #: A result of :meth:`HedgeTimes.looks`.
-Look: TypeAlias = "tuple[int, Pending, Member, float, float]"
+Look: TypeAlias = "tuple[int, Pending, KnownMember, float, float]"
 
 
 class HedgeTimes:
@@ -115,7 +115,7 @@ def look_again_at(pending: Pending, later: float, silent: dict[Peer, None], now:
     return pending.look_for_sign(later, now)
 
 
-class Sender(Protocol):
+class HedgeSender(Protocol):
     """The part of a requester that its hedges (second members for late requests) call."""
 
     counts: RequesterCounts
@@ -123,7 +123,7 @@ class Sender(Protocol):
     has_new_deadline: bool
     silent: dict[Peer, None]
 
-    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+    def send(self, request_id: int, pending: Pending, member: KnownMember, now: float) -> None:
         """Send a request to a member."""
 
 
@@ -141,7 +141,7 @@ class Hedges:
 
     __slots__ = ("_pending_by_id", "_requester", "_rng", "times")
 
-    def __init__(self, requester: Sender, pending_by_id: dict[int, Pending], rng: Rng) -> None:
+    def __init__(self, requester: HedgeSender, pending_by_id: dict[int, Pending], rng: Rng) -> None:
         self.times = HedgeTimes()
         self._requester = requester
         self._pending_by_id = pending_by_id
@@ -167,7 +167,7 @@ class Hedges:
         """Return the time of the next check, or None."""
         return self.times.deadline(self._pending_by_id)
 
-    def _give_to_second(self, request_id: int, pending: Pending, member: Member, now: float) -> bool:
+    def _give_to_second(self, request_id: int, pending: Pending, member: KnownMember, now: float) -> bool:
         """Give a request to another member as well; return False without such a member or without budget."""
         group, others = pending.group, candidates.seconds(pending, member)
         having = 2 + len(pending.also or ())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import Overloaded
 from iris_py.patterns.request import candidates
-from iris_py.patterns.request.request_queues import ROOM_GROWTH, Line, Rooms, pause_s
+from iris_py.patterns.request.request_queues import ROOM_GROWTH, QueueKind, Rooms, pause_s
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.pending import Pending
     from iris_py.patterns.request.request_queues import Room, RoomKey
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.peer import Peer
 
 
@@ -34,7 +34,7 @@ class Dispatcher(Protocol):
     def dispatch(self, request_id: int, pending: Pending, now: float) -> None:
         """Choose a member for a request and send it, or let it wait."""
 
-    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+    def send(self, request_id: int, pending: Pending, member: KnownMember, now: float) -> None:
         """Send a request to a member."""
 
     def handle_no_members(self, request_id: int, pending: Pending, now: float, *, known: bool) -> None:
@@ -117,7 +117,7 @@ class Backlog:
         for room in self.rooms:
             self.fill(room, now)
 
-    def place_freed(self, group: Group, member: Member, now: float) -> None:
+    def place_freed(self, group: Group, member: KnownMember, now: float) -> None:
         """Handle a member's answer, which frees a place."""
         member.limit += ROOM_GROWTH
         for room in self.rooms.of(group):
@@ -137,7 +137,7 @@ class Backlog:
                 self.leave(request_id, pending)
                 self._requester.handle_no_members(request_id, pending, now, known=True)
                 continue
-            if line == Line.TUNNELS:  # free places for tunnels are known to the member only
+            if line == QueueKind.TUNNELS:  # free places for tunnels are known to the member only
                 return
             having = candidates.having_place(room, pending)
             if not having:
@@ -157,7 +157,7 @@ class Backlog:
             self._requester.has_new_deadline = True
             for member in room.key[0].members or ():
                 member.limit = max(member.limit, member.in_flight + 1)
-            if room.key[2] == Line.TUNNELS:
+            if room.key[2] == QueueKind.TUNNELS:
                 self.try_first(room, now)
         for room in self.rooms:
             self.fill(room, now)
@@ -171,5 +171,5 @@ class Backlog:
 def room_key_of(pending: Pending) -> RoomKey:
     """Return the key of the queue (room) in which a request waits for a place."""
     if pending.kind == packets.TUNNEL_OPEN:
-        return pending.group, pending.placement, Line.TUNNELS
-    return pending.group, pending.placement, Line.KEYED if pending.anchor and pending.group.spills else Line.USUAL
+        return pending.group, pending.placement, QueueKind.TUNNELS
+    return pending.group, pending.placement, QueueKind.KEYED if pending.anchor and pending.group.spills else QueueKind.USUAL

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.request_queues import Room
     from iris_py.patterns.request.retry import Retry
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 #: Time for which a full member's number of our requests counts as its limit, where another member takes overflow (seconds). Too
 #: small: requests try it in vain before they overflow; too large: requests overflow although it has room again, because places
@@ -40,7 +40,7 @@ def has_full(group: Group, now: float) -> bool:
     return any(member.full_until > now for member in group.lowest)
 
 
-def note_rejection(pending: Pending, member: Member, reason: int, now: float) -> None:
+def note_rejection(pending: Pending, member: KnownMember, reason: int, now: float) -> None:
     """Lower a member's limit after a rejection for lack of a place, while ``in_flight`` still counts the request."""
     if reason not in (Rejection.OVERLOADED, Rejection.NOT_A_MEMBER):
         return
@@ -49,7 +49,7 @@ def note_rejection(pending: Pending, member: Member, reason: int, now: float) ->
         member.full_until = now + FULL_S
 
 
-def untried(pending: Pending, now: float) -> list[Member]:
+def untried(pending: Pending, now: float) -> list[KnownMember]:
     """Return the members of the first usable rank (members, then stand-ins) that have not rejected the request."""
     group, tried = pending.group, pending.tried or ()
     left = [member for member in group.candidates(pending.placement) if member not in tried]
@@ -79,7 +79,7 @@ def news_by(group: Group, retry: Retry | None, *, is_exclusive: bool) -> float:
     return group.lost_at + NEWS_S if is_cautious else -math.inf
 
 
-def keyed(pending: Pending, now: float, rng: Rng) -> Member | None:
+def keyed(pending: Pending, now: float, rng: Rng) -> KnownMember | None:
     """Return the member for a request's key; None if all were tried."""
     if not pending.tried:
         return pending.group.keyed_member(pending.anchor, pending.placement)
@@ -87,13 +87,13 @@ def keyed(pending: Pending, now: float, rng: Rng) -> Member | None:
     return choose(pending, members, rng)[0] if members else None
 
 
-def choose(pending: Pending, members: list[Member], rng: Rng) -> tuple[Member, Member | None]:
+def choose(pending: Pending, members: list[KnownMember], rng: Rng) -> tuple[KnownMember, KnownMember | None]:
     """Choose a member for a request: by its key, or by load (:func:`choose_near`)."""
     levels = pending.group.order(members, pending.placement)
     return (first_of(levels[0], slot_of(pending.anchor)), None) if pending.anchor else choose_near(levels, rng)
 
 
-def linked(pending: Pending, having: Member) -> list[Member]:
+def linked(pending: Pending, having: KnownMember) -> list[KnownMember]:
     """Return the members with an open link that can get a request in place of a member without one."""
     tried = pending.tried or ()
     return [
@@ -103,7 +103,7 @@ def linked(pending: Pending, having: Member) -> list[Member]:
     ]
 
 
-def seconds(pending: Pending, member: Member) -> list[Member]:
+def seconds(pending: Pending, member: KnownMember) -> list[KnownMember]:
     """Return the members that may get a late request as well; none of a higher rank, because silence causes no overflow."""
     group, size = pending.group, len(pending.payload)
     having = [member, *(each for each, _since in pending.also or ()), *(pending.tried or ())]
@@ -114,7 +114,7 @@ def seconds(pending: Pending, member: Member) -> list[Member]:
     return by_rank(others)[0] if others and group.higher else others
 
 
-def having_place(room: Room, pending: Pending) -> list[Member]:
+def having_place(room: Room, pending: Pending) -> list[KnownMember]:
     """Return the members with a place for the first request of a queue: those of the lowest rank with a place.
 
     Members with a congested link are left out: a link that is full for a moment causes no overflow.
@@ -129,7 +129,7 @@ def having_place(room: Room, pending: Pending) -> list[Member]:
     return [member for member in having if member.peer.has_room_for(size)]
 
 
-def _with_place(pending: Pending, members: list[Member], now: float) -> list[Member]:
+def _with_place(pending: Pending, members: list[KnownMember], now: float) -> list[KnownMember]:
     """Return the members not known to be full. Keyed requests ignore load, and places for tunnels are unknown."""
     if pending.anchor or pending.offer is not None:
         return members
@@ -148,5 +148,5 @@ def _are_full(pending: Pending) -> bool:
     return pending.rejected in (Rejection.OVERLOADED, Rejection.NO_TUNNELS) or pending.lost is None
 
 
-def _below_limit(members: list[Member]) -> list[Member]:
+def _below_limit(members: list[KnownMember]) -> list[KnownMember]:
     return [member for member in members if member.in_flight + 1 <= member.limit]

@@ -101,7 +101,7 @@ def identity_of_request(node: bytes, number: int) -> bytes:
     return hashlib.blake2b(content, digest_size=packets.IDENTITY_BYTES, person=b"iris request").digest()
 
 
-class _Account:
+class _OriginReplies:
     """The remembered replies to requests of one origin (this cloud, or one other cloud)."""
 
     __slots__ = ("ages", "bytes")
@@ -132,8 +132,8 @@ class Deduplicator(Generic[Work]):
         self._callers: dict[bytes, dict[Caller, None]] = {}
         self._waiting: dict[Caller, bytes] = {}
         self._replies: dict[bytes, bytes] = {}
-        self._own = _Account()
-        self._clouds: dict[str, _Account] = {}  # accounts of clouds with replies, by alias
+        self._own = _OriginReplies()
+        self._clouds: dict[str, _OriginReplies] = {}  # accounts of clouds with replies, by alias
         self._expires_at = math.inf  # the earliest expiry, or earlier
 
     def __len__(self) -> int:
@@ -272,13 +272,13 @@ class Deduplicator(Generic[Work]):
             self.forgotten += 1
             self._forget_oldest(self._largest_account())
 
-    def _account_of(self, origin: str) -> _Account:
+    def _account_of(self, origin: str) -> _OriginReplies:
         clouds = self._clouds
         if origin not in clouds and len(clouds) >= CLOUDS_MAX:
             origin = _FURTHER_CLOUDS
-        return clouds.setdefault(origin, _Account())
+        return clouds.setdefault(origin, _OriginReplies())
 
-    def _largest_account(self) -> _Account:
+    def _largest_account(self) -> _OriginReplies:
         """Return the account to evict from, by the exceeded bound: number or bytes."""
         if not self._clouds:
             return self._own
@@ -286,16 +286,16 @@ class Deduplicator(Generic[Work]):
             return self._own if 2 * len(self._own.ages) > REMEMBERED_MAX else max(self._clouds.values(), key=_count_of)
         return self._own if 2 * self._own.bytes > REMEMBERED_BYTES_MAX else max(self._clouds.values(), key=_bytes_of)
 
-    def _forget_oldest(self, account: _Account) -> None:
+    def _forget_oldest(self, account: _OriginReplies) -> None:
         _until, key = account.ages.popleft()
         size = ENTRY_BYTES + len(self._replies.pop(key))
         account.bytes -= size
         self.bytes -= size
 
 
-def _count_of(account: _Account) -> int:
+def _count_of(account: _OriginReplies) -> int:
     return len(account.ages)
 
 
-def _bytes_of(account: _Account) -> int:
+def _bytes_of(account: _OriginReplies) -> int:
     return account.bytes

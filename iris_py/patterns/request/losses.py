@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from iris_py.patterns.request.pending import Pending
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.peer import Peer
 
 #: Time for which a loss is remembered (seconds), equal to that of replies. Too small: a task that is repeated late kills
@@ -43,7 +43,7 @@ TOLD_MAX: Final = 512
 ID_BYTES: Final = 16
 
 
-class _Entry:
+class _RequestLosses:
     """The losses of one request.
 
     Attributes:
@@ -71,13 +71,13 @@ class Losses:
     """
 
     def __init__(self, local: bytes) -> None:
-        self.entries: dict[bytes, _Entry] = {}
+        self.entries: dict[bytes, _RequestLosses] = {}
         self._local = local
         self._untold: dict[Group, dict[bytes, tuple[bytes, ...]]] = {}  # by cluster and identity
 
     # -- the caller
 
-    def count(self, pending: Pending, member: Member, now: float, *, is_counted: bool = True) -> None:
+    def count(self, pending: Pending, member: KnownMember, now: float, *, is_counted: bool = True) -> None:
         """Count a member lost with a request, and announce the loss if other callers may repeat the request.
 
         Args:
@@ -149,7 +149,7 @@ class Losses:
             teller: The id of the announcing node.
         """
         self.expire(now)
-        entry = self.entries.pop(key, None) or _Entry()
+        entry = self.entries.pop(key, None) or _RequestLosses()
         new = [member for member in dict.fromkeys(members) if member not in entry.members]
         if new:
             entry.members = (entry.members + tuple(new))[:MEMBERS_MAX]
@@ -176,7 +176,7 @@ class Losses:
             del entries[key]
 
 
-def _add_knowing(entry: _Entry, node: bytes) -> None:
+def _add_knowing(entry: _RequestLosses, node: bytes) -> None:
     entry.knowing[node] = None
     if len(entry.knowing) > KNOWING_MAX:
         del entry.knowing[next(iter(entry.knowing))]

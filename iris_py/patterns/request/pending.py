@@ -10,9 +10,9 @@ import msgspec
 from iris_py.errors import RemoteError
 from iris_py.patterns.request.request_queues import Room
 from iris_py.patterns.request.retry import Retry
-from iris_py.patterns.tunnel.end import Offer
+from iris_py.patterns.tunnel.end import TunnelOffer
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member, Placement
+from iris_py.peers.member import KnownMember, Placement
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 
@@ -152,18 +152,18 @@ class Pending(msgspec.Struct, eq=False):
     anchor: bytes = b""
     members_wait_s: float = 0.0
     together: Together | None = None
-    offer: Offer | Reservation | None = None
+    offer: TunnelOffer | Reservation | None = None
     reservation: Reservation | None = None
-    member: Member | None = None
+    member: KnownMember | None = None
     sent_at: float = 0.0
     attempts: int = 0
-    tried: list[Member] | None = None
+    tried: list[KnownMember] | None = None
     tried_count: int = 0
     is_parked: bool = False
     is_routed: bool = False
-    lost: Member | None = None
+    lost: KnownMember | None = None
     rejected: int = 0
-    also: list[tuple[Member, float]] | None = None
+    also: list[tuple[KnownMember, float]] | None = None
     probed_at: float = 0.0
     sign_by: float = 0.0
     failure: RemoteError | None = None
@@ -202,7 +202,7 @@ class Pending(msgspec.Struct, eq=False):
         limit = self.retry.members_lost_max
         return limit is None or len(self.losses) + count <= limit
 
-    def note_loss(self, member: Member, *, is_counted: bool = True) -> None:
+    def note_loss(self, member: KnownMember, *, is_counted: bool = True) -> None:
         """Record a member lost with the request, which may have executed it.
 
         Args:
@@ -242,7 +242,7 @@ class Pending(msgspec.Struct, eq=False):
         """Whether the request may wait for a place before all members have rejected it: not failed, and at no member."""
         return self.waits and not self.also and self.failure is None and self.offer is None
 
-    def drop_also(self, peer: Peer) -> Member | None:
+    def drop_also(self, peer: Peer) -> KnownMember | None:
         """Remove a peer from the earlier members; return the member, or None."""
         for entry in self.also or ():
             member = entry[0]
@@ -338,7 +338,7 @@ class Pending(msgspec.Struct, eq=False):
         if not self.together.left:
             deadlines.cancel(self.together)
 
-    def release(self) -> list[Member]:
+    def release(self) -> list[KnownMember]:
         """Stop counting the ended request at its members; return the earlier members."""
         others = [member for member, _since in self.also or ()]
         for member in others if self.member is None else (self.member, *others):
@@ -381,7 +381,7 @@ def new_request(group: Group, spec: RequestSpec, token: object, now: float) -> P
 
 def new_opening(
     group: Group,
-    offer: Offer,
+    offer: TunnelOffer,
     timeout_s: float,
     token: object,
     now: float,

@@ -1,6 +1,6 @@
 """The registrations of a member: handlers with waiting and running requests.
 
-The module also defines the events of :class:`iris_py.patterns.request.service.Service` for the owner of a member.
+The module also defines the events of :class:`iris_py.patterns.request.service.RequestService` for the owner of a member.
 """
 
 from __future__ import annotations

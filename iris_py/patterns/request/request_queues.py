@@ -30,7 +30,7 @@ ROOM_BYTES_MAX = 256 * 1024 * 1024
 ROOM_GROWTH = 0.125
 
 
-class Line(enum.IntEnum):
+class QueueKind(enum.IntEnum):
     """The kinds of requests to a cluster that queue independently."""
 
     USUAL = 0
@@ -40,7 +40,7 @@ class Line(enum.IntEnum):
 
 
 #: The key of a queue of interchangeable requests: (cluster, placement, line).
-RoomKey: TypeAlias = "tuple[Group, Placement | None, Line]"
+RoomKey: TypeAlias = "tuple[Group, Placement | None, QueueKind]"
 #: A request that found every member full, and an idempotent request that found them gone, is retried after this time (seconds),
 #: doubling up to the second value. Too small: a full cluster is hammered; too large: a restarted member idles.
 RETRY_DELAY_S = 0.01

@@ -22,7 +22,7 @@ from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, Hedges, 
 from iris_py.patterns.request.backlog import Backlog, room_key_of
 from iris_py.patterns.request.deduplication import identities_of_keys
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together
-from iris_py.patterns.request.request_queues import Line, pause_s
+from iris_py.patterns.request.request_queues import QueueKind, pause_s
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.balancer import choose_near
 from iris_py.peers.keyed_members import slot_of
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.observe.histogram import Histogram
     from iris_py.patterns.request.losses import Losses
-    from iris_py.patterns.tunnel.end import Offer
+    from iris_py.patterns.tunnel.end import TunnelOffer
     from iris_py.peers.group import Group
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
     from iris_py.peers.peer import Peer
 
 
@@ -145,7 +145,9 @@ class Requester:
         kind, pending_by_id, out = packets.REQUEST_ONCE, self._pending, self.out
         who_has = {} if candidates.news_by(group, retry, is_exclusive=False) > now else group.keyed.usual
         is_sent, has_losses = False, bool(self._losses.entries)
-        is_full = self._rooms.requests > 0 and (group, None, Line.KEYED if group.spills else Line.USUAL) in self._rooms
+        is_full = (
+            self._rooms.requests > 0 and (group, None, QueueKind.KEYED if group.spills else QueueKind.USUAL) in self._rooms
+        )
         for request_id, identity, (token, _key, payload) in zip(ids, identities, asked, strict=True):
             content = identity + payload
             pending = Pending(  # positional where names repeat: a keyword takes 20 ns
@@ -185,14 +187,14 @@ class Requester:
             self._hedges.schedule(now + group.hedging.delay_s(timeout_s), ids.start, ids.stop)
         return ids
 
-    def offer_of(self, peer: Peer, request_id: int) -> Offer | None:
+    def offer_of(self, peer: Peer, request_id: int) -> TunnelOffer | None:
         """Return the tunnel offer that a member accepts; None if the member has no offer with the id."""
         pending = self._pending.get(request_id)
         offer = None if pending is None or pending.kind != packets.TUNNEL_OPEN else pending.offer
         if pending is None or pending.member is None or pending.member.peer is not peer or offer is None:
             self.counts.late += 1
             return None
-        return cast("Offer", offer)
+        return cast("TunnelOffer", offer)
 
     def take_offer(self, peer: Peer, request_id: int, now: float) -> object:
         """Remove the request of a tunnel that a member has accepted; return its token."""
@@ -496,7 +498,7 @@ class Requester:
         else:
             self.send(request_id, pending, member, now)
 
-    def send(self, request_id: int, pending: Pending, member: Member, now: float) -> None:
+    def send(self, request_id: int, pending: Pending, member: KnownMember, now: float) -> None:
         """Send a request to a member."""
         if pending.attempts:
             self.counts.retries += 1

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 EARLY_CANCELS_MAX = 1024
 
 
-class Service:
+class RequestService:
     """The requests, surveys and broadcasts that reach one node as a member, and its registrations (handlers for clusters).
 
     Args:

@@ -95,11 +95,11 @@ def _split(name: str, what: str) -> Tokens:
     return tokens
 
 
-class _Node(Generic[Value]):
+class _TrieNode(Generic[Value]):
     __slots__ = ("children", "values")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[Value]] = {}
+        self.children: dict[str, _TrieNode[Value]] = {}
         self.values: dict[Value, None] = {}
 
 
@@ -107,7 +107,7 @@ class TopicTrie(Generic[Value]):
     """An index of patterns; finding the matches of a topic takes a time independent of the number of other patterns."""
 
     def __init__(self) -> None:
-        self._root: _Node[Value] = _Node()
+        self._root: _TrieNode[Value] = _TrieNode()
         self._size = 0
 
     def __len__(self) -> int:
@@ -117,7 +117,7 @@ class TopicTrie(Generic[Value]):
         """Add a value; a repetition under the same pattern has no effect."""
         node = self._root
         for token in pattern:
-            node = node.children.setdefault(token, _Node())
+            node = node.children.setdefault(token, _TrieNode())
         self._size += value not in node.values
         node.values[value] = None
 
@@ -145,7 +145,7 @@ class TopicTrie(Generic[Value]):
         found: dict[Value, None] = {}
         nodes = [self._root]
         for token in topic:
-            following: list[_Node[Value]] = []
+            following: list[_TrieNode[Value]] = []
             for node in nodes:
                 children = node.children
                 rest = children.get(ANY_REST)

@@ -2,7 +2,7 @@
 
 The groups of a topic form its *route*, which is computed at first use and again after a change of membership views or
 memberships. :meth:`Publisher.publish` checks for room everywhere and starts a *batch*. A batch is not sent before it ends
-(:class:`~iris_py.peers.group.Run`); until then :meth:`Publisher.add` only appends.
+(:class:`~iris_py.peers.group.PublicationBatch`); until then :meth:`Publisher.add` only appends.
 
 A message has a number in the groups of all prefixes of the topic, even if wider groups reach all members of a group. So a node
 that returns to the view sees from the next number how many messages were missed. Within a version of the views a group is
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.topic.deliveries import Deliveries
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
-    from iris_py.peers.group import Group, Run
+    from iris_py.peers.group import Group, PublicationBatch
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -47,7 +47,7 @@ PAUSE_S = 4.0
 PAUSES_MAX = 16_384
 
 
-class _Route:
+class _TopicGroups:
     """The groups for the publications to a topic.
 
     Attributes:
@@ -106,7 +106,7 @@ class _ImportedRun:
 
     __slots__ = ("count", "next", "run")
 
-    def __init__(self, run: Run, imported: Imported, count: int) -> None:
+    def __init__(self, run: PublicationBatch, imported: Imported, count: int) -> None:
         self.run = run
         self.next = _after(imported)
         self.count = count
@@ -150,8 +150,8 @@ class Publisher:
         self._events = events
         self._version = 0
         self._last_number = 0  # of publications that may arrive twice
-        self._routes: dict[str, _Route] = {}
-        self.runs: dict[str, Run] = {}  # by topic, its last batch, which may have ended
+        self._routes: dict[str, _TopicGroups] = {}
+        self.runs: dict[str, PublicationBatch] = {}  # by topic, its last batch, which may have ended
         self._imported_runs: dict[str, _ImportedRun] = {}  # the same for messages from other clouds
         self._missed = MissedTotals()
         self._watched: set[Group] = set()
@@ -327,7 +327,7 @@ class Publisher:
         self.runs.clear()
         self._imported_runs.clear()
 
-    def _send_imported(self, route: _Route, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
+    def _send_imported(self, route: _TopicGroups, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
         """Send a message from another cloud; there is room."""
         origin, sequence = imported.origin, imported.sequence
         missed = self._missed.add(origin, sequence, imported.gap)
@@ -347,7 +347,7 @@ class Publisher:
         return count
 
     def _publish_alone(
-        self, route: _Route, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
+        self, route: _TopicGroups, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
     ) -> None:
         """Send a message without a batch, because of headers, a publication number or local subscribers."""
         head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
@@ -377,11 +377,11 @@ class Publisher:
             message = Message(payload, self._local.name, route.own.sequence, "", route.topic, 0, headers)
             self._deliveries.hand_out([message], len(payload), local, route.own, self._local, now)
 
-    def _make_route(self, topic: str, now: float) -> _Route:
+    def _make_route(self, topic: str, now: float) -> _TopicGroups:
         if len(self._routes) >= TOPICS_MAX:
             self._routes.clear()
             self._forget_runs()
-        route = _Route(topic, parse_topic(topic))
+        route = _TopicGroups(topic, parse_topic(topic))
         for prefix in prefixes(route.tokens):
             group = self._group_of(prefix, now)
             if group not in self._watched:
@@ -391,7 +391,7 @@ class Publisher:
         self._routes[topic] = route
         return route
 
-    def _refresh(self, route: _Route, now: float) -> bool:
+    def _refresh(self, route: _TopicGroups, now: float) -> bool:
         """Compute a route; return False while a membership view is unknown."""
         for group in route.groups:
             if group.members is None:
@@ -421,7 +421,7 @@ class Publisher:
         route.version = self._version
         return True
 
-    def _has_room(self, route: _Route) -> bool:
+    def _has_room(self, route: _TopicGroups) -> bool:
         for peer in route.peers:
             link = peer.link
             if peer.is_full or (link is not None and link.congested):  # as `Peer.is_congested`, without the call

@@ -29,7 +29,7 @@ OPEN = struct.Struct(">Q")
 FROM_MEMBER = 1 << 63
 
 
-class Offer:
+class TunnelOffer:
     """The offer of a tunnel to consecutive members.
 
     Args:

@@ -20,7 +20,7 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
 from iris_py.observe.counts import count_in
 from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
-from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, Offer, TunnelEnd, make_handshake, prologue_of
+from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, TunnelEnd, TunnelOffer, make_handshake, prologue_of
 from iris_py.patterns.tunnel.ring_transport import HEADER, LINGER_S, LINGERING_MAX, RingWay
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
     from iris_py.link.link import Link
     from iris_py.patterns.request.requester import Requester
-    from iris_py.patterns.request.service import Service
+    from iris_py.patterns.request.service import RequestService
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -129,7 +129,7 @@ class Tunnels:
         local: NodeInfo,
         entropy: Callable[[int], bytes],
         requester: Requester,
-        service: Service,
+        service: RequestService,
         count_drop: Callable[[str], object],
     ) -> None:
         self.has_new_deadline = False
@@ -159,10 +159,10 @@ class Tunnels:
 
     # -- commands
 
-    def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> Offer:
+    def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> TunnelOffer:
         """Return the offer for a tunnel to a cluster."""
         self.is_used = True
-        return Offer(group, window_bytes, self._local, self._entropy, headers)
+        return TunnelOffer(group, window_bytes, self._local, self._entropy, headers)
 
     def close(self) -> None:
         """Break every tunnel of a closing node."""

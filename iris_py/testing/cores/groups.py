@@ -81,7 +81,7 @@ class PerfectRing:
 class NodeRing:
     """The ring as seen by the groups layer of a node: the true ring of the node's side."""
 
-    def __init__(self, node: SimulatedNode) -> None:
+    def __init__(self, node: SimulatedGroupNode) -> None:
         self._node = node
 
     def is_root(self, key: bytes) -> bool:
@@ -96,7 +96,7 @@ class NodeRing:
         return sorted(leaves, key=lambda info: distance(position(info.id), target))[:count]
 
 
-class SimulatedNode:
+class SimulatedGroupNode:
     """A simulated node: its groups layer, and a record of its events and views."""
 
     def __init__(self, simulation: GroupSimulation, info: NodeInfo, side: int) -> None:
@@ -154,7 +154,7 @@ class GroupSimulation:
         self._clocks = random.Random(seed)
         self.config = config or GroupConfig()
         self.now = 0.0
-        self.nodes: dict[NodeId, SimulatedNode] = {}
+        self.nodes: dict[NodeId, SimulatedGroupNode] = {}
         self.rings: dict[int, PerfectRing] = {0: PerfectRing(), 1: PerfectRing()}
         self.in_ring: dict[int, set[NodeId]] = {0: set(), 1: set()}
         self.disturbed_at = 0.0
@@ -168,16 +168,16 @@ class GroupSimulation:
 
     # Faults and starts
 
-    def start_node(self, *, side: int = 0) -> SimulatedNode:
+    def start_node(self, *, side: int = 0) -> SimulatedGroupNode:
         """Start a node: its neighbours hand over their directories, then the node becomes active."""
         info = NodeInfo(NodeId(self.rng.randbytes(ID_BYTES)), (f"node-{len(self.nodes)}:1",))
-        node = self.nodes[info.id] = SimulatedNode(self, info, side)
+        node = self.nodes[info.id] = SimulatedGroupNode(self, info, side)
         wrong_s = self._clocks.uniform(-CLOCKS_DIFFER_S, CLOCKS_DIFFER_S)
         node.layer.start(self.now, EPOCH_UNIX_S + self.now + wrong_s)
         self.enter(node)
         return node
 
-    def enter(self, node: SimulatedNode) -> None:
+    def enter(self, node: SimulatedGroupNode) -> None:
         """Put a node into the ring of its side."""
         ring = node.ring
         before = self._leaf_sets(node.ring_id, position(node.info.id))
@@ -193,14 +193,14 @@ class GroupSimulation:
         if not node.handovers:
             self._activate(node)
 
-    def crash(self, node: SimulatedNode) -> None:
+    def crash(self, node: SimulatedGroupNode) -> None:
         """Kill a node; its neighbours detect the crash a little later."""
         self.disturbed_at = self.now
         node.is_live = node.is_active = False
         if not node.is_stalled:
             self.call_at(self.now + self.rng.uniform(*self._detection_s), lambda: self._notice(node))
 
-    def stall(self, node: SimulatedNode, duration_s: float) -> None:
+    def stall(self, node: SimulatedGroupNode, duration_s: float) -> None:
         """Suspend the process of a node for a while; after 3 s it is considered dead."""
         self.disturbed_at = self.now
         node.is_stalled = True
@@ -242,32 +242,32 @@ class GroupSimulation:
 
     # Commands
 
-    def join(self, node: SimulatedNode, group: GroupId, attributes: bytes = b"") -> None:
+    def join(self, node: SimulatedGroupNode, group: GroupId, attributes: bytes = b"") -> None:
         """Make a node a member of a group."""
         node.wanted[group] = self.now
         self._input(node, GroupLayer.join_group, group, attributes)
 
-    def leave(self, node: SimulatedNode, group: GroupId) -> None:
+    def leave(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """End a membership."""
         node.wanted.pop(group, None)
         self._input(node, GroupLayer.leave_group, group)
 
-    def watch(self, node: SimulatedNode, group: GroupId) -> None:
+    def watch(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """Watch a group."""
         node.watched[group] = self.now
         self._input(node, GroupLayer.watch_group, group)
 
-    def cast(self, node: SimulatedNode, group: GroupId, payload: bytes) -> None:
+    def cast(self, node: SimulatedGroupNode, group: GroupId, payload: bytes) -> None:
         """Multicast a payload from a node to a group."""
         self._input(node, GroupLayer.cast, group, payload)
 
     # Queries
 
-    def live_nodes(self, side: int | None = None) -> list[SimulatedNode]:
+    def live_nodes(self, side: int | None = None) -> list[SimulatedGroupNode]:
         """Return the live nodes, of one side or of both."""
         return [node for node in self.nodes.values() if node.is_live and side in (None, node.ring_id)]
 
-    def directories(self, group: GroupId, side: int = 0) -> list[SimulatedNode]:
+    def directories(self, group: GroupId, side: int = 0) -> list[SimulatedGroupNode]:
         """Return the nodes of a side that act as root of a group."""
         return [node for node in self.live_nodes(side) if not node.is_stalled and node.layer.directory_of(group) is not None]
 
@@ -285,7 +285,7 @@ class GroupSimulation:
     def _latency(self) -> float:
         return self.rng.uniform(*self._latency_s)
 
-    def _input(self, node: SimulatedNode, method: Callable[..., None], *arguments: object) -> None:
+    def _input(self, node: SimulatedGroupNode, method: Callable[..., None], *arguments: object) -> None:
         """Call a method of a node's layer, and apply its outputs."""
         if not node.is_live:
             return
@@ -295,7 +295,7 @@ class GroupSimulation:
         method(node.layer, *arguments, self.now)
         self.apply(node)
 
-    def apply(self, node: SimulatedNode) -> None:
+    def apply(self, node: SimulatedGroupNode) -> None:
         """Pass on the outputs of a node's groups layer: messages, events and timers."""
         for output in node.layer.outputs_to_send():
             self._apply_output(node, output)
@@ -314,13 +314,13 @@ class GroupSimulation:
             node.timer = max(deadline, self.now)
             self.call_at(node.timer, lambda: self._fire(node, node.timer))
 
-    def _fire(self, node: SimulatedNode, when: float | None) -> None:
+    def _fire(self, node: SimulatedGroupNode, when: float | None) -> None:
         if node.timer is None or self.now < node.timer:
             return
         node.timer = None
         self._input(node, GroupLayer.handle_timeout)
 
-    def _apply_output(self, node: SimulatedNode, output: GroupOutput) -> None:
+    def _apply_output(self, node: SimulatedGroupNode, output: GroupOutput) -> None:
         if isinstance(output, HandoverDone):
             joiner = self.nodes[output.to.id]
             joiner.handovers.discard(node.info.id)
@@ -342,7 +342,7 @@ class GroupSimulation:
             assert isinstance(output, AnswerTo)
             self.call_at(self.now + 3 * self._latency(), lambda: self._send(node, output.path[0], output.payload))
 
-    def _send(self, source: SimulatedNode, receiver: NodeId, payload: bytes) -> None:
+    def _send(self, source: SimulatedGroupNode, receiver: NodeId, payload: bytes) -> None:
         node = self.nodes[receiver]
         if node.side == source.side and (source.is_live or self.rng.random() < 0.5):
             self._input(node, GroupLayer.received, source.info, payload)
@@ -350,7 +350,7 @@ class GroupSimulation:
             when = self.now + self._detection_s[1]
             self.call_at(when, lambda: self._input(source, GroupLayer.undeliverable, receiver, payload))
 
-    def _route(self, source: SimulatedNode, key: bytes, payload: bytes, attempts: int) -> None:
+    def _route(self, source: SimulatedGroupNode, key: bytes, payload: bytes, attempts: int) -> None:
         if not source.ring.positions:
             return
         root = self.nodes[source.ring.root(key).id]
@@ -364,7 +364,7 @@ class GroupSimulation:
             path: Path = (source.info.id,)
             self._input(root, GroupLayer.delivered, key, payload, source.info, path)
 
-    def _activate(self, node: SimulatedNode) -> None:
+    def _activate(self, node: SimulatedGroupNode) -> None:
         if node.is_active or not node.is_live:
             return
         node.is_active = True
@@ -373,7 +373,7 @@ class GroupSimulation:
         for key, payload, source in buffered:
             self._route(self.nodes[source.id], key, payload, 0)
 
-    def _resume(self, node: SimulatedNode) -> None:
+    def _resume(self, node: SimulatedGroupNode) -> None:
         node.is_stalled = False
         if not node.is_live:
             return
@@ -391,7 +391,7 @@ class GroupSimulation:
             self._tell_leaves(before)
             self._input(node, GroupLayer.leaves_changed, [], [])
 
-    def _notice(self, node: SimulatedNode) -> None:
+    def _notice(self, node: SimulatedGroupNode) -> None:
         """Remove a dead node from the ring. Notify ring neighbours, and nodes with a groups layer that needs the node."""
         if node.info.id not in node.members_of_ring():
             return

@@ -25,7 +25,7 @@ from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_py.testing.cores.overlay_checks import Checks
-from iris_py.testing.cores.overlay_wires import PORT, Faults, Heap, Item, Reach, SimulatedNode, Wires
+from iris_py.testing.cores.overlay_wires import PORT, Faults, Heap, LinkItem, Reach, SimulatedNode, Wires
 from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class OverlaySimulation:
 
     def crash(self, index: int) -> None:
         """Kill a process: its links end, and dials to the node are refused."""
-        self._end(self.nodes[index], Item.BREAK)
+        self._end(self.nodes[index], LinkItem.BREAK)
 
     def fail(self, index: int) -> None:
         """Cut the power of a host: links do not end visibly, and dials get no answer."""
@@ -314,7 +314,7 @@ class OverlaySimulation:
     def _link(self, first: int, second: int) -> SimulatedLink | None:
         return self.nodes[first].links.get(self.nodes[second].id) if second in self.nodes and first in self.nodes else None
 
-    def _end(self, node: SimulatedNode, item: Item | None) -> None:
+    def _end(self, node: SimulatedNode, item: LinkItem | None) -> None:
         if not node.is_alive:
             return
         node.is_alive = False
@@ -411,14 +411,14 @@ class OverlaySimulation:
         link = node.links.get(event.peer)
         if link is not None and node.used.get(event.peer, 0.0) <= self.now:
             node.used.pop(event.peer, None)
-            self._wires.end_link(node, link, Item.CLOSE)
+            self._wires.end_link(node, link, LinkItem.CLOSE)
 
     def _on_break(self, node: SimulatedNode, event: events.PeerDied | events.ProtocolViolated) -> None:
         if isinstance(event, events.PeerDied):
             node.connecting.pop(event.peer, None)
         link = node.links.get(event.peer)
         if link is not None:
-            self._wires.end_link(node, link, Item.BREAK)
+            self._wires.end_link(node, link, LinkItem.BREAK)
 
     def _on_connect_failed(self, node: SimulatedNode, event: events.ConnectFailed) -> None:
         node.connecting.pop(event.peer, None)
@@ -445,7 +445,7 @@ class OverlaySimulation:
 
     def _on_departed(self, node: SimulatedNode, event: events.Departed) -> None:
         node.is_alive = False
-        self._wires.end_process(node, Item.CLOSE)
+        self._wires.end_process(node, LinkItem.CLOSE)
         self.checks.note_death(node)
 
 

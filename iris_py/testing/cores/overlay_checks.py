@@ -55,7 +55,7 @@ Problem: TypeAlias = tuple[str, int, str]
 
 
 @dataclass(slots=True)
-class _Cast:
+class _SentCast:
     number: int
     group: GroupId
     source: NodeId
@@ -109,7 +109,7 @@ class Checks:
         self._disturbed_at = float("-inf")
         self._since: dict[Problem, float] = {}
         self._died_at: dict[NodeId, float] = {}
-        self._casts: dict[int, _Cast] = {}
+        self._casts: dict[int, _SentCast] = {}
         self._next_slow = 0.0
 
     # Notifications
@@ -138,7 +138,7 @@ class Checks:
             for other in ring
             if group in other.joined and other.is_running and self._simulation.wires.is_connected(node, other)
         }
-        self._casts[number] = _Cast(number, group, node.id, now, members, {})
+        self._casts[number] = _SentCast(number, group, node.id, now, members, {})
 
     def note_received(self, node: SimulatedNode, event: events.Cast) -> None:
         """Note the arrival of a multicast at a node, and check for repetitions and the order of every source.

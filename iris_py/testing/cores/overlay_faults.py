@@ -103,7 +103,7 @@ class FaultSchedule:
 
 
 @dataclass(slots=True)
-class Report:
+class FaultReport:
     """The measurements of a schedule that ran without a broken promise."""
 
     seed: int
@@ -124,7 +124,7 @@ class Report:
     trace: str = ""
 
 
-class Run:
+class ScheduleRun:
     """Runs a schedule of faults in an :class:`OverlaySimulation`.
 
     Args:
@@ -134,14 +134,14 @@ class Run:
     def __init__(self, schedule: FaultSchedule, *, is_checked: bool = True) -> None:
         self.schedule = schedule
         self.simulation = OverlaySimulation(schedule.seed, faults=schedule.network, is_checked=is_checked)
-        self.report = Report(schedule.seed, schedule.nodes)
+        self.report = FaultReport(schedule.seed, schedule.nodes)
         self._rng = random.Random(schedule.seed + 1)
         self._seeds = () if schedule.beacons else tuple(self.simulation.address_of(index) for index in range(3))
         self._reaches: dict[int, Reach] = {}
         self._undo: list[tuple[float, Callable[[], None]]] = []
         self._packets = 0
 
-    def run(self) -> Report:
+    def run(self) -> FaultReport:
         """Run all faults, and check that the network recovers.
 
         Raises:
@@ -346,20 +346,20 @@ class Run:
                 report.tables[name] = max(size, report.tables.get(name, 0))
 
 
-_FAULTS: Final[dict[str, Callable[[Run, Fault], bool]]] = {
-    "crash": Run._end_node,
-    "fail": Run._end_node,
-    "leave": Run._end_node,
-    "start": Run._start_again,
-    "stop": Run._stop,
-    "partition": Run._partition,
-    "reset": Run._disturb_link,
-    "stall": Run._disturb_link,
-    "join_group": Run._change_group,
-    "leave_group": Run._change_group,
-    "watch_group": Run._change_group,
-    "unwatch_group": Run._change_group,
-    "cast": Run._cast,
-    "connect": Run._reach,
-    "send": Run._reach,
+_FAULTS: Final[dict[str, Callable[[ScheduleRun, Fault], bool]]] = {
+    "crash": ScheduleRun._end_node,
+    "fail": ScheduleRun._end_node,
+    "leave": ScheduleRun._end_node,
+    "start": ScheduleRun._start_again,
+    "stop": ScheduleRun._stop,
+    "partition": ScheduleRun._partition,
+    "reset": ScheduleRun._disturb_link,
+    "stall": ScheduleRun._disturb_link,
+    "join_group": ScheduleRun._change_group,
+    "leave_group": ScheduleRun._change_group,
+    "watch_group": ScheduleRun._change_group,
+    "unwatch_group": ScheduleRun._change_group,
+    "cast": ScheduleRun._cast,
+    "connect": ScheduleRun._reach,
+    "send": ScheduleRun._reach,
 }

@@ -65,7 +65,7 @@ class Reach(enum.Enum):
     """No node can dial: dials, and datagrams other than answers, disappear."""
 
 
-class End(enum.Enum):
+class SimulatedEnd(enum.Enum):
     """The state of a simulated link at one of its ends."""
 
     OPENING = enum.auto()
@@ -120,7 +120,7 @@ class SimulatedNode:
         return [when for when, event in self.log if isinstance(event, kind)]
 
 
-class Item(enum.Enum):
+class LinkItem(enum.Enum):
     """The items that travel on a simulated link: messages, and signals of its opening and end."""
 
     OPEN = enum.auto()
@@ -136,9 +136,9 @@ class SimulatedLink:
 
     def __init__(self, initiator: SimulatedNode, responder: SimulatedNode) -> None:
         self.ends = (initiator, responder)
-        self.states = [End.OPENING, End.OPEN]
+        self.states = [SimulatedEnd.OPENING, SimulatedEnd.OPEN]
         self.ready_at = [0.0, 0.0]
-        self.waiting: tuple[list[tuple[Item, Any]], list[tuple[Item, Any]]] = ([], [])
+        self.waiting: tuple[list[tuple[LinkItem, Any]], list[tuple[LinkItem, Any]]] = ([], [])
         self.stalled_until = 0.0
         self.was_reset = False
         self.signs = 0  # the number of ended silences
@@ -174,7 +174,7 @@ class Heap:
 
 
 @dataclass(eq=False, slots=True)
-class _Dial:
+class _SimulatedDial:
     node: SimulatedNode
     address: str
     is_done: bool = False
@@ -289,7 +289,7 @@ class Wires:
         for end in (0, 1):
             link.waiting[end].clear()
             delay = self._rng.uniform(*self.faults.break_delay_s)
-            self._heap.schedule(self._heap.now + delay, self._reach_process, link, end, Item.BREAK, None)
+            self._heap.schedule(self._heap.now + delay, self._reach_process, link, end, LinkItem.BREAK, None)
 
     def stop(self, node: SimulatedNode) -> None:
         """Handle the suspension of a process: peers may end links because of the silence."""
@@ -307,21 +307,21 @@ class Wires:
         """Send a message to a peer if the node has a link to the peer."""
         link = node.links.get(peer)
         if link is not None:
-            self._push(link, 1 - link.end_of(node), Item.DATA, data)
+            self._push(link, 1 - link.end_of(node), LinkItem.DATA, data)
 
-    def end_link(self, node: SimulatedNode, link: SimulatedLink, item: Item) -> None:
+    def end_link(self, node: SimulatedNode, link: SimulatedLink, item: LinkItem) -> None:
         """End a link at one node. CLOSE arrives behind all sent messages; BREAK means a broken connection."""
         end = link.end_of(node)
-        if link.states[end] is not End.CLOSED:
-            self._lose(link, end, is_closed=item is Item.CLOSE)
+        if link.states[end] is not SimulatedEnd.CLOSED:
+            self._lose(link, end, is_closed=item is LinkItem.CLOSE)
             self._push(link, 1 - end, item, None)
 
-    def end_process(self, node: SimulatedNode, item: Item | None) -> None:
+    def end_process(self, node: SimulatedNode, item: LinkItem | None) -> None:
         """End all links of an ended process. With None, the peers are not notified."""
         for link in node.links.values():
             end = link.end_of(node)
-            link.states[end] = End.CLOSED
-            if item is Item.BREAK:
+            link.states[end] = SimulatedEnd.CLOSED
+            if item is LinkItem.BREAK:
                 delay = self._rng.uniform(*self.faults.break_delay_s)
                 link.ready_at[1 - end] = max(link.ready_at[1 - end], self._heap.now + delay)
             if item is None:
@@ -332,14 +332,14 @@ class Wires:
 
     # Links
 
-    def _push(self, link: SimulatedLink, to: int, item: Item, data: object) -> None:
+    def _push(self, link: SimulatedLink, to: int, item: LinkItem, data: object) -> None:
         now = self._heap.now
         when = link.ready_at[to] = max(link.ready_at[to], now + self.latency(*link.ends))
         self._heap.schedule(when, self._arrive, link, to, item, data)
 
-    def _arrive(self, link: SimulatedLink, to: int, item: Item, data: object) -> None:
+    def _arrive(self, link: SimulatedLink, to: int, item: LinkItem, data: object) -> None:
         if link.was_reset:
-            if item is Item.OPEN:
+            if item is LinkItem.OPEN:
                 self._post(link.ends[0], self._fail_dial, data, False)
         elif link.waiting[to] or self.is_held_up(link, to):
             link.waiting[to].append((item, data))
@@ -367,33 +367,35 @@ class Wires:
         if link.signs == signs and not link.is_given_up:
             link.is_given_up = True
             for end, node in enumerate(link.ends):
-                if link.states[end] is End.OPEN and node.is_alive:
-                    self._post(node, self._handle_item, link, end, Item.BREAK, None)
+                if link.states[end] is SimulatedEnd.OPEN and node.is_alive:
+                    self._post(node, self._handle_item, link, end, LinkItem.BREAK, None)
 
-    def _reach_process(self, link: SimulatedLink, to: int, item: Item, data: object) -> None:
+    def _reach_process(self, link: SimulatedLink, to: int, item: LinkItem, data: object) -> None:
         node = link.ends[to]
         if node.is_alive:
             self._post(node, self._handle_item, link, to, item, data)
-        elif node.index not in self.down and item in (Item.DATA, Item.OPEN) and link.states[1 - to] is End.OPEN:
-            self._push(link, 1 - to, Item.BREAK, None)
+        elif (
+            node.index not in self.down and item in (LinkItem.DATA, LinkItem.OPEN) and link.states[1 - to] is SimulatedEnd.OPEN
+        ):
+            self._push(link, 1 - to, LinkItem.BREAK, None)
 
-    def _handle_item(self, link: SimulatedLink, to: int, item: Item, data: Any) -> None:  # noqa: ANN401
+    def _handle_item(self, link: SimulatedLink, to: int, item: LinkItem, data: Any) -> None:  # noqa: ANN401
         node, peer = link.ends[to], link.ends[1 - to]
         state = link.states[to]
-        if item is Item.DATA:
-            if state is End.OPEN:
+        if item is LinkItem.DATA:
+            if state is SimulatedEnd.OPEN:
                 node.overlay.receive_message(peer.id, data, self._heap.now)
                 self._drive(node)
-            elif link.states[1 - to] is End.OPEN:
-                self._push(link, 1 - to, Item.BREAK, None)
-        elif item is Item.OPEN:
+            elif link.states[1 - to] is SimulatedEnd.OPEN:
+                self._push(link, 1 - to, LinkItem.BREAK, None)
+        elif item is LinkItem.OPEN:
             self._open_dialled(link, data)
-        elif state is not End.CLOSED:
-            self._lose(link, to, is_closed=item is Item.CLOSE)
+        elif state is not SimulatedEnd.CLOSED:
+            self._lose(link, to, is_closed=item is LinkItem.CLOSE)
 
     def _lose(self, link: SimulatedLink, end: int, *, is_closed: bool) -> None:
         node, peer = link.ends[end], link.ends[1 - end]
-        link.states[end] = End.CLOSED
+        link.states[end] = SimulatedEnd.CLOSED
         if node.links.get(peer.id) is link:
             del node.links[peer.id]
             node.overlay.link_lost(peer.id, self._heap.now, is_closed=is_closed)
@@ -404,7 +406,7 @@ class Wires:
     def dial(self, node: SimulatedNode, address: str) -> None:
         """Dial an address."""
         now = self._heap.now
-        dial = _Dial(node, address)
+        dial = _SimulatedDial(node, address)
         index = self._indices.get(address.rpartition(":")[0], -1)
         target = self.hosts.get(index)
         self._heap.schedule(now + self.faults.dial_timeout_s, self._time_out, dial)
@@ -423,17 +425,17 @@ class Wires:
     def _can_shake_hands(self, node: SimulatedNode, target: SimulatedNode) -> bool:
         return self.reaches(node, target) and self.reaches(target, node)
 
-    def _time_out(self, dial: _Dial) -> None:
+    def _time_out(self, dial: _SimulatedDial) -> None:
         if not dial.is_done:
             self._post(dial.node, self._fail_dial, dial, False)
 
-    def _fail_dial(self, dial: _Dial, is_refused: bool) -> None:
+    def _fail_dial(self, dial: _SimulatedDial, is_refused: bool) -> None:
         if not dial.is_done:
             dial.is_done = True
             dial.node.overlay.dial_failed(dial.address, self._heap.now, is_refused=is_refused)
             self._drive(dial.node)
 
-    def _accept(self, dial: _Dial, target: SimulatedNode) -> None:
+    def _accept(self, dial: _SimulatedDial, target: SimulatedNode) -> None:
         node, now = dial.node, self._heap.now
         if dial.is_done or not node.is_alive or not self._can_shake_hands(node, target):
             return
@@ -444,24 +446,24 @@ class Wires:
         old = self._pairs.get(pair)
         if old is not None:
             theirs, ours = old.states[old.end_of(node)], old.states[old.end_of(target)]
-            if theirs is not End.CLOSED and ours is not End.CLOSED:
+            if theirs is not SimulatedEnd.CLOSED and ours is not SimulatedEnd.CLOSED:
                 # Two nodes have at most one link: one is open already, or about to open.
                 self._heap.schedule(now + self.latency(node, target), self._post, node, self._finish_dial, dial, target)
                 return
-            if ours is not End.CLOSED:  # The initiator saw its end first.
+            if ours is not SimulatedEnd.CLOSED:  # The initiator saw its end first.
                 self._lose(old, old.end_of(target), is_closed=False)
         link = self._pairs[pair] = SimulatedLink(node, target)
-        self._push(link, 0, Item.OPEN, dial)
+        self._push(link, 0, LinkItem.OPEN, dial)
         target.links[node.id] = link
         target.connecting.pop(node.id, None)
         target.overlay.link_opened(node.info, now)
         self._drive(target)
 
-    def _open_dialled(self, link: SimulatedLink, dial: _Dial) -> None:
+    def _open_dialled(self, link: SimulatedLink, dial: _SimulatedDial) -> None:
         node, peer = link.ends
         if dial.is_done or link.is_given_up:
-            link.states[0] = End.CLOSED
-            self._push(link, 1, Item.BREAK, None)
+            link.states[0] = SimulatedEnd.CLOSED
+            self._push(link, 1, LinkItem.BREAK, None)
             self._fail_dial(dial, False)
             return
         old = node.links.get(peer.id)
@@ -470,7 +472,7 @@ class Wires:
         is_dial_first = self._rng.random() < 0.5  # The owner may report the dial and the link in either order.
         if is_dial_first:
             self._finish_dial(dial, peer)
-        link.states[0] = End.OPEN
+        link.states[0] = SimulatedEnd.OPEN
         node.links[peer.id] = link
         node.connecting.pop(peer.id, None)
         node.overlay.link_opened(peer.info, self._heap.now)
@@ -478,7 +480,7 @@ class Wires:
             self._finish_dial(dial, peer)
         self._drive(node)
 
-    def _finish_dial(self, dial: _Dial, peer: SimulatedNode) -> None:
+    def _finish_dial(self, dial: _SimulatedDial, peer: SimulatedNode) -> None:
         if not dial.is_done:
             dial.is_done = True
             dial.node.overlay.dial_succeeded(dial.address, peer.id, self._heap.now)

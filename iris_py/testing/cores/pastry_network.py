@@ -25,7 +25,7 @@ from iris_py.testing.cores.signer import NamedSigner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.testing.cores.pastry_watch import Watch
+    from iris_py.testing.cores.pastry_watch import RingWatch
 
 DIAL_ROUND_TRIPS: Final = 1.5  # TCP and the handshake, before the first message.
 DIAL_TIMEOUT_S: Final = 3.0
@@ -75,7 +75,7 @@ class PastryNetwork:
         self._active: dict[int, list[int]] = {0: [], 1: []}
         self._is_cut = False
         self._infos: dict[NodeId, NodeInfo] = {}
-        self.watch: Watch = DetectorWatch(self) if has_detectors else ModelledWatch(self, silence_s)
+        self.watch: RingWatch = DetectorWatch(self) if has_detectors else ModelledWatch(self, silence_s)
 
     def start_node(self, contacts: list[SimulatedPastry] | None = None, *, is_dialable: bool = True) -> SimulatedPastry:
         """Start a node that joins through contacts, or begins a ring without contacts."""

@@ -43,7 +43,7 @@ STUCK_S: Final = 2.25
 BURIED_S: Final = 5.0
 
 
-class Network(Protocol):
+class WatchedNetwork(Protocol):
     """The simulated network, for a watch."""
 
     now: float
@@ -70,10 +70,10 @@ class Network(Protocol):
         """Return the latency between two nodes."""
 
 
-class Watch:
+class RingWatch:
     """The base of all watches (failure detection of a simulated ring): receives all notifications, and detects nothing."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: WatchedNetwork) -> None:
         self._network = network
         self.datagrams = 0
         self.datagram_bytes = 0
@@ -109,13 +109,13 @@ class Watch:
             node.remembered[other.info.id] = other.info
 
 
-class ModelledWatch(Watch):
+class ModelledWatch(RingWatch):
     """A model of failure detection: each death is detected after a random delay, and one contact at a time is measured.
 
     No datagrams are sent or counted.
     """
 
-    def __init__(self, network: Network, silence_s: float) -> None:
+    def __init__(self, network: WatchedNetwork, silence_s: float) -> None:
         super().__init__(network)
         self._silence_s = silence_s
         self._watch_until = float("-inf")
@@ -203,10 +203,10 @@ class Probed:
         self.stuck: set[NodeId] = set()
 
 
-class DetectorWatch(Watch):
+class DetectorWatch(RingWatch):
     """Runs the overlay's real failure detectors over simulated datagrams."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: WatchedNetwork) -> None:
         super().__init__(network)
         self._by_id: dict[NodeId, Probed] = {}
         self._by_address: dict[Address, Probed] = {}

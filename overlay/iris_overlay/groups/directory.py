@@ -55,7 +55,7 @@ class Outcome(Enum):
     FULL = "full"
 
 
-class Member:
+class DirectoryMember:
     """A member in a directory: its record, expiry and version."""
 
     __slots__ = ("expires", "record", "version")
@@ -95,7 +95,7 @@ class Directory:
     def __init__(self, group: GroupId, version: int) -> None:
         self.group = group
         self.version = version
-        self.members: dict[NodeId, Member] = {}
+        self.members: dict[NodeId, DirectoryMember] = {}
         # Stamp and expiry. Invariant: a member's stamp is above that of its tombstone.
         self.tombstones: dict[NodeId, tuple[int, float]] = {}
         self._log: deque[tuple[int, NodeId]] = deque(maxlen=LOG_MAX)
@@ -113,7 +113,7 @@ class Directory:
             if len(self.members) >= MEMBERS_MAX:
                 return Outcome.FULL
             self.version += 1
-            self.members[node] = Member(record, expires, self.version)
+            self.members[node] = DirectoryMember(record, expires, self.version)
         elif record.stamp < member.record.stamp:
             return Outcome.OUTDATED
         elif record.stamp == member.record.stamp:

@@ -63,7 +63,7 @@ class Follower:
         self.path: tuple[NodeId, ...] | None = None
 
 
-class Pending:
+class PendingChange:
     """A registration or unregistration that the root acknowledges once all followers (nodes told of changes) know it."""
 
     __slots__ = ("deadline", "info", "stamp", "waiting")
@@ -88,7 +88,7 @@ class Followers:
         # The followers to send a message to.
         self.due: dict[FollowerKey, Follower] = {}
         # By node, because only a node's last statement counts. The longest wait comes first.
-        self.pendings: dict[NodeId, Pending] = {}
+        self.pendings: dict[NodeId, PendingChange] = {}
         # Former followers, for the owner to cancel their timers.
         self.removed: list[FollowerKey] = []
 
@@ -147,7 +147,7 @@ class Followers:
                 pending.waiting.pop(key, None)
         return follower
 
-    def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> Pending | None:
+    def wait(self, info: NodeInfo, stamp: int, version: int, deadline: float) -> PendingChange | None:
         """Delay an acknowledgement until all followers know a version. Return the oldest delayed one if it has to make room.
 
         Earlier statements of the same node need no acknowledgement any more; a repeated statement is already waiting.
@@ -157,7 +157,7 @@ class Followers:
             return None
         self.pendings.pop(info.id, None)
         oldest = self.pendings.pop(next(iter(self.pendings))) if len(self.pendings) >= PENDINGS_MAX else None
-        self.pendings[info.id] = Pending(info, stamp, self._waited_for(version), deadline)
+        self.pendings[info.id] = PendingChange(info, stamp, self._waited_for(version), deadline)
         return oldest
 
     def wait_anew(self, version: int) -> None:
@@ -165,7 +165,7 @@ class Followers:
         for pending in self.pendings.values():
             pending.waiting = self._waited_for(version)
 
-    def completed(self, now: float) -> tuple[list[Pending], int]:
+    def completed(self, now: float) -> tuple[list[PendingChange], int]:
         """Remove and return the registrations to acknowledge now, and the number of those at their time limit."""
         done = [pending for pending in self.pendings.values() if not pending.waiting or pending.deadline <= now]
         for pending in done:

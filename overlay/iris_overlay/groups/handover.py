@@ -18,7 +18,7 @@ from iris_overlay.ids import is_nearer, position
 if TYPE_CHECKING:
     from iris_overlay.groups.copies import Copies, HeldCopy
     from iris_overlay.groups.directory import Directory
-    from iris_overlay.groups.io import Outbox, Ring
+    from iris_overlay.groups.io import GroupRing, Outbox
     from iris_overlay.groups.messages import Copy
     from iris_overlay.groups.root import GroupRoot
     from iris_overlay.ids import GroupId, NodeId
@@ -102,7 +102,7 @@ class Passing:
 
     __slots__ = ("_copies", "_is_active", "_outbox", "_owed", "_place", "_ring")
 
-    def __init__(self, local: NodeInfo, copies: Copies, ring: Ring, outbox: Outbox) -> None:
+    def __init__(self, local: NodeInfo, copies: Copies, ring: GroupRing, outbox: Outbox) -> None:
         self._place = position(local.id)
         self._copies = copies
         self._ring = ring

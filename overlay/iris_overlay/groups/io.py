@@ -19,7 +19,7 @@ Key: TypeAlias = GroupId | NodeId
 Path: TypeAlias = tuple[NodeId, ...]
 
 
-class Ring(Protocol):
+class GroupRing(Protocol):
     """The ring as the groups layer sees it. `Pastry` implements it; a simulation may use a perfect ring."""
 
     def is_root(self, key: bytes, /) -> bool:
@@ -100,7 +100,7 @@ class Outbox:
         """Send a message back along a path."""
         self.posts.append((path, message))
 
-    def take(self, local: NodeId, ring: Ring) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
+    def take(self, local: NodeId, ring: GroupRing) -> tuple[list[GroupOutput], list[tuple[GroupMessage, Path | None]]]:
         """Remove and return the messages: encoded for other nodes; unencoded for the local node, with their path if routed."""
         posts, self.posts = self.posts, []
         detours, self.detours = self.detours, []

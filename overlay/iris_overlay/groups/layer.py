@@ -17,7 +17,7 @@ from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
-from iris_overlay.groups.memberships import Memberships
+from iris_overlay.groups.memberships import OwnMemberships
 from iris_overlay.groups.messages import (
     CAST_BYTES_MAX,
     Accuse,
@@ -51,7 +51,7 @@ from iris_overlay.groups.messages import (
     Watch,
     decode_group_message,
 )
-from iris_overlay.groups.root_queries import Finding
+from iris_overlay.groups.root_queries import RootQueries
 from iris_overlay.groups.root_store import Roots
 from iris_overlay.groups.second_opinions import Looks
 from iris_overlay.groups.watches import Watches
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import Event, ViewChanged
     from iris_overlay.groups.config import GroupConfig
-    from iris_overlay.groups.io import GroupOutput, Path, Ring
+    from iris_overlay.groups.io import GroupOutput, GroupRing, Path
 
 
 class GroupLayer:
@@ -102,7 +102,9 @@ class GroupLayer:
         "_watches",
     )
 
-    def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, counters: Counters, signer: Signer) -> None:
+    def __init__(
+        self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: GroupRing, counters: Counters, signer: Signer
+    ) -> None:
         """Create the layer of a node.
 
         Args:
@@ -126,13 +128,13 @@ class GroupLayer:
         self._departs_at: float | None = None
         self._now = 0.0
         self._clock = WallClock()
-        self._memberships = Memberships(local, config, rng, self._outbox, counters, signer, self._clock)
+        self._memberships = OwnMemberships(local, config, rng, self._outbox, counters, signer, self._clock)
         self._watches = Watches(local, config, rng, self._outbox, signer)
         self._looks = Looks(local, rng, ring, self._outbox, counters, signer)
         self._casts = Casts(local, config, self._outbox, counters, signer, self._clock)
         self._death_reports = DeathReports(self._outbox)
         self._roots = Roots(local, config, rng, ring, self._outbox, counters, signer)
-        self._finding = Finding(local, config, ring, self._roots, self._outbox, counters)
+        self._finding = RootQueries(local, config, ring, self._roots, self._outbox, counters)
 
     # Inputs
 

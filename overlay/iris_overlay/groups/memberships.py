@@ -18,8 +18,8 @@ from iris_overlay.groups.messages import (
     BATCH_MAX,
     STAMP_SHIFT,
     VIEW_MAX,
+    GroupRegistration,
     Register,
-    Registration,
     Unregister,
     member_part,
 )
@@ -57,7 +57,7 @@ HIDDEN_ASKED_S: Final = 5.0
 COMMANDS_MAX: Final = 4096
 
 
-class _Membership:
+class _OwnMembership:
     __slots__ = ("attempts", "attributes", "ends_at", "is_new", "root", "routed_at", "said", "since", "size", "stamp")
 
     def __init__(self, attributes: bytes, stamp: int, since: int) -> None:
@@ -67,7 +67,7 @@ class _Membership:
         self.since = since
         self.is_new = True
         # The registration with the permit for this stamp, made once.
-        self.said: Registration | None = None
+        self.said: GroupRegistration | None = None
         # The root of the last acknowledgement; None if it is gone, or none came.
         self.root: NodeInfo | None = None
         self.size = 0
@@ -78,7 +78,7 @@ class _Membership:
         self.ends_at: float | None = None
 
 
-class Memberships:
+class OwnMemberships:
     """The memberships of the local node: register them at the roots of the groups, and keep them registered."""
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Memberships:
         signer: Signer,
         clock: WallClock,
     ) -> None:
-        self.groups: dict[GroupId, _Membership] = {}
+        self.groups: dict[GroupId, _OwnMembership] = {}
         self.completions: list[GroupJoined | GroupLeft] = []
         self.stamp = 0
         self._local = local
@@ -121,7 +121,7 @@ class Memberships:
         self._signer = signer
         self._clock = clock
         self._is_active = False
-        self._leaving: dict[GroupId, _Membership] = {}
+        self._leaving: dict[GroupId, _OwnMembership] = {}
         # Waiting completions, by the stamp of the command.
         self._commands: dict[int, GroupJoined | GroupLeft] = {}
         self._deadlines: DeadlineTable[int] = DeadlineTable()
@@ -146,7 +146,7 @@ class Memberships:
         old = self._leaving.pop(group, None) or member
         self.stamp += 1
         since = self._clock.unix_ms(now) if member is None else member.since
-        membership = self.groups[group] = _Membership(attributes, self.stamp, since)
+        membership = self.groups[group] = _OwnMembership(attributes, self.stamp, since)
         membership.is_new = member is None or member.is_new
         if old is not None:
             membership.root = old.root
@@ -228,7 +228,7 @@ class Memberships:
 
     def register_all(self, now: float) -> None:
         """Register the local node in all its groups, or renew the registrations."""
-        batches: dict[NodeId, tuple[NodeInfo, list[Registration]]] = {}
+        batches: dict[NodeId, tuple[NodeInfo, list[GroupRegistration]]] = {}
         for group, membership in self.groups.items():
             if membership.root is None:
                 self._send(group, membership, now)
@@ -334,7 +334,7 @@ class Memberships:
             for membership in self.groups.values()
         )
 
-    def _send(self, group: GroupId, membership: _Membership, now: float) -> None:
+    def _send(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
         if not self._is_active:
             return
         message: Register | Unregister
@@ -349,15 +349,15 @@ class Memberships:
             self._outbox.send(membership.root, message)
         self._expect(group, membership, now)
 
-    def _registration(self, group: GroupId, membership: _Membership) -> Registration:
+    def _registration(self, group: GroupId, membership: _OwnMembership) -> GroupRegistration:
         said = membership.said
         if said is None or said.stamp != membership.stamp:
-            said = Registration(group, membership.attributes, membership.stamp, since=membership.since)
+            said = GroupRegistration(group, membership.attributes, membership.stamp, since=membership.since)
             permit = self._signer.permit(group, member_part(said, self._local.id))
             said = membership.said = msgspec.structs.replace(said, permit=permit)
         return said
 
-    def _expect(self, group: GroupId, membership: _Membership, now: float) -> None:
+    def _expect(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
         self._resend.set(group, now + self._config.resend_after_s(membership.attempts))
         membership.attempts = min(membership.attempts + 1, 16)
 

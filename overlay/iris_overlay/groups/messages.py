@@ -100,7 +100,7 @@ class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
     """The joining time; the member rejects earlier multicasts."""
 
 
-class Registration(msgspec.Struct, frozen=True, array_like=True):
+class GroupRegistration(msgspec.Struct, frozen=True, array_like=True):
     """A membership of the sender, as part of `Register`."""
 
     group: _GroupId
@@ -120,7 +120,7 @@ class Register(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     info: NodeInfo
     """The member, and the sender."""
-    items: Annotated[list[Registration], Meta(max_length=BATCH_MAX)]
+    items: Annotated[list[GroupRegistration], Meta(max_length=BATCH_MAX)]
     """Its memberships at this root."""
 
 
@@ -492,7 +492,7 @@ _TAGS: Final = frozenset(each.__struct_config__.tag for each in get_args(GroupMe
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def member_part(record: MemberRecord | Registration, node: NodeId) -> bytes:
+def member_part(record: MemberRecord | GroupRegistration, node: NodeId) -> bytes:
     """Return the bytes signed by a member's permit: the node, its attributes, and the registration's stamp and time."""
     return _ENCODER.encode((1, node, record.stamp, record.since, record.attributes))
 

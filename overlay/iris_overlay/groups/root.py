@@ -56,7 +56,7 @@ HELD_MAX: Final = 1024
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Held(NamedTuple):
+class HeldCast(NamedTuple):
     """A multicast that waits until the inner nodes of the tree know their children."""
 
     deadline: float
@@ -96,7 +96,7 @@ class GroupRoot:
         self.tree = Tree()
         # Members declared dead by another root and asked for a sign of life: the stamps and expiry of their tombstones.
         self.accused: dict[NodeId, tuple[int, float]] = {}
-        self.held: deque[Held] = deque()
+        self.held: deque[HeldCast] = deque()
         # The number of multicasts sent before their time, for the owner to count.
         self.hurried = 0
         # Former members, for the owner to cancel their timers.
@@ -268,7 +268,7 @@ class GroupRoot:
 
     def cast(self, source: NodeInfo, cast: CastDown, now: float, wait_s: float) -> None:
         """Send a multicast down the tree, as soon as the inner nodes know their children."""
-        self.held.append(Held(now + wait_s, source, cast))
+        self.held.append(HeldCast(now + wait_s, source, cast))
         self._held_bytes += len(cast.payload)
         while len(self.held) > HELD_MAX or self._held_bytes > HELD_BYTES_MAX:
             self.hurried += 1

@@ -18,7 +18,7 @@ from iris_overlay.ring.messages import LEAVES_TOLD_MAX
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.groups.config import GroupConfig
-    from iris_overlay.groups.io import Outbox, Path, Ring
+    from iris_overlay.groups.io import GroupRing, Outbox, Path
     from iris_overlay.groups.root_store import Roots
     from iris_overlay.messages import NodeInfo
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ANSWERS_PER_S_MAX: Final = 100
 
 
-class Finding:
+class RootQueries:
     """Ask the roots of keys for their identity, and answer as a root.
 
     Attributes:
@@ -37,7 +37,7 @@ class Finding:
     """
 
     def __init__(
-        self, local: NodeInfo, config: GroupConfig, ring: Ring, roots: Roots, outbox: Outbox, counters: Counters
+        self, local: NodeInfo, config: GroupConfig, ring: GroupRing, roots: Roots, outbox: Outbox, counters: Counters
     ) -> None:
         self.held: tuple[int, ...] = ()
         self.events: list[RootLocated] = []

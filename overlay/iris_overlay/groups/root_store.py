@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer
     from iris_overlay.groups.config import GroupConfig
-    from iris_overlay.groups.io import Outbox, Path, Ring
+    from iris_overlay.groups.io import GroupRing, Outbox, Path
     from iris_overlay.messages import NodeInfo
 
 #: The shortest time between checks of a member through the ring. Less than the ring's repair takes would not help.
@@ -110,7 +110,7 @@ _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
 
 
-class Timer(IntEnum):
+class RootTimer(IntEnum):
     """The timers of a group, or of a node in it; a `FollowerKind` as a timer stands for repeated messages to a follower.
 
     The numbers differ from those of `FollowerKind`, because both are keys of one table.
@@ -164,7 +164,14 @@ class Roots:
     )
 
     def __init__(
-        self, local: NodeInfo, config: GroupConfig, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters, signer: Signer
+        self,
+        local: NodeInfo,
+        config: GroupConfig,
+        rng: Rng,
+        ring: GroupRing,
+        outbox: Outbox,
+        counters: Counters,
+        signer: Signer,
     ) -> None:
         self.roots: dict[GroupId, GroupRoot] = {}
         self.copies = Copies(config.expiry_s)
@@ -187,7 +194,7 @@ class Roots:
         self._applied: dict[NodeId, tuple[NodeInfo, list[tuple[GroupId, int, int, bool]]]] = {}
         # Nodes that took this node for the root in this turn, with the groups.
         self._misdirected: dict[NodeId, tuple[NodeInfo, list[GroupId]]] = {}
-        self._timers: DeadlineTable[tuple[Timer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
+        self._timers: DeadlineTable[tuple[RootTimer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
         self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
@@ -249,10 +256,10 @@ class Roots:
     def doubt(self, group: GroupId, node: NodeId, now: float) -> None:
         """Ask the ring whether an unreachable member lives."""
         root = self.roots.get(group)
-        if root is not None and node in root.directory.members and (Timer.CHECK, group, node) not in self._timers:
-            self._timers.set((Timer.CHECK, group, node), now + CHECK_S)  # all users of the member may doubt it at once
-            if (Timer.RECHECK, group, node) not in self._timers:
-                self._timers.set((Timer.RECHECK, group, node), now + RECHECK_S)
+        if root is not None and node in root.directory.members and (RootTimer.CHECK, group, node) not in self._timers:
+            self._timers.set((RootTimer.CHECK, group, node), now + CHECK_S)  # all users of the member may doubt it at once
+            if (RootTimer.RECHECK, group, node) not in self._timers:
+                self._timers.set((RootTimer.RECHECK, group, node), now + RECHECK_S)
             self._look_for(root, node)
 
     def doubt_everywhere(self, node: NodeId, now: float) -> None:
@@ -359,7 +366,7 @@ class Roots:
         self._start_sweeping(now)
 
     def _look_for_orphans(self, now: float) -> None:
-        key = (Timer.ORPHANS, _NO_GROUP, _NOBODY)
+        key = (RootTimer.ORPHANS, _NO_GROUP, _NOBODY)
         if self.copies.held and key not in self._timers:
             self._timers.set(key, now + ORPHANS_S)
 
@@ -386,7 +393,7 @@ class Roots:
         for group, root in self.roots.items():
             if root.successor is None:
                 root.ask_copies()
-                self._timers.set((Timer.UNSURE, group, _NOBODY), now + WOKEN_S)
+                self._timers.set((RootTimer.UNSURE, group, _NOBODY), now + WOKEN_S)
                 self._dirty[group] = None
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -409,7 +416,7 @@ class Roots:
         """Repeat unacknowledged messages to the peer of a broken link."""
         for group, root in self.roots.items():
             if root.successor is not None and root.successor.info.id == peer:
-                self._timers.set((Timer.HANDOVER, group, _NOBODY), now)
+                self._timers.set((RootTimer.HANDOVER, group, _NOBODY), now)
             elif root.link_lost(peer):
                 self._dirty[group] = None
 
@@ -418,23 +425,23 @@ class Roots:
     def handle_timeout(self, now: float) -> None:
         """Repeat unacknowledged messages, end waits beyond their time limit, and forget expired entries."""
         for kind, group, node in self._timers.expired(now):
-            if kind is Timer.ORPHANS:
+            if kind is RootTimer.ORPHANS:
                 self._passing.pass_on_orphans()
                 continue
             root = self.roots.get(group)
             if root is None:
                 continue
             self._dirty[group] = None
-            if kind is Timer.HANDOVER:
+            if kind is RootTimer.HANDOVER:
                 self._place(root, now)
-            elif kind is Timer.UNSURE:
+            elif kind is RootTimer.UNSURE:
                 root.is_sure = True
-            elif kind is Timer.ACCUSED:
+            elif kind is RootTimer.ACCUSED:
                 root.believe_accusations()
-            elif kind is Timer.REVIEW and len(root.directory.members) <= VIEW_MAX:
+            elif kind is RootTimer.REVIEW and len(root.directory.members) <= VIEW_MAX:
                 for member in list(root.directory.members):
                     self.doubt(group, member, now)
-            elif kind is Timer.RECHECK and node in root.directory.members:
+            elif kind is RootTimer.RECHECK and node in root.directory.members:
                 self._look_for(root, node)
             elif isinstance(kind, FollowerKind) and root.note_silence(kind, node):
                 self.doubt(group, node, now)
@@ -469,13 +476,13 @@ class Roots:
             self._counters.casts_hurried += root.hurried
             root.hurried = 0
             if root.held:
-                self._timers.set((Timer.HELD, group, _NOBODY), root.held[0].deadline)
+                self._timers.set((RootTimer.HELD, group, _NOBODY), root.held[0].deadline)
             done, late = root.followers.completed(now)
             self._counters.changes_unconfirmed += late
             for pending in done:
                 self._apply(root, pending.info, pending.stamp)
             if root.followers.pendings:
-                self._timers.set((Timer.PENDING, group, _NOBODY), next(iter(root.followers.pendings.values())).deadline)
+                self._timers.set((RootTimer.PENDING, group, _NOBODY), next(iter(root.followers.pendings.values())).deadline)
         misdirected, self._misdirected = self._misdirected, {}
         for info, groups in misdirected.values():
             for start in range(0, len(groups), BATCH_MAX):
@@ -560,7 +567,7 @@ class Roots:
         root.set_copies(self._ring.replicas(directory.group, COPIES))
         if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
             root.is_sure = False
-            self._timers.set((Timer.UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
+            self._timers.set((RootTimer.UNSURE, directory.group, _NOBODY), now + self._config.told_timeout_s)
         self._dirty[directory.group] = None
         self._start_sweeping(now)
         return root
@@ -586,7 +593,7 @@ class Roots:
         if merge(root, held, expires, self._outbox):
             root.followers.wait_anew(root.directory.version)
             self._announce(root, now)
-        if root.accused and (key := (Timer.ACCUSED, group, _NOBODY)) not in self._timers:
+        if root.accused and (key := (RootTimer.ACCUSED, group, _NOBODY)) not in self._timers:
             self._timers.set(key, now + ANSWER_S)
         self._dirty[group] = None
         if root.successor is not None:
@@ -598,7 +605,9 @@ class Roots:
         Members of a large group learn the new root at their renewals, because a link to every member would be too expensive.
         """
         group, members = root.directory.group, root.directory.members
-        self._timers.set((Timer.REVIEW, group, _NOBODY), now + REVIEW_S)  # by then half of a large group may have been accused
+        self._timers.set(
+            (RootTimer.REVIEW, group, _NOBODY), now + REVIEW_S
+        )  # by then half of a large group may have been accused
         if len(members) <= VIEW_MAX:
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
@@ -612,21 +621,21 @@ class Roots:
             if root.successor is not None:
                 # Back again: the other node may have received changes since.
                 root.successor = None
-                self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
+                self._timers.cancel((RootTimer.HANDOVER, group, _NOBODY))
                 root.begin_epoch()
             for info in root.set_copies(nearest):
                 self._outbox.send(info, Drop(group))
             return
         target = nearest[0]
         successor = root.successor
-        if successor is not None and successor.info.id == target.id and (Timer.HANDOVER, group, _NOBODY) in self._timers:
+        if successor is not None and successor.info.id == target.id and (RootTimer.HANDOVER, group, _NOBODY) in self._timers:
             return
         root.successor = Follower(target, 0.0)
         root.successor.sent = root.directory.version
         # Waiting nodes ask again, at the new root.
         root.followers.pendings.clear()
         self._outbox.send_all(target, root.copy_parts())
-        self._timers.set((Timer.HANDOVER, group, _NOBODY), now + self._config.resend_s)
+        self._timers.set((RootTimer.HANDOVER, group, _NOBODY), now + self._config.resend_s)
 
     def _finish_handover(self, root: GroupRoot, version: int, now: float) -> None:
         successor = root.successor
@@ -634,13 +643,13 @@ class Roots:
         if version != successor.sent:
             return  # it is sent again
         group = root.directory.group
-        self._timers.cancel((Timer.HANDOVER, group, _NOBODY))
+        self._timers.cancel((RootTimer.HANDOVER, group, _NOBODY))
         for kind in FollowerKind:
             for node in root.followers.members[kind]:
                 self._timers.cancel((kind, group, node))
         for node in root.directory.members:
-            self._timers.cancel((Timer.CHECK, group, node))
-            self._timers.cancel((Timer.RECHECK, group, node))
+            self._timers.cancel((RootTimer.CHECK, group, node))
+            self._timers.cancel((RootTimer.RECHECK, group, node))
         for info in {info.id: info for _, info, _ in root.held}.values():
             self._outbox.send(info, Moved([group]))  # the sources still have the untaken multicasts
         del self.roots[group]
@@ -686,8 +695,8 @@ class Roots:
                 self._timers.cancel((kind, group, node))
         for node in root.gone:
             if node not in members:
-                self._timers.cancel((Timer.CHECK, group, node))
-                self._timers.cancel((Timer.RECHECK, group, node))
+                self._timers.cancel((RootTimer.CHECK, group, node))
+                self._timers.cancel((RootTimer.RECHECK, group, node))
         followers.removed.clear()
         root.gone.clear()
 

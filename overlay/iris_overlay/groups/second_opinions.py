@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import ViewChanged
-    from iris_overlay.groups.io import Outbox, Ring
+    from iris_overlay.groups.io import GroupRing, Outbox
     from iris_overlay.groups.messages import MemberRecord, Seen
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.messages import NodeInfo
@@ -48,7 +48,7 @@ SEEN_S: Final = 5.0
 SETTLED_S: Final = 0.5
 
 
-class _Doubt:
+class _DoubtedGroup:
     """A doubted group, reported empty by its root."""
 
     __slots__ = ("emptied_at", "event", "is_waiting", "last", "looked_at", "number", "root", "seen")
@@ -74,20 +74,20 @@ class Looks:
 
     __slots__ = ("_changed", "_counters", "_deadlines", "_doubts", "_local", "_outbox", "_ring", "_rng", "_signer")
 
-    def __init__(self, local: NodeInfo, rng: Rng, ring: Ring, outbox: Outbox, counters: Counters, signer: Signer) -> None:
+    def __init__(self, local: NodeInfo, rng: Rng, ring: GroupRing, outbox: Outbox, counters: Counters, signer: Signer) -> None:
         self._local = local
         self._rng = rng
         self._ring = ring
         self._outbox = outbox
         self._counters = counters
         self._signer = signer
-        self._doubts: dict[GroupId, _Doubt] = {}
+        self._doubts: dict[GroupId, _DoubtedGroup] = {}
         self._changed: dict[GroupId, None] = {}
         self._deadlines: DeadlineTable[GroupId] = DeadlineTable()
 
     def doubt(self, group: GroupId) -> None:
         """Check from now on whether a group is really empty when its root reports none; harmless if repeated."""
-        self._doubts.setdefault(group, _Doubt())
+        self._doubts.setdefault(group, _DoubtedGroup())
 
     def forget(self, group: GroupId) -> None:
         """Stop checking the reports of a group's root."""
@@ -174,7 +174,7 @@ class Looks:
         doubts = [(self._doubts[group], self._doubts[group].event) for group in changed]
         return [_judged(doubt, event) for doubt, event in doubts if event is not None]
 
-    def _look(self, group: GroupId, doubt: _Doubt, now: float) -> None:
+    def _look(self, group: GroupId, doubt: _DoubtedGroup, now: float) -> None:
         """Ask another keeper for the members, unless a question is running or recent."""
         if doubt.number is not None or doubt.is_waiting or now < doubt.looked_at + LOOKED_S:
             return
@@ -190,7 +190,7 @@ class Looks:
         self._outbox.route_around(root, group, Look(self._local, group, permit, doubt.number))
         self._deadlines.set(group, now + LOOK_S)
 
-    def _finish(self, group: GroupId, doubt: _Doubt, members: dict[NodeId, MemberRecord], now: float) -> None:
+    def _finish(self, group: GroupId, doubt: _DoubtedGroup, members: dict[NodeId, MemberRecord], now: float) -> None:
         if members != doubt.seen or not members:
             self._changed[group] = None
         doubt.seen, doubt.number = members, None
@@ -200,7 +200,7 @@ class Looks:
             self._deadlines.cancel(group)
 
 
-def _judged(doubt: _Doubt, event: ViewChanged) -> ViewChanged:
+def _judged(doubt: _DoubtedGroup, event: ViewChanged) -> ViewChanged:
     """Return the judged view of a group reported empty by its root."""
     members = {node: GroupMember(record.info, record.attributes) for node, record in doubt.seen.items()}
     is_known = bool(members) or not (doubt.is_waiting or doubt.number is not None)

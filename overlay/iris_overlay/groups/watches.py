@@ -48,7 +48,7 @@ MASKED_MAX: Final = 4 * VIEW_MAX
 HIDDEN_ASKED_S: Final = 5.0
 
 
-class _Watch:
+class _GroupWatch:
     __slots__ = (
         "answered_at",
         "ask_again_at",
@@ -103,7 +103,7 @@ class Watches:
     )
 
     def __init__(self, local: NodeInfo, config: GroupConfig, rng: Rng, outbox: Outbox, signer: Signer) -> None:
-        self.groups: dict[GroupId, _Watch] = {}
+        self.groups: dict[GroupId, _GroupWatch] = {}
         # The stamp of the local node's memberships.
         self.stamp = 0
         self._local = local
@@ -133,7 +133,7 @@ class Watches:
             return
         if len(self.groups) >= self._config.groups_watched_max:
             raise TooManyGroupsError(self._config.groups_watched_max, "watches")
-        watch = self.groups[group] = _Watch(self._signer.permit(group, user_part(self._local.id)))
+        watch = self.groups[group] = _GroupWatch(self._signer.permit(group, user_part(self._local.id)))
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
         self._ask(group, watch, now)
@@ -329,7 +329,7 @@ class Watches:
         """Return whether a node is the root of a watched group."""
         return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
 
-    def _event(self, group: GroupId, watch: _Watch) -> ViewChanged:
+    def _event(self, group: GroupId, watch: _GroupWatch) -> ViewChanged:
         masked = [node for node in watch.masked if self._is_masked(watch, node)]
         members = {
             node: GroupMember(record.info, record.attributes) for node, record in watch.members.items() if node not in masked
@@ -337,7 +337,7 @@ class Watches:
         size = len(members) if watch.size <= VIEW_MAX else watch.size - len(masked)
         return ViewChanged(group, members, size, watch.is_watched)
 
-    def _unmask(self, group: GroupId, watch: _Watch, now: float) -> None:
+    def _unmask(self, group: GroupId, watch: _GroupWatch, now: float) -> None:
         """Show left-out members again after their time, unless no present root has been told of their deaths."""
         if watch.root is None:  # the view here may be older than their deaths
             watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
@@ -347,14 +347,14 @@ class Watches:
         self._changed[group] = None
 
     @staticmethod
-    def _mask(watch: _Watch, peer: NodeId, stamp: int, now: float) -> None:
+    def _mask(watch: _GroupWatch, peer: NodeId, stamp: int, now: float) -> None:
         """Leave a member found dead by the local node out of the view for MASK_S."""
         if peer not in watch.masked and len(watch.masked) >= MASKED_MAX:
             del watch.masked[next(iter(watch.masked))]
         watch.masked[peer] = (stamp, now + MASK_S)
 
     @staticmethod
-    def _note_gone(watch: _Watch, nodes: Iterable[NodeId], now: float) -> None:
+    def _note_gone(watch: _GroupWatch, nodes: Iterable[NodeId], now: float) -> None:
         """Remember the stamps of departing members for MASK_S, at most as many as a view has."""
         watch.gone = {node: gone for node, gone in watch.gone.items() if gone[1] > now}
         for node in nodes:
@@ -363,18 +363,18 @@ class Watches:
                 watch.gone[node] = (record.stamp, now + MASK_S)
 
     @staticmethod
-    def _is_doubtful(watch: _Watch, message: View) -> bool:
+    def _is_doubtful(watch: _GroupWatch, message: View) -> bool:
         """Return whether a view is much smaller than the present one, perhaps because its root was alone until now."""
         is_root = watch.root is not None and watch.root.id == message.root.id
         return not is_root and 2 * message.size < watch.size
 
     @staticmethod
-    def _is_masked(watch: _Watch, node: NodeId) -> bool:
+    def _is_masked(watch: _GroupWatch, node: NodeId) -> bool:
         """Return whether a member is still the incarnation that died: a new registration is a sign of life."""
         record = watch.members.get(node)
         return record is not None and record.stamp <= watch.masked[node][0]
 
-    def _answered(self, group: GroupId, watch: _Watch, root: NodeInfo, now: float) -> None:
+    def _answered(self, group: GroupId, watch: _GroupWatch, root: NodeInfo, now: float) -> None:
         watch.root = root
         watch.believe_at = None
         watch.attempts = 0
@@ -390,14 +390,14 @@ class Watches:
         if watch.is_watched:
             self._outbox.send(root, Told(group, watch.version))
 
-    def _ask(self, group: GroupId, watch: _Watch, now: float) -> None:
+    def _ask(self, group: GroupId, watch: _GroupWatch, now: float) -> None:
         if not self._is_active:
             return
         # Version 0: the present root sends everything. A renewal with a higher version makes a root begin an epoch above it.
         self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
         self._expect(group, watch, now)
 
-    def _expect(self, group: GroupId, watch: _Watch, now: float) -> None:
+    def _expect(self, group: GroupId, watch: _GroupWatch, now: float) -> None:
         self._resend.set(group, now + self._config.resend_after_s(watch.attempts))
         watch.attempts = min(watch.attempts + 1, 16)
 

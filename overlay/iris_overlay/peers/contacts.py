@@ -50,7 +50,7 @@ class ContactFailed(msgspec.Struct, frozen=True):
 ContactEvent: TypeAlias = ContactFailed | LinkReleased
 
 
-class _Waiting(msgspec.Struct):
+class _DialledPeer(msgspec.Struct):
     """A peer that is being dialled. Invariant: position <= len(addresses)."""
 
     info: NodeInfo
@@ -108,7 +108,7 @@ class Contacts:
         self._config = config
         self._vantage = vantage
         self._hearsay = hearsay
-        self._waiting: dict[NodeId, _Waiting] = {}
+        self._waiting: dict[NodeId, _DialledPeer] = {}
         self._turn: dict[NodeId, None] = {}  # peers waiting for a free dial
         self._dialling: dict[str, dict[NodeId, None]] = {}
         self._timeouts: DeadlineTable[NodeId] = DeadlineTable()
@@ -278,7 +278,7 @@ class Contacts:
     def _is_full(self) -> bool:
         return len(self._waiting) >= self._config.waiting_peers_max
 
-    def _begin(self, peer: NodeInfo) -> _Waiting | None:
+    def _begin(self, peer: NodeInfo) -> _DialledPeer | None:
         if peer.id in self._resting or self._is_full:
             return None
         self._hearsay.note(peer.id)
@@ -286,7 +286,7 @@ class Contacts:
         addresses = [address for address in self._vantage.order(peer) if address not in own]
         if not addresses:
             return None
-        waiting = self._waiting[peer.id] = _Waiting(peer, addresses)
+        waiting = self._waiting[peer.id] = _DialledPeer(peer, addresses)
         self._turn[peer.id] = None
         return waiting
 
@@ -334,7 +334,7 @@ class Contacts:
         else:
             self._fail(node, waiting, now)
 
-    def _fail(self, node: NodeId, waiting: _Waiting, now: float) -> None:
+    def _fail(self, node: NodeId, waiting: _DialledPeer, now: float) -> None:
         self._forget(node, waiting)
         if len(self._resting) >= RESTING_MAX:
             self._resting.expired(self._resting.deadline() or now)
@@ -342,14 +342,14 @@ class Contacts:
         is_refused = waiting.is_refused and waiting.position == len(waiting.addresses)
         self._events.append(ContactFailed(waiting.info, waiting.messages, is_refused))
 
-    def _forget(self, node: NodeId, waiting: _Waiting) -> None:
+    def _forget(self, node: NodeId, waiting: _DialledPeer) -> None:
         del self._waiting[node]
         self._again.cancel(node)
         self._patience.cancel(node)
         self._turn.pop(node, None)
         self._end_dial(node, waiting)
 
-    def _end_dial(self, node: NodeId, waiting: _Waiting) -> None:
+    def _end_dial(self, node: NodeId, waiting: _DialledPeer) -> None:
         self._timeouts.cancel(node)
         if waiting.dialled is not None:
             dialling = self._dialling[waiting.dialled]

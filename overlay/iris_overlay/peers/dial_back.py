@@ -45,7 +45,7 @@ PACKET: Final = b"\x00"
 DIAL_BACK: Final = b"\x01"
 
 
-class _Wanted(msgspec.Struct):
+class _WantedLink(msgspec.Struct):
     """A node to which the owner wants a link."""
 
     info: NodeInfo
@@ -64,7 +64,7 @@ class Reaching:
         self._ring = ring
         self._contacts = contacts
         self._counters = counters
-        self._wanted: dict[NodeId, _Wanted] = {}
+        self._wanted: dict[NodeId, _WantedLink] = {}
         # The time to ask for a dial back; after that, the end of the wait for it.
         self._deadlines: DeadlineTable[NodeId] = DeadlineTable()
 
@@ -77,7 +77,7 @@ class Reaching:
             return
         if len(self._wanted) >= WANTED_MAX:
             self._fail(next(iter(self._wanted)))
-        self._wanted[info.id] = _Wanted(info)
+        self._wanted[info.id] = _WantedLink(info)
         self._deadlines.set(info.id, now + REVERSAL_DELAY_S)
         self._contacts.connect(info, now)
 
@@ -148,7 +148,7 @@ class Reaching:
         """Return the earliest time to call `handle_timeout`, or None."""
         return self._deadlines.deadline()
 
-    def _ask_back(self, wanted: _Wanted, now: float) -> bool:
+    def _ask_back(self, wanted: _WantedLink, now: float) -> bool:
         """Ask a node to dial back; return False if the local node cannot be dialled either, or is in no ring."""
         if not self._local.addresses or not self._ring.is_active:
             return False

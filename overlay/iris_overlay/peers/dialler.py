@@ -5,8 +5,8 @@ peer was heard by its beacon, or fell silent and may be beyond a partition. The 
 the other without a pause. When all have failed, the candidate has failed once, and waits longer each time. Candidates with the
 same address share a dial.
 
-Nodes of the same ring are not dialled here: `contacts.py` opens those links. `Dials` keeps the search and the contacts from
-dialling the same address twice at once.
+Nodes of the same ring are not dialled here: `contacts.py` opens those links. `RunningDials` keeps the search and the contacts
+from dialling the same address twice at once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DIAL_FORGOTTEN_S: Final = 15.0
 DIALS_MAX: Final = 512
 
 
-class Dials:
+class RunningDials:
     """The running dials of all components, so that no address is dialled twice at once."""
 
     __slots__ = ("_requested_at",)
@@ -81,7 +81,7 @@ def redial_delay_s(failures: int, config: OverlayConfig, rng: Rng) -> float:
     return min(limit, config.redial_delay_s_max) * rng.uniform(0.5, 1.0)
 
 
-class _Candidate(msgspec.Struct):
+class _DialCandidate(msgspec.Struct):
     key: Key
     addresses: list[str]
     peer: NodeId | None
@@ -97,7 +97,7 @@ class _Candidate(msgspec.Struct):
     due: float = 0.0
 
 
-class _Dial(msgspec.Struct):
+class _RunningDial(msgspec.Struct):
     is_retry: bool
     candidates: dict[Key, None] = {}
 
@@ -141,13 +141,13 @@ class Dialler:
         self._vantage = vantage
         self._hearsay = hearsay
         # Invariant: each candidate is in exactly one of _waiting (by its key), _ready and the dials of _dials.
-        self._candidates: dict[Key, _Candidate] = {}
+        self._candidates: dict[Key, _DialCandidate] = {}
         self._seeds: dict[str, None] = {}
         # The candidates that fell silent.
         self._lost: dict[NodeId, None] = {}
         self._waiting: DeadlineTable[Key] = DeadlineTable()
         self._ready: dict[Key, None] = {}
-        self._dials: dict[str, _Dial] = {}
+        self._dials: dict[str, _RunningDial] = {}
         self._retries = 0
         self._dial_timeouts: DeadlineTable[str] = DeadlineTable()
         self._is_stopped = False
@@ -163,7 +163,7 @@ class Dialler:
     def add_address(self, address: str, now: float, *, is_seed: bool = False) -> None:
         """Add an address to dial now; ignore a known, own or undialable address."""
         if is_dialable(address) and address not in self._local.addresses and address not in self._candidates:
-            self._add(_Candidate(address, [address], None, is_seed), now, now)
+            self._add(_DialCandidate(address, [address], None, is_seed), now, now)
 
     def add_peer(self, info: NodeInfo, when: float, now: float) -> None:
         """Add a peer that was heard, to be dialled at a time (`when`); ignore a peer that needs no dial."""
@@ -180,7 +180,7 @@ class Dialler:
             return
         addresses = self._dialable(info)
         if addresses:
-            self._add(_Candidate(node, addresses, node), when, now)
+            self._add(_DialCandidate(node, addresses, node), when, now)
 
     def look_for(self, info: NodeInfo, now: float) -> None:
         """Add a silent peer: its process may be paused, or the peer may be beyond a partition."""
@@ -193,7 +193,7 @@ class Dialler:
             # Keep the latest silent peers, which are the most likely to return; in a partition all of them are on the other
             # side.
             self.forget(next(iter(self._lost)))
-        candidate = _Candidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
+        candidate = _DialCandidate(node, addresses, node, failures=1, failed_first=now, failed_last=now)
         self._add(candidate, now + redial_delay_s(1, self._config, self._rng), now)
         if node in self._candidates:  # else the table was full
             self._lost[node] = None
@@ -275,7 +275,7 @@ class Dialler:
                     del self._ready[key]
                     self._wait(candidate, now + redial_delay_s(candidate.failures + 1, self._config, self._rng))
                     continue
-                dial = self._dials[address] = _Dial(is_retry)
+                dial = self._dials[address] = _RunningDial(is_retry)
                 self._retries += is_retry
                 self._dial_timeouts.set(address, now + self._config.dial_timeout_s)
                 self.requests.append(DialRequested(address, candidate.peer))
@@ -305,10 +305,10 @@ class Dialler:
         own = self._local.addresses
         return [address for address in self._vantage.order(info) if address not in own]
 
-    def _is_dialled(self, candidate: _Candidate) -> bool:
+    def _is_dialled(self, candidate: _DialCandidate) -> bool:
         return candidate.key not in self._ready and candidate.key not in self._waiting
 
-    def _add(self, candidate: _Candidate, when: float, now: float) -> None:
+    def _add(self, candidate: _DialCandidate, when: float, now: float) -> None:
         if self._is_stopped or not (candidate.is_seed or self._has_room()):
             self._counters.candidates_refused += 1
             return
@@ -326,7 +326,7 @@ class Dialler:
         self._forget(worst)
         return True
 
-    def _forget(self, candidate: _Candidate) -> None:
+    def _forget(self, candidate: _DialCandidate) -> None:
         # A running dial for it continues; its outcome is ignored.
         del self._candidates[candidate.key]
         if candidate.peer is not None:
@@ -336,18 +336,18 @@ class Dialler:
         for dial in self._dials.values():
             dial.candidates.pop(candidate.key, None)
 
-    def _schedule(self, candidate: _Candidate, when: float, now: float) -> None:
+    def _schedule(self, candidate: _DialCandidate, when: float, now: float) -> None:
         if when > now:
             self._wait(candidate, when)
         else:
             self._waiting.cancel(candidate.key)
             self._ready[candidate.key] = None
 
-    def _wait(self, candidate: _Candidate, when: float) -> None:
+    def _wait(self, candidate: _DialCandidate, when: float) -> None:
         candidate.due = when
         self._waiting.set(candidate.key, when)
 
-    def _end_dial(self, address: str) -> list[_Candidate]:
+    def _end_dial(self, address: str) -> list[_DialCandidate]:
         self._dial_timeouts.cancel(address)
         dial = self._dials.pop(address, None)
         if dial is None:
@@ -355,7 +355,7 @@ class Dialler:
         self._retries -= dial.is_retry
         return [self._candidates[key] for key in dial.candidates]
 
-    def _fail_address(self, candidate: _Candidate, now: float) -> None:
+    def _fail_address(self, candidate: _DialCandidate, now: float) -> None:
         candidate.position += 1
         if candidate.position < len(candidate.addresses):
             self._ready[candidate.key] = None
@@ -368,7 +368,7 @@ class Dialler:
         else:
             self._fail(candidate, now)
 
-    def _fail(self, candidate: _Candidate, now: float) -> None:
+    def _fail(self, candidate: _DialCandidate, now: float) -> None:
         candidate.failures = min(candidate.failures + 1, FAILURES_MAX)
         candidate.failed_last = now
         if candidate.failed_first is None:
@@ -378,7 +378,7 @@ class Dialler:
         else:
             self._wait(candidate, now + redial_delay_s(candidate.failures, self._config, self._rng))
 
-    def _find(self, candidate: _Candidate, node: NodeId, now: float) -> None:
+    def _find(self, candidate: _DialCandidate, node: NodeId, now: float) -> None:
         candidate.found = node
         candidate.position = 0
         if node == self._local.id:
@@ -398,7 +398,7 @@ class Dialler:
             # Success is a claim until the link is open: then its peer is known, and the candidate forgotten.
             self._fail(candidate, now)
 
-    def _rest(self, candidate: _Candidate, now: float, size: int) -> None:
+    def _rest(self, candidate: _DialCandidate, now: float, size: int) -> None:
         """Let a seed of a known node rest; dial the seed again later, in case it then leads to another ring."""
         candidate.failures = 0
         interval = max(self._config.seed_interval_s, size * self._config.seed_interval_per_node_s)

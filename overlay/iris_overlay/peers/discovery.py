@@ -49,7 +49,7 @@ class Familiarity(enum.Enum):
     """Unknown and distant: in a large ring no node knows all others."""
 
 
-class _Timer(enum.Enum):
+class _DiscoveryTimer(enum.Enum):
     BEACON = enum.auto()
     BEACON_WAIT = enum.auto()
     ASK_AGAIN = enum.auto()
@@ -90,7 +90,7 @@ class Discovery:
         self._dialler = dialler
         self._counters = counters
         self._familiarity_of = familiarity_of
-        self._timers: DeadlineTable[_Timer] = DeadlineTable()
+        self._timers: DeadlineTable[_DiscoveryTimer] = DeadlineTable()
         self._has_beacons = False
         # The time-out of each answer that waits for its jitter, and the size of its question.
         self._answers: DeadlineTable[Source] = DeadlineTable()
@@ -111,13 +111,13 @@ class Discovery:
         left = list(remembered)
         while left:
             self._dialler.add_address(left.pop(self._rng.randrange(len(left))), now)
-        self._timers.set(_Timer.SETTLE, now + self._config.settle_timeout_s)
-        self._timers.set(_Timer.JOIN, now + self._config.join_timeout_s)
+        self._timers.set(_DiscoveryTimer.SETTLE, now + self._config.settle_timeout_s)
+        self._timers.set(_DiscoveryTimer.JOIN, now + self._config.join_timeout_s)
         self._has_beacons = beacons
         if beacons:
             if not is_complete:
-                self._timers.set(_Timer.BEACON_WAIT, now + self._config.beacon_wait_s)
-                self._timers.set(_Timer.ASK_AGAIN, now + self._config.beacon_wait_s / 2)
+                self._timers.set(_DiscoveryTimer.BEACON_WAIT, now + self._config.beacon_wait_s)
+                self._timers.set(_DiscoveryTimer.ASK_AGAIN, now + self._config.beacon_wait_s / 2)
             self._send_beacon(now, peers=0)
 
     def receive_datagram(self, sender: NodeId, data: bytes, source: Source, now: float, peers: int) -> None:
@@ -145,7 +145,7 @@ class Discovery:
     def dial_connected(self, now: float) -> None:
         """Wait longer before starting alone, because a node accepted a connection and may merely be busy."""
         if not self.is_settled:
-            self._timers.set(_Timer.SETTLE, now + self._config.handshake_wait_s)
+            self._timers.set(_DiscoveryTimer.SETTLE, now + self._config.handshake_wait_s)
 
     def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
         """Return whether to start an own ring, because no reachable node lets this node join.
@@ -154,17 +154,17 @@ class Discovery:
             has_link: Whether any link is open.
             is_linking: Whether a node answered a dial, so that a link is about to open.
         """
-        if _Timer.JOIN not in self._timers:
+        if _DiscoveryTimer.JOIN not in self._timers:
             return True
         if has_link:
             return False
-        is_late = _Timer.SETTLE not in self._timers
-        return is_late or not (is_linking or self._dialler.is_trying or _Timer.BEACON_WAIT in self._timers)
+        is_late = _DiscoveryTimer.SETTLE not in self._timers
+        return is_late or not (is_linking or self._dialler.is_trying or _DiscoveryTimer.BEACON_WAIT in self._timers)
 
     def settle(self) -> None:
         """End the search: the node is part of a ring."""
         self.is_settled = True
-        for timer in (_Timer.SETTLE, _Timer.JOIN, _Timer.BEACON_WAIT, _Timer.ASK_AGAIN):
+        for timer in (_DiscoveryTimer.SETTLE, _DiscoveryTimer.JOIN, _DiscoveryTimer.BEACON_WAIT, _DiscoveryTimer.ASK_AGAIN):
             self._timers.cancel(timer)
         self._dialler.forget_untried(self._config.remembered_max)
 
@@ -173,7 +173,7 @@ class Discovery:
         for timer in self._timers.expired(now):
             # Datagrams get lost, and by chance no node may answer: with a single question one start in a thousand would take
             # itself for alone.
-            if timer is _Timer.BEACON or (timer is _Timer.ASK_AGAIN and peers == 0):
+            if timer is _DiscoveryTimer.BEACON or (timer is _DiscoveryTimer.ASK_AGAIN and peers == 0):
                 self._send_beacon(now, peers)
         for source in self._answers.expired(now):
             self._send_answer(source, peers, self._question_bytes.pop(source))
@@ -197,7 +197,7 @@ class Discovery:
 
     def _send_beacon(self, now: float, peers: int) -> None:
         interval = max(self._config.beacon_interval_s, self._config.beacon_interval_per_peer_s * peers)
-        self._timers.set(_Timer.BEACON, now + interval * self._rng.uniform(0.8, 1.2))
+        self._timers.set(_DiscoveryTimer.BEACON, now + interval * self._rng.uniform(0.8, 1.2))
         data = encode_beacon(self._local, wants_answer=peers == 0, peers=peers)
         # A node without addresses cannot be dialled, so it announces nothing.
         if data is not None:

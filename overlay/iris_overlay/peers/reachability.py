@@ -95,7 +95,7 @@ class EchoReply(msgspec.Struct, frozen=True, array_like=True, tag=69, gc=False):
     """The padding of the echo."""
 
 
-class _Outcome(msgspec.Struct, frozen=True, array_like=True):
+class _EchoOutcome(msgspec.Struct, frozen=True, array_like=True):
     address: Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX, pattern=r"\A[!-~]+\Z")]
     outcome: DialOutcome
 
@@ -104,14 +104,14 @@ EchoMessage: TypeAlias = Echo | EchoReply
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[EchoMessage] = msgspec.msgpack.Decoder(EchoMessage)
-_OUTCOMES_DECODER = msgspec.msgpack.Decoder(Annotated[list[_Outcome], Meta(max_length=ADDRESSES_CHECKED_MAX)])
+_OUTCOMES_DECODER = msgspec.msgpack.Decoder(Annotated[list[_EchoOutcome], Meta(max_length=ADDRESSES_CHECKED_MAX)])
 _TAGS: Final = frozenset((68, 69))
 
 # Besides its own errors, the decoder passes on Python's errors for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-class _Check(msgspec.Struct):
+class _DialCheck(msgspec.Struct):
     """The state of a dial check: the addresses of a node that asked to be dialled."""
 
     begun_at: float
@@ -172,7 +172,7 @@ class Reachability:
         self._asked: dict[NodeId, None] = {}
         self._second_began = -inf
         self._begun = 0  # within that second
-        self._checks: dict[NodeId, _Check] = {}  # by the requesting node, the oldest first
+        self._checks: dict[NodeId, _DialCheck] = {}  # by the requesting node, the oldest first
 
     # Commands
 
@@ -267,7 +267,7 @@ class Reachability:
         spelled = (canonical_address(each) for each in source.addresses)
         dialable = [each for each in spelled if each is not None and each not in self._local.addresses]
         addresses = [] if is_elsewhere else dialable[:ADDRESSES_CHECKED_MAX]
-        checks[source.id] = _Check(now, dict.fromkeys(addresses))
+        checks[source.id] = _DialCheck(now, dict.fromkeys(addresses))
         self.requests += [DialRequested(address, source.id) for address in addresses]
         self._maybe_answer(source.id, now)
 
@@ -279,7 +279,7 @@ class Reachability:
 
     def _maybe_answer(self, asker: NodeId, now: float) -> None:
         outcomes = self._checks[asker].outcomes
-        said = [_Outcome(address, outcome) for address, outcome in outcomes.items() if outcome is not None]
+        said = [_EchoOutcome(address, outcome) for address, outcome in outcomes.items() if outcome is not None]
         if len(said) == len(outcomes):
             del self._checks[asker]
             self._ring.send(NodeInfo(asker, ()), DIAL_CHECKED + _ENCODER.encode(said), now)

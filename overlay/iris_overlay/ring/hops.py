@@ -26,7 +26,7 @@ PENDING_MAX: Final = 8192
 HOP_TIMES_MAX: Final = 256
 
 
-class Pending:
+class PendingHop:
     """A routed message, kept by the local node until the next hop acknowledges it."""
 
     __slots__ = ("attempts", "held_since", "hop", "message", "refusals", "sent_at", "taken_at", "tried")
@@ -54,7 +54,7 @@ class Hops:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         # By sequence, so the oldest comes first.
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingHop] = {}
         self._acknowledgements: dict[NodeId, list[int]] = {}
         # Mean and mean deviation of acknowledgement times.
         self._times: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()
@@ -68,7 +68,7 @@ class Hops:
         self._sequence += 1
         return self._sequence
 
-    def watch(self, pending: Pending, hop: NodeInfo, sequence: int, now: float) -> None:
+    def watch(self, pending: PendingHop, hop: NodeInfo, sequence: int, now: float) -> None:
         """Keep a forwarded message, and set the time-out of its acknowledgement."""
         ring = self._ring
         pending.hop = hop
@@ -80,12 +80,12 @@ class Hops:
         self._pending[sequence] = pending
         ring.timers.set((Timer.HOP, sequence), now + self._timeout_s(hop.id, pending.attempts))
 
-    def take(self, sequence: int) -> Pending | None:
+    def take(self, sequence: int) -> PendingHop | None:
         """Stop keeping a forwarded message, and return it; None if unknown."""
         self._ring.timers.cancel((Timer.HOP, sequence))
         return self._pending.pop(sequence, None)
 
-    def take_all(self, node: NodeId) -> list[Pending]:
+    def take_all(self, node: NodeId) -> list[PendingHop]:
         """Stop keeping the messages that a node should acknowledge, and return them."""
         lost = [(sequence, pending) for sequence, pending in self._pending.items() if pending.is_at(node)]
         for sequence, _ in lost:

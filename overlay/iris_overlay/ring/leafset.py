@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FAR: Final = RING // 2
 
 
-class _Side:
+class _LeafSide:
     """The nearest nodes in one direction, by their distance in that direction."""
 
     __slots__ = ("distances", "is_short")
@@ -67,8 +67,8 @@ class LeafSet:
         self.version = 0  # grows with every change
         self._local = local
         self._half = half
-        self._left = _Side()  # counter-clockwise
-        self._right = _Side()  # clockwise
+        self._left = _LeafSide()  # counter-clockwise
+        self._right = _LeafSide()  # clockwise
         # Invariant: the keys are the positions of both sides.
         self._infos: dict[int, NodeInfo] = {}
 
@@ -244,7 +244,7 @@ class LeafSet:
                     chosen.setdefault(side[index].id, side[index])
         return list(chosen.values())
 
-    def _thin(self, side: _Side, sign: int) -> None:
+    def _thin(self, side: _LeafSide, sign: int) -> None:
         """Mark a side as short, and take back members displaced from it but kept for the other side."""
         side.is_short = True
         distances = ((sign * (place - self._local)) % RING for place in self._infos)

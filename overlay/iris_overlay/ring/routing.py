@@ -20,7 +20,7 @@ import msgspec
 from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
 from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.ring.events import Delivered, Undeliverable
-from iris_overlay.ring.hops import Hops, Pending
+from iris_overlay.ring.hops import Hops, PendingHop
 from iris_overlay.ring.memory import Arrivals
 from iris_overlay.ring.messages import (
     PATH_LENGTH_MAX,
@@ -82,7 +82,7 @@ class Router:
         # Messages at their root here that are not for the layer above, for Core to take.
         self.arrived: list[Routed] = []
         self.hops = Hops(ring)
-        self._held: list[Pending] = []
+        self._held: list[PendingHop] = []
         self._seen = Arrivals()
         # Repairs of the table found necessary by a message.
         self._missing_row: int | None = None
@@ -117,7 +117,7 @@ class Router:
         ring = self._ring
         message = Routed(0, kind, key, ring.local, self.next_number(), (), excludes, payload)
         message = msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message)))
-        pending = Pending(message, tried, ring.read_clock(now) if is_timed else None)
+        pending = PendingHop(message, tried, ring.read_clock(now) if is_timed else None)
         if first is not None:
             self._forward(pending, first, now)
         else:
@@ -158,7 +158,7 @@ class Router:
         if len(message.path) >= PATH_LENGTH_MAX:
             ring.counters.hop_limit_reached += 1
             return
-        self._dispatch(Pending(message, taken_at=ring.read_clock(now) if message.held else None), now)
+        self._dispatch(PendingHop(message, taken_at=ring.read_clock(now) if message.held else None), now)
 
     def hop_timed_out(self, sequence: int, now: float) -> None:
         """Send a message another way after its hop was silent; only a silent root is asked again."""
@@ -209,7 +209,7 @@ class Router:
         """Forget the arrivals that are too old to be repeated."""
         self._seen.purge(now)
 
-    def _dispatch(self, pending: Pending, now: float) -> None:
+    def _dispatch(self, pending: PendingHop, now: float) -> None:
         """Deliver, forward or hold a message."""
         ring = self._ring
         message = pending.message
@@ -258,7 +258,7 @@ class Router:
             self._forward(pending, hop, now)
             self._maybe_ask_row(hop, now)
 
-    def _linked(self, pending: Pending, excluded: set[int]) -> NodeInfo | None:
+    def _linked(self, pending: PendingHop, excluded: set[int]) -> NodeInfo | None:
         """Return the linked node with the key as its id, or None: during a merge it may not be a leaf yet."""
         linked = self._ring.links.get(NodeId(pending.message.key))
         if linked is None or position(linked.id) in excluded or linked.id in pending.tried or linked.id in self._ring.dead:
@@ -272,7 +272,7 @@ class Router:
             self._row_asked[row] = now
             self._ring.tell(hop, RowAsk(self._ring.local, row))
 
-    def _to_other(self, pending: Pending, hop: NodeInfo | None, now: float) -> None:
+    def _to_other(self, pending: PendingHop, hop: NodeInfo | None, now: float) -> None:
         """Pass a message to the nearest other node, because the local node is nearest but excluded as root."""
         if hop is not None and hop.id not in pending.tried:
             self._forward(pending, hop, now)
@@ -282,7 +282,7 @@ class Router:
             pending.tried = ()
             self._hold(pending, now)
 
-    def _dispatch_relay(self, pending: Pending, key: int, now: float) -> None:
+    def _dispatch_relay(self, pending: PendingHop, key: int, now: float) -> None:
         ring = self._ring
         message = pending.message
         if key == ring.place:
@@ -300,7 +300,7 @@ class Router:
         else:
             self._forward(pending, hop, now)
 
-    def _relay_hop(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
+    def _relay_hop(self, pending: PendingHop, key: int, now: float) -> NodeInfo | None:
         """Return the next hop towards a node without a link."""
         ring = self._ring
         leaves = ring.leaves
@@ -318,7 +318,7 @@ class Router:
             return None
         return nearest
 
-    def _hop_by_table(self, pending: Pending, key: int, now: float) -> NodeInfo | None:
+    def _hop_by_table(self, pending: PendingHop, key: int, now: float) -> NodeInfo | None:
         ring = self._ring
         tried, path, doubtful = pending.tried, pending.message.path, ring.doubtful
         hop, excluded = ring.table.next_hop(key), pending.message.excludes
@@ -351,7 +351,7 @@ class Router:
         else:
             self.arrived.append(message)
 
-    def _forward(self, pending: Pending, hop: NodeInfo, now: float) -> None:
+    def _forward(self, pending: PendingHop, hop: NodeInfo, now: float) -> None:
         ring = self._ring
         message = pending.message
         sequence = self.hops.next_sequence()
@@ -398,7 +398,7 @@ class Router:
                 known.setdefault(info.id, info)
         return list(known.values())
 
-    def _refuse(self, pending: Pending, node: NodeId, now: float) -> None:
+    def _refuse(self, pending: PendingHop, node: NodeId, now: float) -> None:
         """Avoid a hop that could not take a message, without counting an attempt; hold the message if no hop is left.
 
         In a partition all hops of one side fail at once, before any is declared dead.
@@ -414,7 +414,7 @@ class Router:
                 return
         self._again(pending, now)
 
-    def _again(self, pending: Pending, now: float) -> None:
+    def _again(self, pending: PendingHop, now: float) -> None:
         ring = self._ring
         attempts_max = RELAY_ATTEMPTS if pending.message.kind is RoutedKind.RELAY else ring.config.route_attempts
         if pending.attempts >= attempts_max:
@@ -424,7 +424,7 @@ class Router:
         ring.counters.retransmissions += 1
         self._dispatch(pending, now)
 
-    def _drop(self, pending: Pending, reason: str) -> None:
+    def _drop(self, pending: PendingHop, reason: str) -> None:
         message, ring = pending.message, self._ring
         if message.source.id != ring.local.id:
             return
@@ -438,7 +438,7 @@ class Router:
             if isinstance(relayed, Direct):
                 self._ring.emit(Undeliverable(message.key, relayed.payload, reason))
 
-    def _hold(self, pending: Pending, now: float) -> None:
+    def _hold(self, pending: PendingHop, now: float) -> None:
         ring = self._ring
         if len(self._held) >= HELD_MAX:
             self._drop(self._held.pop(0), "too many messages wait for their root to be known")

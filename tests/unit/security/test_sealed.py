@@ -14,9 +14,9 @@ from iris_security.sealed import (
     KEYED_OVERHEAD_BYTES,
     REQUEST_OVERHEAD_BYTES,
     WINDOW_MS,
-    Exchange,
     OpenedRequest,
     SaltTable,
+    SealedExchange,
     open_request,
     seal_request,
 )
@@ -30,12 +30,14 @@ NOW_MS = 1_700_000_000_000
 SALT, REPLY_SALT = b"s" * 16, b"r" * 16
 
 
-def sealed_request(payload: bytes = b"plaintext", *, salt: bytes = SALT, key: bytes | None = None) -> tuple[bytes, Exchange]:
+def sealed_request(
+    payload: bytes = b"plaintext", *, salt: bytes = SALT, key: bytes | None = None
+) -> tuple[bytes, SealedExchange]:
     return seal_request(SECRET, "vault", payload, salt=salt, sealed_ms=NOW_MS, key=key)
 
 
 def opened_request(number: int, sealed_ms: int = NOW_MS) -> OpenedRequest:
-    return OpenedRequest(b"", number.to_bytes(16, "big"), sealed_ms, Exchange(SECRET, b"vault", SALT))
+    return OpenedRequest(b"", number.to_bytes(16, "big"), sealed_ms, SealedExchange(SECRET, b"vault", SALT))
 
 
 def accepts(table: SaltTable, request: OpenedRequest, now_ms: int, identity: bytes = b"") -> bool:
@@ -134,7 +136,7 @@ class TestBinding:
             with pytest.raises(AuthenticationError):
                 open_request(secrets, name, sealed)
         reply = exchange.seal_reply(b"reply", REPLY_SALT)
-        for other in (Exchange(OTHER, b"vault", SALT), Exchange(SECRET, b"vaults", SALT)):
+        for other in (SealedExchange(OTHER, b"vault", SALT), SealedExchange(SECRET, b"vaults", SALT)):
             with pytest.raises(AuthenticationError):
                 other.open_reply(reply)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py import NodeName
 from iris_py.cli import deaths
-from iris_py.cli.deaths import HOLD_S, LATE_S, Deaths
+from iris_py.cli.deaths import HOLD_S, LATE_S, DeathFolder
 from iris_py.cli.event_stream import DeathLine, EventLine, GapLine
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def event(by: str, kind: str, at: float, node: str = DEAD, **facts: Any) -> Even
     return EventLine(time=time, id=by * 32, number=1, event=kind, node=node, times=1, **(texts | facts))
 
 
-def make() -> Deaths:
-    return Deaths(lambda: 12, lambda node: NodeName(node, "10.0.0.1:1", "eu", "web-1/orders.py"))
+def make() -> DeathFolder:
+    return DeathFolder(lambda: 12, lambda node: NodeName(node, "10.0.0.1:1", "eu", "web-1/orders.py"))
 
 
 def witnesses(count: int, at: float = 0.0) -> list[EventLine]:

@@ -11,8 +11,8 @@ from iris_py.cli.failures import RECENT_S, Met, RecentFailures, failure_lines, m
 from iris_py.cli.lists import cluster_lines
 from iris_py.cli.network import Pair, format_seconds
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Gathering
-from iris_py.cli.top.sheets import Place, rows_of, sheet_of
+from iris_py.cli.top.readings import Readings
+from iris_py.cli.top.sheets import TablePlace, rows_of, sheet_of
 from iris_py.cli.top.totals import totals_of
 from iris_py.observe.statistics import SecurityStatistics
 from tests.unit.iris_py.cli.top.faked import asker, found, report
@@ -103,7 +103,7 @@ def test_a_failure_stays_for_a_minute_and_is_counted_once() -> None:
 
 
 def test_the_head_of_top_says_failures_in_red_with_the_name_and_the_row_says_why() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     both = pair(10, 30)
     gathering.take(found(both.first, report(2, clusters={"work": 0})), 0.0, is_search=True)
     gathering.take(found(both.last, report(2, uptime_s=12.0, clusters={"work": 0})), 2.0, is_search=False)
@@ -112,15 +112,15 @@ def test_the_head_of_top_says_failures_in_red_with_the_name_and_the_row_says_why
     assert head.plain.splitlines()[-1] == line
     assert any("red" in str(span.style) and line in head.plain[span.start : span.end] for span in head.spans)
     assert "10 errors/s" in head.plain
-    sheet = sheet_of(Place("clusters"))
-    rows = {row.name: row for row in rows_of(Place("clusters"), gathering)}
+    sheet = sheet_of(TablePlace("clusters"))
+    rows = {row.name: row for row in rows_of(TablePlace("clusters"), gathering)}
     cells = {each.title: each.text(rows["nosuch"]) for each in sheet.fields}
     assert (cells["members"], cells["errors/s"], cells["error"]) == ("0", "10", "no members")
     assert (sheet.mark(rows["nosuch"]), sheet.mark(rows["work"])) == ("bad", "")
 
 
 def test_a_network_without_failures_has_no_line_about_them() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, clusters={"work": 0}))
     gathering.take(first, 0.0, is_search=True)
     gathering.take(found(report(1, uptime_s=12.0, clusters={"work": 0})), 2.0, is_search=False)
@@ -150,7 +150,7 @@ def test_durations_have_the_unit_that_suits_them(duration_s: float, said: str) -
 
 @pytest.mark.parametrize(("uptime_s", "is_named"), [(30.0, True), (3.0, False)])
 def test_the_head_names_nodes_that_are_gone_unless_they_were_those_of_commands(uptime_s: float, is_named: bool) -> None:
-    gathering = Gathering()
+    gathering = Readings()
     gathering.take(found(report(1), report(2, uptime_s=uptime_s)), 0.0, is_search=True)
     gathering.take(found(report(1, uptime_s=12.0), report(2, uptime_s=uptime_s + 2.0)), 2.0, is_search=False)
     gathering.take(found(report(1, uptime_s=20.0)), 10.0, is_search=True)
@@ -168,13 +168,13 @@ def holding(number: int, uptime_s: float, *accepted: str) -> NodeReport:
 @pytest.mark.parametrize("has_missed", [True, False])
 def test_the_head_names_the_node_that_missed_a_step_of_a_rotation(has_missed: bool) -> None:
     new = "6a21c1b100000000"
-    gathering = Gathering()
+    gathering = Readings()
     for at in (0.0, 2.0):
         answers = found(holding(1, 10.0 + at, new), holding(2, 10.0 + at, new), holding(3, 10.0 + at, *[new][has_missed:]))
         gathering.take(answers, at, is_search=not at)
     head = say_head(gathering, "test", 2.0, 1.0, is_paused=False, width=80).plain
     assert ("secret differs  127.0.0.1:4003: 971b49bc  2 other nodes: 971b49bc+1" in head) is has_missed
     assert ("secret differs" in head) is has_missed
-    rows = rows_of(Place("nodes"), gathering)
-    (secret,) = [each for each in sheet_of(Place("nodes")).fields if each.title == "secret"]
+    rows = rows_of(TablePlace("nodes"), gathering)
+    (secret,) = [each for each in sheet_of(TablePlace("nodes")).fields if each.title == "secret"]
     assert [secret.text(row) for row in rows] == ["971b49bc+1", "971b49bc+1", "971b49bc" if has_missed else "971b49bc+1"]

@@ -10,7 +10,7 @@ import pytest
 from iris_py.cli.network import Pair
 from iris_py.cli.slowness import find_slow, handler_s, say_slow, slow_lines
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Gathering
+from iris_py.cli.top.readings import Readings
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics
 from tests.unit.iris_py.cli.top.faked import found, report
@@ -75,7 +75,7 @@ def test_clusters_are_judged_apart_and_gateways_not_at_all() -> None:
 
 
 def test_the_head_of_top_names_the_slow_member_in_red() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     told = [member(1, 0.001), member(2, 0.001), member(3, 2.0)]
     gathering.take(found(*told), 0.0, is_search=True)
     later = [

@@ -13,7 +13,7 @@ import pytest
 
 from iris_py import NodeName, NodeReport, NodeReports
 from iris_py.cli.output import Output
-from iris_py.cli.ring_picture import CENTRE, COLOURS, RADIUS, Place, draw_groups, draw_nodes, links_of
+from iris_py.cli.ring_picture import CENTRE, COLOURS, RADIUS, NodePosition, draw_groups, draw_nodes, links_of
 from iris_py.cli.topology import By, TopologyNodeLine, draw, nodes_of, show
 from iris_py.observe.queries import About
 from iris_py.observe.reports import Size
@@ -53,8 +53,8 @@ def found(*reports: NodeReport, **others: Any) -> NodeReports:
     return NodeReports(reports=reports, size=Size(float(len(reports))), **others)
 
 
-def place(number: int, group: str = "eu", links: Sequence[int] = (), **others: Any) -> Place:
-    return Place(id_of(number), group, (f"node {number}",), frozenset(map(id_of, links)), **others)
+def place(number: int, group: str = "eu", links: Sequence[int] = (), **others: Any) -> NodePosition:
+    return NodePosition(id_of(number), group, (f"node {number}",), frozenset(map(id_of, links)), **others)
 
 
 def titles(svg: str) -> list[str]:
@@ -113,7 +113,7 @@ def test_nodes_are_at_the_angle_of_their_id_and_each_has_a_title() -> None:
 def test_no_node_hides_another_one() -> None:
     rng = random.Random(5)
     for count in (60, 200, 500):
-        places = [Place(f"{rng.getrandbits(128):032x}", "eu", ("a",), frozenset()) for _ in range(count)]
+        places = [NodePosition(f"{rng.getrandbits(128):032x}", "eu", ("a",), frozenset()) for _ in range(count)]
         shown = dots(draw_nodes(places, "t"))
         assert len(shown) == count
         hidden = sum(math.dist(one[:2], other[:2]) < one[2] for index, one in enumerate(shown) for other in shown[:index])
@@ -123,7 +123,7 @@ def test_no_node_hides_another_one() -> None:
 @pytest.mark.parametrize("draw_it", [draw_nodes, draw_groups])
 def test_names_of_strangers_break_no_picture(draw_it: Any) -> None:
     hostile = "</title><script>alert(1)</script>&\"'\x00\x1b\ud800\n" + "x" * 300
-    places = [Place(id_of(number), hostile + str(number), (hostile,), frozenset([id_of(1)])) for number in range(3)]
+    places = [NodePosition(id_of(number), hostile + str(number), (hostile,), frozenset([id_of(1)])) for number in range(3)]
     svg = draw_it(places, hostile, [hostile])
     svg.encode()
     assert not list(ElementTree.fromstring(svg).iter(f"{SVG}script"))
@@ -131,9 +131,9 @@ def test_names_of_strangers_break_no_picture(draw_it: Any) -> None:
 
 
 def test_more_groups_than_colours_share_one_and_the_largest_have_their_own() -> None:
-    places = [Place(f"{number:032x}", f"zone-{number:02}", ("a",), frozenset()) for number in range(15)]
-    places += [Place(f"{number:032x}", "large", ("a",), frozenset()) for number in range(15, 20)]
-    places += [Place(f"{number:032x}", "", ("a",), frozenset()) for number in range(20, 40)]
+    places = [NodePosition(f"{number:032x}", f"zone-{number:02}", ("a",), frozenset()) for number in range(15)]
+    places += [NodePosition(f"{number:032x}", "large", ("a",), frozenset()) for number in range(15, 20)]
+    places += [NodePosition(f"{number:032x}", "", ("a",), frozenset()) for number in range(20, 40)]
     legend = texts(draw_nodes(places, "t"))
     assert "in none of these: 20" in legend
     assert "large: 5" in legend

@@ -16,11 +16,11 @@ from iris_py.federation.bundle import (
     SUSPECT_S,
     TRUST_S_MAX,
     TRUST_S_MIN,
-    Health,
+    CloudLinkHealth,
 )
 
 
-def run(health: Health, now: float, until: float, *, is_busy: bool = False) -> list[tuple[float, str]]:
+def run(health: CloudLinkHealth, now: float, until: float, *, is_busy: bool = False) -> list[tuple[float, str]]:
     """Check a line that says nothing whenever that is due; returns what came of it, by time."""
     found: list[tuple[float, str]] = []
     while (now := health.deadline(now, is_busy=is_busy)) <= until:
@@ -47,7 +47,7 @@ def run(health: Health, now: float, until: float, *, is_busy: bool = False) -> l
     ],
 )
 def test_a_silent_line(is_busy: bool, round_trip_s: float | None, expected: list[tuple[float, str]]) -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     health.round_trip_s = round_trip_s
     found = run(health, 0.0, 60.0, is_busy=is_busy)
     assert found[: len(expected)] == expected
@@ -55,7 +55,7 @@ def test_a_silent_line(is_busy: bool, round_trip_s: float | None, expected: list
 
 
 def test_something_outstanding_counts_from_when_it_was_sent() -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     health.expect(0.5)
     health.expect(0.9)
     found = run(health, 0.9, 60.0, is_busy=True)
@@ -64,14 +64,14 @@ def test_something_outstanding_counts_from_when_it_was_sent() -> None:
 
 
 def test_a_very_slow_line_is_broken_and_not_suspect_for_ever() -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     health.round_trip_s = 100.0
     assert run(health, 0.0, 60.0, is_busy=True)[-1] == (1.0 + BROKEN_S, "broken")
     assert SUSPECT_ROUND_TRIPS * 100.0 > BROKEN_S
 
 
 def test_what_is_heard_takes_back_everything() -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     health.expect(0.0)
     health.heard(2.9)
     assert health.check(3.5, is_busy=True) == (False, False)
@@ -81,7 +81,7 @@ def test_what_is_heard_takes_back_everything() -> None:
 
 
 def test_trust_comes_back_later_each_time_and_at_once_after_long() -> None:
-    health, now = Health(0.0), 0.0
+    health, now = CloudLinkHealth(0.0), 0.0
     waits = []
     for _ in range(6):
         health.expect(now)
@@ -105,7 +105,7 @@ def test_trust_comes_back_later_each_time_and_at_once_after_long() -> None:
 
 
 def test_round_trips_are_smoothed_and_only_of_the_last_probe() -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     first = health.probe(1.0)
     health.handle_echo(first, 1.1)
     assert health.round_trip_s == pytest.approx(0.1)
@@ -118,7 +118,7 @@ def test_round_trips_are_smoothed_and_only_of_the_last_probe() -> None:
 
 
 def test_standing_still_says_nothing_of_the_other_side() -> None:
-    health = Health(0.0)
+    health = CloudLinkHealth(0.0)
     number = health.probe(0.0)
     health.resume(60.0)
     assert health.check(60.0, is_busy=True) == (True, False)
@@ -133,7 +133,7 @@ class Line(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.health = Health(0.0)
+        self.health = CloudLinkHealth(0.0)
         self.is_busy = False
         self.is_broken = False
         self.heard_at = 0.0

@@ -16,21 +16,23 @@ from iris_py.federation.messages import (
     CLUSTER,
     TOPIC,
     Catalogue,
-    Entry,
+    CatalogueEntry,
     LineError,
     decode_control,
     encode_control,
 )
-from iris_py.federation.rules import Offer, make_catalogue
+from iris_py.federation.rules import ReceivedCatalogue, make_catalogue
 from tests.unit.iris_py.federation.pair import settings_of
 
 
-def entry(rule: int, pattern: str, kind: int = CLUSTER, allow: int = ALLOW_REQUEST, rate: float = 0.0) -> Entry:
-    return Entry(rule, kind, pattern, allow, rate, 10)
+def entry(rule: int, pattern: str, kind: int = CLUSTER, allow: int = ALLOW_REQUEST, rate: float = 0.0) -> CatalogueEntry:
+    return CatalogueEntry(rule, kind, pattern, allow, rate, 10)
 
 
 def test_the_most_specific_entry_counts_even_if_it_allows_less() -> None:
-    offer = Offer(Catalogue(3, (entry(1, "jobs.>"), entry(2, "jobs.secret", allow=ALLOW_SURVEY), entry(3, "jobs.*.x"))))
+    offer = ReceivedCatalogue(
+        Catalogue(3, (entry(1, "jobs.>"), entry(2, "jobs.secret", allow=ALLOW_SURVEY), entry(3, "jobs.*.x")))
+    )
     assert offer.version == 3
     assert offer.find(CLUSTER, "jobs.a", ALLOW_REQUEST) == entry(1, "jobs.>")
     assert offer.find(CLUSTER, "jobs.secret", ALLOW_REQUEST) is None
@@ -41,14 +43,16 @@ def test_the_most_specific_entry_counts_even_if_it_allows_less() -> None:
 
 
 def test_topics_that_overlap_with_a_pattern() -> None:
-    offer = Offer(Catalogue(1, (entry(1, "clicks.>", TOPIC, ALLOW_SUBSCRIBE), entry(2, "views", TOPIC, ALLOW_SUBSCRIBE))))
+    offer = ReceivedCatalogue(
+        Catalogue(1, (entry(1, "clicks.>", TOPIC, ALLOW_SUBSCRIBE), entry(2, "views", TOPIC, ALLOW_SUBSCRIBE)))
+    )
     assert [each.rule for each in offer.overlapping("clicks.eu.*")] == [1]
     assert {each.rule for each in offer.overlapping(">")} == {1, 2}
     assert offer.overlapping("orders") == []
 
 
 def test_kinds_of_newer_versions_are_passed_over() -> None:
-    offer = Offer(Catalogue(1, (entry(1, "??", kind=9), entry(2, "db"))))
+    offer = ReceivedCatalogue(Catalogue(1, (entry(1, "??", kind=9), entry(2, "db"))))
     assert offer.find(CLUSTER, "db") == offer.entries[2]
 
 
@@ -65,15 +69,15 @@ def test_kinds_of_newer_versions_are_passed_over() -> None:
         (entry(1, "a", rate=-0.5),),
     ],
 )
-def test_a_catalogue_that_is_none(entries: tuple[Entry, ...]) -> None:
+def test_a_catalogue_that_is_none(entries: tuple[CatalogueEntry, ...]) -> None:
     with pytest.raises(LineError):
-        Offer(Catalogue(1, entries))
+        ReceivedCatalogue(Catalogue(1, entries))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.text("a.*>", max_size=6), st.floats()), max_size=8))
 def test_any_catalogue_is_taken_or_an_error(rows: list[tuple[int, int, str, float]]) -> None:
     try:
-        offer = Offer(Catalogue(1, tuple(entry(rule, text, kind, rate=rate) for rule, kind, text, rate in rows)))
+        offer = ReceivedCatalogue(Catalogue(1, tuple(entry(rule, text, kind, rate=rate) for rule, kind, text, rate in rows)))
     except LineError:
         return
     for name in ("a", "a.a", "", "*"):
@@ -96,8 +100,8 @@ def test_a_catalogue_has_what_one_neighbour_may_use_and_no_name_of_ours() -> Non
     assert catalogue == Catalogue(
         4,
         (
-            Entry(0, CLUSTER, "scorers", ALLOW_REQUEST, 5.0, 7),
-            Entry(2, TOPIC, "clicks.>", ALLOW_SUBSCRIBE | ALLOW_BLOCK, 0.0, catalogue.entries[1].in_flight),
+            CatalogueEntry(0, CLUSTER, "scorers", ALLOW_REQUEST, 5.0, 7),
+            CatalogueEntry(2, TOPIC, "clicks.>", ALLOW_SUBSCRIBE | ALLOW_BLOCK, 0.0, catalogue.entries[1].in_flight),
         ),
     )
     data = encode_control(catalogue)

@@ -820,11 +820,15 @@ def test_malformed_replies_end_the_bundle(reply: bytes) -> None:
         b"\x01\xc1",
         bytes((messages.REQUIRED,)),
         b"\xff\x90",
-        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, 0.0, 1), messages.Entry(1, 0, "b", 1, 0.0, 1)))),
-        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a..b", 1, 0.0, 1),))),
-        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, math.nan, 1),))),
-        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, math.inf, 1),))),
-        encode_control(messages.Catalogue(1, (messages.Entry(1, 0, "a", 1, -1.0, 1),))),
+        encode_control(
+            messages.Catalogue(
+                1, (messages.CatalogueEntry(1, 0, "a", 1, 0.0, 1), messages.CatalogueEntry(1, 0, "b", 1, 0.0, 1))
+            )
+        ),
+        encode_control(messages.Catalogue(1, (messages.CatalogueEntry(1, 0, "a..b", 1, 0.0, 1),))),
+        encode_control(messages.Catalogue(1, (messages.CatalogueEntry(1, 0, "a", 1, math.nan, 1),))),
+        encode_control(messages.Catalogue(1, (messages.CatalogueEntry(1, 0, "a", 1, math.inf, 1),))),
+        encode_control(messages.Catalogue(1, (messages.CatalogueEntry(1, 0, "a", 1, -1.0, 1),))),
         encode_control(messages.Opened(1 << 63, 1)),
         encode_control(messages.Open(1, 1, 99, 0, "db", 1000, 1000, b"", b"")),
     ],
@@ -876,7 +880,7 @@ def test_what_newer_versions_say_is_counted_and_skipped() -> None:
 
 def test_a_catalogue_of_kinds_and_uses_that_are_not_known_is_taken() -> None:
     hall, us, eu = one_each()
-    say_control(us, "eu", encode_control(messages.Catalogue(9, (messages.Entry(5, 9, "?", 0xFFFF, 0.0, 0),))))
+    say_control(us, "eu", encode_control(messages.Catalogue(9, (messages.CatalogueEntry(5, 9, "?", 0xFFFF, 0.0, 0),))))
     hall.advance(0.1)
     assert eu.bundle("us").catalogue.entries[0].kind == 9  # type: ignore[union-attr]
     assert eu.is_usable("us")

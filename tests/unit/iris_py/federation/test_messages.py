@@ -20,10 +20,10 @@ from iris_py.federation.messages import (
     REQUIRED,
     RULES_MAX,
     Catalogue,
+    CatalogueEntry,
     Control,
     Count,
     Echo,
-    Entry,
     Going,
     LineError,
     Open,
@@ -42,10 +42,10 @@ from iris_py.federation.messages import (
 from iris_py.federation.rules import USES
 from iris_py.wire import packets
 
-ENTRY = Entry(0xFFFF, 1, "clicks.>", 127, 2.5, 0xFFFF_FFFF)
+ENTRY = CatalogueEntry(0xFFFF, 1, "clicks.>", 127, 2.5, 0xFFFF_FFFF)
 MESSAGES: list[Control] = [
     Catalogue(1, ()),
-    Catalogue(0xFFFF_FFFF, (ENTRY, Entry(0, 0, "db", 1, 0.0, 0))),
+    Catalogue(0xFFFF_FFFF, (ENTRY, CatalogueEntry(0, 0, "db", 1, 0.0, 0))),
     Open(0, 0, 0, 0, "", 0, 0, b"", b""),
     Open(CHANNEL_NUMBERS - 1, 7, 3, 1023, "n" * NAME_BYTES_MAX, 0xFFFF_FFFF, 0xFFFF_FFFF, b"o" * OPTIONS_BYTES_MAX, b"h"),
     Opened(1, 1 << 20),
@@ -127,7 +127,7 @@ def test_a_control_message_has_a_size() -> None:
 
 
 def test_the_largest_catalogue_fits() -> None:
-    largest = Catalogue(1, tuple(Entry(n, 1, "n" * 240, 127, 1e9, 0xFFFF_FFFF) for n in range(RULES_MAX)))
+    largest = Catalogue(1, tuple(CatalogueEntry(n, 1, "n" * 240, 127, 1e9, 0xFFFF_FFFF) for n in range(RULES_MAX)))
     assert len(encode_control(largest)) > CONTROL_BYTES_MAX or decode_control(encode_control(largest)) == largest
 
 

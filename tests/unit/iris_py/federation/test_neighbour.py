@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from iris_py.federation.limits import PLACE_WAIT_S
-from iris_py.federation.messages import CLUSTER, Entry
+from iris_py.federation.messages import CLUSTER, CatalogueEntry
 from iris_py.federation.neighbour import CATALOGUE_BURST, CATALOGUE_RULES_PER_S, REFUSALS_BURST, REFUSALS_PER_S, Neighbour
 from iris_py.federation.rules import ExportRule
 from iris_py.federation.settings import CloudSettings
@@ -48,7 +48,7 @@ def test_what_is_under_way_stays_counted_when_rules_move() -> None:
 
 def test_what_we_ask_and_what_we_answer_share_the_line_by_direction() -> None:
     neighbour = make(export(0, "a"), bytes_per_s=100)
-    theirs = neighbour.limits_of(Entry(3, CLUSTER, "x", 1, 0.0, 10), 0.0)
+    theirs = neighbour.limits_of(CatalogueEntry(3, CLUSTER, "x", 1, 0.0, 10), 0.0)
     ours = neighbour.export_limits[0]
     theirs.begin_request(100, 0.0)
     theirs.end_request(100, 0.0)

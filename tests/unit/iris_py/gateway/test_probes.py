@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from iris_py.federation.events import CountTold
-from iris_py.gateway.probes import KEPT_S, NAMES_MAX, Probing
+from iris_py.gateway.probes import KEPT_S, NAMES_MAX, GatewayProbes
 from iris_py.testing import run
 
 
@@ -33,7 +33,7 @@ class World:
             members_told=lambda bundle, name: self.stand_ins.get((bundle, name)),
         )
         driver = SimpleNamespace(wake=lambda: None)
-        self.probing = Probing(cast("Any", self), cast("Any", own), cast("Any", driver))
+        self.probing = GatewayProbes(cast("Any", self), cast("Any", own), cast("Any", driver))
 
     def probe(self, alias: str, _now: float) -> None:
         self.probed.append(alias)

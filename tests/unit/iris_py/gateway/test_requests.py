@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.errors import MemberLost, NoMembers
 from iris_py.federation.calls import Call, Op, encode_call, encode_outcome
-from iris_py.gateway.requests import MALFORMED, Requests
+from iris_py.gateway.requests import MALFORMED, RelayedRequests
 from iris_py.patterns.request.pending import Ticket
 from iris_py.testing import run
 from iris_py.wire.headers import NO_HEADERS
@@ -82,7 +82,7 @@ class Scene:
             wake=driver.wake,
         )
         self.known = {"us"}
-        self.requests = Requests(
+        self.requests = RelayedRequests(
             port,
             self.core,  # type: ignore[arg-type]
             driver,  # type: ignore[arg-type]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import NoMembers
-from iris_py.federation.calls import DROPPED, Answer, Asked, Ended, Place, encode_outcome
+from iris_py.federation.calls import DROPPED, Answer, Asked, Ended, MemberPlace, encode_outcome
 from iris_py.gateway import surveys
-from iris_py.gateway.surveys import Room, Taker
+from iris_py.gateway.surveys import ReplyMemory, Taker
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
 from iris_py.peers.peer import Peer
 from iris_py.wire.packets import DECLINE, REPLY
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
 PEERS = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), (f"host:{number}",), "zone"), None) for number in range(1, 4)]
-PLACES = [Place(bytes((number + 100,)) * 16, "zone") for number in range(1, 4)]
+PLACES = [MemberPlace(bytes((number + 100,)) * 16, "zone") for number in range(1, 4)]
 
 
 def pseudonym_of(node_id: str) -> bytes:
@@ -43,7 +43,7 @@ async def rest(taker: Taker) -> list[object]:
 
 def test_all_is_told_in_order_and_members_by_pseudonyms() -> None:
     async def scenario() -> None:
-        taker = Taker(Room(), pseudonym_of, LOST.append)
+        taker = Taker(ReplyMemory(), pseudonym_of, LOST.append)
         taking = asyncio.ensure_future(rest(taker))
         await asyncio.sleep(0)
         taker.handle_event(SurveyAsked(taker, PEERS, 3))
@@ -63,7 +63,7 @@ def test_all_is_told_in_order_and_members_by_pseudonyms() -> None:
 
 def test_of_many_members_only_the_number_is_told() -> None:
     async def scenario() -> None:
-        taker = Taker(Room(), pseudonym_of, LOST.append)
+        taker = Taker(ReplyMemory(), pseudonym_of, LOST.append)
         taker.handle_event(SurveyAsked(taker, None, 100))
         taker.handle_event(SurveyEnded(taker, NoMembers("store", 3)))
         assert await rest(taker) == [Asked(100), Ended(encode_outcome(NoMembers("store", 3)))]
@@ -75,7 +75,7 @@ def test_replies_that_find_no_memory_are_dropped_and_told_so(monkeypatch: pytest
     monkeypatch.setattr(surveys, "REPLIES_BYTES_MAX", 100)
 
     async def scenario() -> None:
-        room = Room()
+        room = ReplyMemory()
         drops: list[str] = []
         first, second = (Taker(room, pseudonym_of, drops.append) for _ in range(2))
         answer(first, 0, bytes(90))

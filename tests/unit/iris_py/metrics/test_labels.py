@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.metrics.families import Labels, Totals
+from iris_py.metrics.families import Labels, NamedTotals
 from iris_py.observe.statistics import OTHER
 
 NAMES = ["a", "b", "c", "d", OTHER]
@@ -27,7 +27,7 @@ steps = st.lists(
 @given(steps)
 def test_no_series_falls_and_nothing_is_told_twice(steps: list[list[tuple[str, str]]]) -> None:
     node: dict[str, Counter[str]] = {}
-    totals: Totals[str] = Totals(Labels(2))
+    totals: NamedTotals[str] = NamedTotals(Labels(2))
     counted = 0
     before: dict[str, dict[str, float]] = {}
     for step in steps:
@@ -50,7 +50,7 @@ def test_no_series_falls_and_nothing_is_told_twice(steps: list[list[tuple[str, s
 
 
 def test_what_was_counted_under_a_forgotten_name_stays_where_it_was() -> None:
-    totals: Totals[str] = Totals(Labels(1))
+    totals: NamedTotals[str] = NamedTotals(Labels(1))
     assert totals.take({"a": {"x": 5}, "b": {"x": 2}}) == {"a": {"x": 5}, OTHER: {"x": 2}}
     assert totals.take({OTHER: {"x": 6}, "b": {"x": 2}}) == {"a": {"x": 5}, OTHER: {"x": 3}}, (
         "one more, before it was forgotten"

@@ -62,7 +62,7 @@ def test_quantiles_are_of_what_has_passed_since_the_last_look(monkeypatch: pytes
         _loop = None
         name = ""
 
-    sheet = otel._Sheet(Node())  # type: ignore[arg-type]
+    sheet = otel._LastReading(Node())  # type: ignore[arg-type]
     monkeypatch.setattr(
         sheet._reader,
         "read",

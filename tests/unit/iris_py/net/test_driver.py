@@ -23,8 +23,8 @@ from iris_py.net.driver import (
     RECEIVE_BUFFER_BYTES,
     RETRANSMISSIONS_READ_MAX,
     TURN_S,
-    Connection,
     Driver,
+    LinkStream,
     describe_dial_error,
 )
 from iris_py.net.process import EXHAUSTED_TOLD_S
@@ -121,7 +121,7 @@ def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(r
     stream = Random(1).randbytes(8 * RECEIVE_BUFFER_BYTES // RECORD_BYTES_MAX * RECORD_BYTES_MAX)
     link = Records(record_bytes)
     driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), late_at=math.inf, link_received=lambda _link: None)
-    connection = Connection(cast("Any", driver), None)
+    connection = LinkStream(cast("Any", driver), None)
     connection.link = cast("Any", link)
     sent = 0
     while sent < len(stream):
@@ -167,13 +167,13 @@ class Stream:
         self.is_aborted = True
 
 
-def connect(stream: Stream) -> Connection:
+def connect(stream: Stream) -> LinkStream:
     driver = SimpleNamespace(
         loop=Mock(time=lambda: 0.0),
         connection_made=lambda _connection, _address: Records(1),
         run_apart=lambda function: function(),
     )
-    connection = Connection(cast("Any", driver), None)
+    connection = LinkStream(cast("Any", driver), None)
     connection.connection_made(cast("Any", stream))
     return connection
 
@@ -203,7 +203,7 @@ def test_a_stream_that_is_about_to_end_is_left_alone() -> None:
 
 
 def test_a_stream_that_was_never_made_is_left_alone() -> None:
-    connection = Connection(cast("Any", SimpleNamespace(loop=Mock())), None)
+    connection = LinkStream(cast("Any", SimpleNamespace(loop=Mock())), None)
     connection.pause_reading()
     connection.resume_reading()
     connection.abort()
@@ -256,9 +256,9 @@ class Turns:
         driver._core = None
         self.links = {name: Sliced(self.clock, name, self.order) for name in names}
         self.streams = {name: Stream() for name in names}
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, LinkStream] = {}
         for name in names:
-            connection = self.connections[name] = Connection.__new__(Connection)
+            connection = self.connections[name] = LinkStream.__new__(LinkStream)
             connection.__dict__.update(
                 link=self.links[name], lost=Mock(), _driver=driver, _address=None, _transport=self.streams[name]
             )
@@ -445,7 +445,7 @@ def test_streams_are_turned_away_before_the_node_runs_and_dropped_when_it_ends()
 
         def accept() -> Stream:
             stream = Stream()
-            Connection(driver, None).connection_made(cast("Any", stream))
+            LinkStream(driver, None).connection_made(cast("Any", stream))
             return stream
 
         assert accept().is_aborted
@@ -478,7 +478,7 @@ def test_a_link_is_read_and_not_read_through_its_driver() -> None:
     async def main() -> None:
         driver, stream, stranger = make_driver(MemoryNetwork(1).host(A)), Stream(), cast("Any", Records(1))
         driver.run(cast("Any", Accepting()), lambda _address, _error: None)
-        connection = Connection(driver, None)
+        connection = LinkStream(driver, None)
         connection.connection_made(cast("Any", stream))
         assert connection.link is not None
         for link, is_read in ((stranger, True), (connection.link, False)):
@@ -745,7 +745,7 @@ def test_retransmissions_of_streams_that_have_ended_stay_in_the_sum(monkeypatch:
         driver = Driver(cast("Any", None), Owner())
         links, streams = [Records(1), Records(1)], [Stream(), Stream()]
         for link, stream in zip(links, streams, strict=True):
-            connection = Connection(driver, None)
+            connection = LinkStream(driver, None)
             connection._transport, connection.link = cast("Any", stream), cast("Any", link)
             driver._connections[cast("Any", link)] = connection
         figures.update({streams[0]: 3, streams[1]: 4})

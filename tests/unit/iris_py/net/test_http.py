@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.net import http
-from iris_py.net.http import Answer, HttpServer, Question
+from iris_py.net.http import HttpResponse, HttpServer, RequestTarget
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -22,13 +22,13 @@ PATIENCE_S = 20.0
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def greet(question: Question) -> Answer:
+async def greet(question: RequestTarget) -> HttpResponse:
     """Answer with what was asked; some paths are special."""
     if question.path == "/broken":
         raise RuntimeError("on purpose")
     if question.path == "/large":
-        return Answer(HTTPStatus.OK, b"x" * 8_000_000)
-    return Answer(HTTPStatus.OK, f"{question.path} {dict(question.query)}".encode())
+        return HttpResponse(HTTPStatus.OK, b"x" * 8_000_000)
+    return HttpResponse(HTTPStatus.OK, f"{question.path} {dict(question.query)}".encode())
 
 
 @asynccontextmanager
@@ -246,9 +246,9 @@ def test_a_request_whose_answer_is_being_made_makes_no_room() -> None:
     async def main() -> None:
         go = asyncio.Event()
 
-        async def wait(_question: Question) -> Answer:
+        async def wait(_question: RequestTarget) -> HttpResponse:
             await go.wait()
-            return Answer(HTTPStatus.OK, b"late")
+            return HttpResponse(HTTPStatus.OK, b"late")
 
         async with serving(wait) as server, held(server, http.CONNECTIONS_MAX, GET) as askers:
             await until(lambda: all(each.is_answering for each in server.connections))
@@ -266,10 +266,10 @@ def test_the_end_waits_for_the_answer_that_is_under_way_and_for_nobody_else() ->
     async def main() -> None:
         asked, go = asyncio.Event(), asyncio.Event()
 
-        async def wait(_question: Question) -> Answer:
+        async def wait(_question: RequestTarget) -> HttpResponse:
             asked.set()
             await go.wait()
-            return Answer(HTTPStatus.OK, b"late")
+            return HttpResponse(HTTPStatus.OK, b"late")
 
         async with serving(wait) as server:
             idle, idle_writer = await connect(server)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.errors import ConfigurationError
-from iris_py.net.listen_address import Place, settle_place
+from iris_py.net.listen_address import ListenAddress, settle_place
 from tests.unit.iris_py.net.machines import MadeUpMachine, interface
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TWO = MadeUpMachine(interface("eth0", "203.0.113.5/24"), interface("eth1", "10.1
 NONE = MadeUpMachine()
 
 
-def settle(host: str, machine: Machine | None = ONE, **values: Any) -> Place:
+def settle(host: str, machine: Machine | None = ONE, **values: Any) -> ListenAddress:
     return asyncio.run(settle_place(host, PORT, machine=machine, **values))
 
 

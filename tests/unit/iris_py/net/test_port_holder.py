@@ -12,7 +12,7 @@ import pytest
 from iris_py.api.node import Node, start_node
 from iris_py.config import Config
 from iris_py.net import port_holder
-from iris_py.net.port_holder import Answer, Credentials, Holder, ask_holder
+from iris_py.net.port_holder import Credentials, HolderKind, PortHolder, ask_holder
 from iris_py.net.sockets import SocketNetwork
 from iris_security import Identity, Keyring, Secret
 
@@ -29,7 +29,7 @@ def credentials(*secrets: Secret, network: str = "default") -> Credentials:
     return Credentials(keyring, Identity(os.urandom(32)), os.urandom)
 
 
-async def ask(port: int, own: Credentials | None = None, attempt: int = 0) -> Holder:
+async def ask(port: int, own: Credentials | None = None, attempt: int = 0) -> PortHolder:
     return await ask_holder(SocketNetwork(), HERE, port, (own or credentials(SECRET)).handshake(attempt))
 
 
@@ -42,10 +42,10 @@ def test_a_node_of_the_same_network_is_known_and_takes_no_harm(tmp_path: Path) -
     async def main() -> None:
         node = await start(tmp_path, SECRET)
         for _ in range(3):
-            assert await ask(node.port) == Holder(Answer.NODE, bytes.fromhex(node.id))
+            assert await ask(node.port) == PortHolder(HolderKind.NODE, bytes.fromhex(node.id))
         assert len(node.nodes()) == 1, "no link came of it"
         await node.close()
-        assert (await ask(node.port)).answer is Answer.NOBODY
+        assert (await ask(node.port)).answer is HolderKind.NOBODY
 
     asyncio.run(main())
 
@@ -54,7 +54,7 @@ def test_a_node_of_the_same_network_is_known_and_takes_no_harm(tmp_path: Path) -
 def test_a_node_of_another_network_is_none_of_this_one(tmp_path: Path, own: Credentials) -> None:
     async def main() -> None:
         node = await start(tmp_path, SECRET)
-        assert (await ask(node.port, own)).answer is Answer.UNSURE
+        assert (await ask(node.port, own)).answer is HolderKind.UNSURE
         await node.close()
 
     asyncio.run(main())
@@ -65,7 +65,7 @@ def test_while_secrets_are_exchanged_each_generation_is_tried(tmp_path: Path) ->
         node = await start(tmp_path, SECRET)
         own = credentials(OTHER, SECRET)
         answers = [(await ask(node.port, own, attempt)).answer for attempt in range(4)]
-        assert answers == [Answer.UNSURE, Answer.NODE, Answer.UNSURE, Answer.NODE]
+        assert answers == [HolderKind.UNSURE, HolderKind.NODE, HolderKind.UNSURE, HolderKind.NODE]
         await node.close()
 
     asyncio.run(main())
@@ -73,7 +73,7 @@ def test_while_secrets_are_exchanged_each_generation_is_tried(tmp_path: Path) ->
 
 async def answer_as(
     behave: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> Answer:
+) -> HolderKind:
     """Return what is found of a server that does something with each connection."""
     ended = asyncio.Event()
 
@@ -94,7 +94,7 @@ def test_a_server_that_answers_otherwise_is_something_else() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
 
-    assert asyncio.run(answer_as(behave)) is Answer.OTHER
+    assert asyncio.run(answer_as(behave)) is HolderKind.OTHER
 
 
 def test_an_answer_that_is_no_handshake_of_this_network_is_something_else() -> None:
@@ -102,14 +102,14 @@ def test_an_answer_that_is_no_handshake_of_this_network_is_something_else() -> N
         writer.write(b"\x00\x80" + bytes(128))
         await writer.drain()
 
-    assert asyncio.run(answer_as(behave)) is Answer.OTHER
+    assert asyncio.run(answer_as(behave)) is HolderKind.OTHER
 
 
 def test_a_server_that_hangs_up_is_not_known() -> None:
     async def behave(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
 
-    assert asyncio.run(answer_as(behave)) is Answer.UNSURE
+    assert asyncio.run(answer_as(behave)) is HolderKind.UNSURE
 
 
 def test_a_server_that_is_silent_is_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_server_that_is_silent_is_something_else(monkeypatch: pytest.MonkeyPat
     async def behave(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()  # to its end: whoever asks hangs up
 
-    assert asyncio.run(answer_as(behave)) is Answer.OTHER
+    assert asyncio.run(answer_as(behave)) is HolderKind.OTHER
 
 
 def test_where_nobody_takes_connections_any_more_something_else_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +130,6 @@ def test_where_nobody_takes_connections_any_more_something_else_listens(monkeypa
             door.listen(0)
             port = door.getsockname()[1]
             with socket.create_connection((HERE, port)):
-                assert (await ask(port)).answer is Answer.OTHER
+                assert (await ask(port)).answer is HolderKind.OTHER
 
     asyncio.run(main())

@@ -26,7 +26,7 @@ from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
     from iris_py.node.core import NodeCore
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 
 def pair() -> tuple[Net, NodeCore, NodeCore]:
@@ -61,7 +61,7 @@ def wall(net: Net, core: NodeCore, other: NodeCore) -> None:
     net.cores.walls |= {(one, two), (two, one)}
 
 
-def only(group: Group) -> Member:
+def only(group: Group) -> KnownMember:
     """Return the only member."""
     assert group.members is not None
     (member,) = group.members

@@ -15,7 +15,7 @@ from tests.unit.iris_py.nodes import Net
 if TYPE_CHECKING:
     from iris_py.errors import IrisError
     from iris_py.node.core import NodeCore
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 
 class Scene:
@@ -32,7 +32,7 @@ class Scene:
     def survey(self, payload: bytes = b"?", *, timeout_s: float = 60.0, stop_after: int | None = None) -> int:
         return self.caller.survey("cluster", payload, timeout_s, stop_after, "token", self.net.now)
 
-    def seen(self, core: NodeCore) -> Member:
+    def seen(self, core: NodeCore) -> KnownMember:
         (member,) = [each for each in self.net.watch(self.caller).members or () if each.peer.id == core.info.id]
         return member
 

@@ -8,10 +8,10 @@ import pytest
 
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
-from iris_py.node.groups import Memberships
+from iris_py.node.groups import ServedClusters
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import Registration
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.peers.group import Groups
 from iris_py.peers.member import rank_of
 from iris_security import Keyring, Secret
@@ -49,9 +49,9 @@ class Fixture:
     def __init__(self, keyring: Keyring, groups_max: int = 100) -> None:
         self.overlay = FakeOverlay(groups_max)
         self.groups = Groups(node_id(1), keyring)
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         overlay: Overlay = self.overlay  # type: ignore[assignment]
-        self.memberships = Memberships(node_id(1), self.groups, overlay, self.service)
+        self.memberships = ServedClusters(node_id(1), self.groups, overlay, self.service)
 
     def registration(
         self, name: str = "cluster", weight: float = 1.0, rank: int = 0, *, takes_overflow: bool = False

@@ -16,11 +16,11 @@ from iris_py.observe.queries import (
     PAGES_MAX,
     PARTS,
     SNAPSHOT_S,
-    Answer,
+    AnswerPage,
     Desk,
+    NodeQuestion,
     Observe,
     Pages,
-    Question,
     decode_answer,
     decode_question,
     encode_question,
@@ -79,7 +79,7 @@ def note_many(count: int) -> Journal:
     return journal
 
 
-def ask(desk: Desk, question: Question, now: float = 0.0) -> Answer:
+def ask(desk: Desk, question: NodeQuestion, now: float = 0.0) -> AnswerPage:
     data = desk.answer(encode_question(question), now, 1_700_000_000.0)
     assert data is not None
     assert len(data) <= PAGE_BYTES
@@ -88,7 +88,7 @@ def ask(desk: Desk, question: Question, now: float = 0.0) -> Answer:
     return answer
 
 
-def ask_all(desk: Desk, question: Question) -> Pages:
+def ask_all(desk: Desk, question: NodeQuestion) -> Pages:
     pages, now = Pages(question), 0.0
     while not pages.is_complete:
         pages.take(ask(desk, pages.question, now))
@@ -98,7 +98,7 @@ def ask_all(desk: Desk, question: Question) -> Pages:
 
 def test_what_is_told_in_pages_is_what_there_is() -> None:
     desk, _counting = make()
-    pages = ask_all(desk, Question(PARTS))
+    pages = ask_all(desk, NodeQuestion(PARTS))
     told = pages.statistics()
     shown = dict(FULL.clusters)
     shown["#1"] = shown.pop("c7")
@@ -109,45 +109,45 @@ def test_what_is_told_in_pages_is_what_there_is() -> None:
 
 def test_nothing_is_told_that_was_not_asked_for() -> None:
     desk, _counting = make()
-    assert ask(desk, Question()).parts == {}
-    assert ask_all(desk, Question(("topics",))).statistics() == Statistics(topics=FULL.topics)
-    one = ask_all(desk, Question(("clusters",), cluster="c3"))
+    assert ask(desk, NodeQuestion()).parts == {}
+    assert ask_all(desk, NodeQuestion(("topics",))).statistics() == Statistics(topics=FULL.topics)
+    one = ask_all(desk, NodeQuestion(("clusters",), cluster="c3"))
     assert one.statistics() == Statistics(clusters={"c3": FULL.clusters["c3"]})
-    assert ask(desk, Question(("what a newer version asks for", "topics"))).parts.keys() == {"topics"}
+    assert ask(desk, NodeQuestion(("what a newer version asks for", "topics"))).parts.keys() == {"topics"}
 
 
 def test_events_are_told_in_pages_after_the_number_that_is_known() -> None:
     journal = note_many(EVENTS_MAX + 100)
     desk, _counting = make(journal=journal)
-    pages = ask_all(desk, Question(("events",)))
+    pages = ask_all(desk, NodeQuestion(("events",)))
     assert pages.events() == journal.since(0)
     assert pages.about.last_event == EVENTS_MAX + 100
-    few = ask_all(desk, Question(("topics", "events", "counts"), since=EVENTS_MAX + 98))
+    few = ask_all(desk, NodeQuestion(("topics", "events", "counts"), since=EVENTS_MAX + 98))
     assert few.events() == journal.since(EVENTS_MAX + 98)
     assert few.statistics() == Statistics(requests=5, drops={"late_reply": 2}, uptime_s=3.5, topics=FULL.topics)
     for since in (EVENTS_MAX + 100, 10**9):
-        nothing = ask_all(desk, Question(("events",), since=since))
+        nothing = ask_all(desk, NodeQuestion(("events",), since=since))
         assert (nothing.events(), nothing.tells("events")) == ((), True)
-    assert not ask_all(desk, Question(("counts",))).tells("events")
+    assert not ask_all(desk, NodeQuestion(("counts",))).tells("events")
 
 
 def test_events_are_those_of_the_moment_and_none_are_told_with_the_counts() -> None:
     journal = note_many(1)
     desk, counting = make(journal=journal)
-    ask(desk, Question(("events",)), 5.0)
+    ask(desk, NodeQuestion(("events",)), 5.0)
     journal.note_at(5.1, "stalled")
-    answer = ask(desk, Question(("events",), since=1), 5.0 + SNAPSHOT_S / 2)
+    answer = ask(desk, NodeQuestion(("events",), since=1), 5.0 + SNAPSHOT_S / 2)
     assert [event["number"] for event in answer.parts["events"]] == [2]
     assert (answer.about.last_event, answer.about.now_s, counting.taken) == (2, SNAPSHOT_S / 2, 1)
     secretive, _counting = make("counts", journal=journal)
-    pages = ask_all(secretive, Question(("counts", "events")))
+    pages = ask_all(secretive, NodeQuestion(("counts", "events")))
     assert (pages.tells("events"), pages.about.last_event) == (False, 2)
 
 
 def test_events_that_are_pushed_out_between_two_pages_are_missing_in_the_numbers() -> None:
     journal = note_many(EVENTS_MAX)
     desk, _counting = make(journal=journal)
-    pages = Pages(Question(("events",)))
+    pages = Pages(NodeQuestion(("events",)))
     pages.take(ask(desk, pages.question))
     first = pages.events()
     assert first is not None
@@ -162,37 +162,37 @@ def test_events_that_are_pushed_out_between_two_pages_are_missing_in_the_numbers
 
 @pytest.mark.parametrize("told", [[5], [{"number": "x"}], [{"number": 1}]], ids=["number", "text", "incomplete"])
 def test_events_that_are_none_are_not_taken(told: list[object]) -> None:
-    pages = Pages(Question(("events",)))
-    pages.take(Answer(parts={"events": told}))
+    pages = Pages(NodeQuestion(("events",)))
+    pages.take(AnswerPage(parts={"events": told}))
     assert pages.events() is None
 
 
 def test_all_askers_share_a_snapshot() -> None:
     desk, counting = make()
     for number in range(10):
-        ask(desk, Question(("counts",)), number * SNAPSHOT_S / 10)
+        ask(desk, NodeQuestion(("counts",)), number * SNAPSHOT_S / 10)
     assert counting.taken == 1
-    ask(desk, Question(("counts",)), SNAPSHOT_S)
+    ask(desk, NodeQuestion(("counts",)), SNAPSHOT_S)
     assert counting.taken == 2
 
 
 def test_more_questions_than_a_node_answers_are_refused_and_counted() -> None:
     desk, counting = make()
-    answers = [ask(desk, Question(), number / 1000) for number in range(ANSWERS_PER_S_MAX + 30)]
+    answers = [ask(desk, NodeQuestion(), number / 1000) for number in range(ANSWERS_PER_S_MAX + 30)]
     assert [answer.refused for answer in answers] == [""] * ANSWERS_PER_S_MAX + [BUSY] * 30
     assert (desk.answered, desk.refused, counting.taken) == (ANSWERS_PER_S_MAX, {BUSY: 30}, 1)
-    assert ask(desk, Question(), 1.5).refused == ""
+    assert ask(desk, NodeQuestion(), 1.5).refused == ""
 
 
 def test_a_desk_that_tells_counts_names_nothing() -> None:
     desk, _counting = make("counts")
-    told = ask_all(desk, Question(PARTS)).statistics()
+    told = ask_all(desk, NodeQuestion(PARTS)).statistics()
     assert told == Statistics(requests=5, drops={"late_reply": 2}, uptime_s=3.5, links=LinksStatistics(open=3))
 
 
 def test_a_closed_desk_takes_no_snapshot() -> None:
     desk, counting = make("none")
-    assert ask(desk, Question(("counts",))).refused == CLOSED
+    assert ask(desk, NodeQuestion(("counts",))).refused == CLOSED
     assert (counting.taken, desk.refused) == (0, {CLOSED: 1})
 
 
@@ -211,28 +211,28 @@ def test_a_thing_that_is_too_large_is_left_out_and_counted() -> None:
     large = ClusterStatistics(service=ServiceStatistics(rejected={f"{number:>50}": 1 for number in range(400)}))
     small = ClusterStatistics(members=1)
     desk, _counting = make(statistics=Statistics(clusters={"a": small, "b": large, "c": small}))
-    pages = ask_all(desk, Question(("clusters",)))
+    pages = ask_all(desk, NodeQuestion(("clusters",)))
     assert pages.statistics() == Statistics(clusters={"a": small, "c": small})
     assert pages.left_out == 1
 
 
 def test_an_asker_takes_so_many_pages_and_no_more() -> None:
-    pages = Pages(Question(("clusters",)))
+    pages = Pages(NodeQuestion(("clusters",)))
     for number in range(PAGES_MAX):
         assert not pages.is_complete
-        pages.take(Answer(parts={"clusters": {f"c{number}": {}}}, next_part="clusters", next_key=f"c{number}"))
+        pages.take(AnswerPage(parts={"clusters": {f"c{number}": {}}}, next_part="clusters", next_key=f"c{number}"))
     assert pages.is_complete
     assert pages.left_out == 1
 
 
 def test_trailing_fields_of_newer_versions_are_ignored() -> None:
     question = msgspec.msgpack.encode([["counts"], "", "", "", 0, "new"])
-    assert decode_question(question) == Question(("counts",))
+    assert decode_question(question) == NodeQuestion(("counts",))
     about = {"version": "9", "colour": "red"}
     answer = msgspec.msgpack.encode(["", about, {"counts": {"requests": 1, "new": 2}}, "", "", 0, "new"])
     decoded = decode_answer(answer)
     assert decoded is not None
-    pages = Pages(Question(("counts",)))
+    pages = Pages(NodeQuestion(("counts",)))
     pages.take(decoded)
     assert pages.about.version == "9"
     assert pages.statistics() == Statistics(requests=1)

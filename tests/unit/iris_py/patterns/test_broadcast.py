@@ -13,9 +13,9 @@ from iris_overlay.messages import NodeInfo
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import BroadcastReceived, Registration
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
@@ -50,7 +50,7 @@ class Sender:
     def __init__(self, members: int | None = 2, *, serves: bool = False) -> None:
         self.local = Peer(NodeInfo(LOCAL, ()), None, is_local=True)
         self.outbound = FakeOutbound()
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         self.drops: Counter[str] = Counter()
         self.broadcaster = Broadcaster(
             cast("Outbound", self.outbound), self.service, self.local, lambda reason: self.drops.update([reason])
@@ -58,8 +58,8 @@ class Sender:
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.links: list[SimpleNamespace] = []
         if members is not None:
-            others = [Member(self.peer(number)) for number in range(1, members + 1)]
-            self.group.members = ([Member(self.local)] if serves else []) + others
+            others = [KnownMember(self.peer(number)) for number in range(1, members + 1)]
+            self.group.members = ([KnownMember(self.local)] if serves else []) + others
             self.group.size = members + serves
         if serves:
             self.service.register(Registration(self.group, 1, 1))

@@ -13,7 +13,7 @@ from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
 from iris_py.patterns import survey
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, DECLINE, FAILURE, REJECTION, REPLY, SURVEY, Rejection, encode_answer
@@ -40,7 +40,7 @@ class Asker:
 
     def see(self, members: int, size: int | None = None) -> None:
         self.peers = [self.peer(number) for number in range(1, members + 1)]
-        self.group.members = [Member(peer) for peer in self.peers]
+        self.group.members = [KnownMember(peer) for peer in self.peers]
         self.group.size = members if size is None else size
         self.surveyor.view_changed(0.0)
 
@@ -118,7 +118,7 @@ def test_the_time_left_travels() -> None:
 def test_the_node_itself_is_asked_without_a_link() -> None:
     asker = Asker(1)
     local = Peer(NodeInfo(LOCAL, ()), None, is_local=True)
-    asker.group.members = [Member(local), Member(asker.peers[0])]
+    asker.group.members = [KnownMember(local), KnownMember(asker.peers[0])]
     asker.ask()
     assert asker.sent() == [(local, SURVEY)]
     assert [peers for peers, _kind, _id in asker.multicasts()] == [asker.peers]

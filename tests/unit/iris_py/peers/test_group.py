@@ -27,7 +27,7 @@ from iris_py.wire import packets
 from iris_security import AuthenticationError, Keyring, ReplayError, Secret
 
 if TYPE_CHECKING:
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 LOCAL = NodeId(bytes(15) + b"\xff")
@@ -37,7 +37,7 @@ def node(number: int) -> NodeId:
     return NodeId(number.to_bytes(16, "big"))
 
 
-def zones(levels: list[list[Member]]) -> list[list[str]]:
+def zones(levels: list[list[KnownMember]]) -> list[list[str]]:
     return [[member.peer.info.zone for member in level] for level in levels]
 
 
@@ -67,7 +67,7 @@ class View:
             attributes = membership_attributes(KEYS, info.id, weight, rank, takes_overflow=takes_overflow)
         self.members[info.id] = GroupMember(info, attributes)
 
-    def take(self) -> tuple[list[Member], int]:
+    def take(self) -> tuple[list[KnownMember], int]:
         def peer_of(info: NodeInfo) -> Peer:
             return self.peers.setdefault(info.id, Peer(info, None))
 

@@ -26,7 +26,7 @@ from iris_py.peers.hedging import (
     UNMEASURED_S_MAX,
     Hedging,
 )
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire.packets import CANCEL, REQUEST_ONCE, Rejection, encode_failure
 from iris_security import Keyring, Secret
@@ -45,7 +45,8 @@ class Caller:
         self.group = Group("cluster", KEYS, NodeId(bytes(16)), 1)
         links = [SimpleNamespace(congested=False, is_busy=False, is_open=True, heard_at=0.0) for _ in range(members)]
         self.every = [
-            Member(Peer(NodeInfo(NodeId((1 + n).to_bytes(16, "big")), ()), cast("Link", link))) for n, link in enumerate(links)
+            KnownMember(Peer(NodeInfo(NodeId((1 + n).to_bytes(16, "big")), ()), cast("Link", link)))
+            for n, link in enumerate(links)
         ]
         self.group.members = self.every
 
@@ -54,7 +55,7 @@ class Caller:
         spec = RequestSpec(b"", timeout_s, Retry(members_lost_max=None), identity, is_anchored=anchored, waits=True)
         return self.requester.begin(new_request(self.group, spec, number, now), now)
 
-    def sent(self, kind: int = REQUEST_ONCE) -> list[Member]:
+    def sent(self, kind: int = REQUEST_ONCE) -> list[KnownMember]:
         """Take who is sent something."""
         taken = self.requester.messages_to_send()
         assert all(message.kind == kind for message in taken)

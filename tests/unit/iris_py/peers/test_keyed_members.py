@@ -11,18 +11,18 @@ from iris_overlay.messages import NodeInfo
 from iris_py.peers import keyed_members
 from iris_py.peers.group import Group
 from iris_py.peers.keyed_members import SLOTS, first_of, score_of
-from iris_py.peers.member import Member, Placement
+from iris_py.peers.member import KnownMember, Placement
 from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 
 
-def member(number: int, zone: str = "", distance: int = 0) -> Member:
-    return Member(Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), (), zone=zone), None), distance)
+def member(number: int, zone: str = "", distance: int = 0) -> KnownMember:
+    return KnownMember(Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), (), zone=zone), None), distance)
 
 
-def cluster(members: list[Member]) -> Group:
+def cluster(members: list[KnownMember]) -> Group:
     group = Group("cluster", KEYRING.cluster("cluster"), NodeId(bytes(16)), 1)
     group.members = members
     return group
@@ -32,7 +32,7 @@ def anchor(slot: int) -> bytes:
     return slot.to_bytes(2, "big") + bytes(14)
 
 
-def owners(group: Group, placement: Placement | None = None) -> list[Member]:
+def owners(group: Group, placement: Placement | None = None) -> list[KnownMember]:
     return [group.keyed_member(anchor(slot), placement) for slot in range(SLOTS)]
 
 

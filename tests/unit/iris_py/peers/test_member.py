@@ -6,7 +6,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.peers.member import RANK_MAX, WEIGHT, Member, facts_of, membership_attributes, rank_of, weight_of
+from iris_py.peers.member import RANK_MAX, WEIGHT, KnownMember, facts_of, membership_attributes, rank_of, weight_of
 from iris_py.peers.peer import Peer
 from iris_py.wire.facts import NAME, encode_facts, named
 from iris_security import Keyring, Secret
@@ -46,10 +46,10 @@ def test_facts_stand_behind_the_rank_and_the_proof_covers_them(rank: int, weight
 
 
 def test_a_member_without_a_link_is_called_as_it_has_registered() -> None:
-    member = Member(Peer(NodeInfo(NODE, ()), None))
+    member = KnownMember(Peer(NodeInfo(NODE, ()), None))
     member.register(membership_attributes(KEYS, NODE, 1.0, facts=named("web-1/orders.py")))
     assert member.peer.label == "web-1/orders.py"
-    local = Member(Peer(NodeInfo(NODE, ()), None, is_local=True, label="own"))
+    local = KnownMember(Peer(NodeInfo(NODE, ()), None, is_local=True, label="own"))
     local.register(membership_attributes(KEYS, NODE, 1.0, facts=named("of an older registration")))
     assert local.peer.label == "own"
 

@@ -14,7 +14,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.link.lanes import BODY, MULTICAST, UNICAST
 from iris_py.peers import waiting_messages as held_module
 from iris_py.peers.group import BODY_BYTES, Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
@@ -87,7 +87,7 @@ class Sender:
         self.group = Group("cluster", KEYS, LOCAL, 1)
         self.theirs = Group("cluster", KEYS, REMOTE, 1)
         self.peer = Peer(NodeInfo(REMOTE, ("there:1",)), None)
-        self.group.members = [Member(self.peer), Member(local)]
+        self.group.members = [KnownMember(self.peer), KnownMember(local)]
         self.group.size = 2
 
     def send(self, kind: int, message_id: int, payload: bytes = b"", now: float = 0.0, argument: int = 0) -> None:

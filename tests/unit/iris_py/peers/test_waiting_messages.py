@@ -5,7 +5,7 @@ from __future__ import annotations
 from iris_overlay.ids import NodeId
 from iris_py.link.lanes import CONTROL, UNICAST
 from iris_py.peers.group import Group
-from iris_py.peers.waiting_messages import ENTRY_BYTES, HELD_BYTES_MAX, Held, Waiting
+from iris_py.peers.waiting_messages import ENTRY_BYTES, HELD_BYTES_MAX, HeldMessages, WaitingMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
 from iris_security import Keyring, Secret
@@ -13,18 +13,18 @@ from iris_security import Keyring, Secret
 GROUP = Group("cluster", Keyring(Secret(bytes(range(32))), network="test").cluster("cluster"), NodeId(bytes(16)), 1)
 
 
-def request(number: int, size: int = 0, held_at: float = 0.0) -> Waiting:
-    return Waiting(held_at, UNICAST, GROUP, packets.REQUEST, number, payload=bytes(size))
+def request(number: int, size: int = 0, held_at: float = 0.0) -> WaitingMessage:
+    return WaitingMessage(held_at, UNICAST, GROUP, packets.REQUEST, number, payload=bytes(size))
 
 
 def test_what_waits_is_taken_in_order_and_counts_no_more() -> None:
-    held = Held(1.0)
+    held = HeldMessages(1.0)
     assert (held.since, held.bytes, len(held)) == (1.0, 0, 0)
     headers = encode_headers({"a": 1})
     entries = [
         request(7, 10),
-        Waiting(0.0, CONTROL, None, payload=b"overlay"),
-        Waiting(0.0, UNICAST, GROUP, packets.REPLY, 8, payload=b"reply", headers=headers),
+        WaitingMessage(0.0, CONTROL, None, payload=b"overlay"),
+        WaitingMessage(0.0, UNICAST, GROUP, packets.REPLY, 8, payload=b"reply", headers=headers),
     ]
     for entry in entries:
         held.add(entry)
@@ -37,7 +37,7 @@ def test_what_waits_is_taken_in_order_and_counts_no_more() -> None:
 
 
 def test_a_request_that_is_not_to_be_sent_any_more_is_forgotten() -> None:
-    held = Held(0.0)
+    held = HeldMessages(0.0)
     for number in (1, 2, 3):
         held.add(request(number, number))
     assert held.remove_request(2)
@@ -48,10 +48,10 @@ def test_a_request_that_is_not_to_be_sent_any_more_is_forgotten() -> None:
 
 
 def test_messages_of_the_overlay_can_go_before_the_others() -> None:
-    held = Held(0.0)
+    held = HeldMessages(0.0)
     held.add(request(1, 5))
     for payload in (b"first", b"second"):
-        held.add(Waiting(0.0, CONTROL, None, payload=payload))
+        held.add(WaitingMessage(0.0, CONTROL, None, payload=payload))
     assert [entry.payload for entry in held.take_control()] == [b"first", b"second"]
     assert held.bytes == ENTRY_BYTES + 5
     assert held.take_control() == []
@@ -59,14 +59,14 @@ def test_messages_of_the_overlay_can_go_before_the_others() -> None:
 
 
 def test_requests_that_have_waited_since_before_a_time() -> None:
-    held = Held(0.0)
+    held = HeldMessages(0.0)
     for number, held_at in ((1, 1.0), (2, 2.0), (3, 3.0)):
         held.add(request(number, held_at=held_at))
     assert held.overdue(2.0) == [1, 2]
 
 
 def test_what_waits_is_bounded_but_for_the_first() -> None:
-    held = Held(0.0)
+    held = HeldMessages(0.0)
     assert held.has_room(request(1, HELD_BYTES_MAX + 1))
     held.add(request(1))
     room = HELD_BYTES_MAX - 2 * ENTRY_BYTES

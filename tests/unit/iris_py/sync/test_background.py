@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.errors import NodeClosed
 from iris_py.sync import background
-from iris_py.sync.background import Call, _end_future
+from iris_py.sync.background import BlockingCall, _end_future
 
 #: For anything to happen on a busy machine.
 PATIENCE_S = 30.0
@@ -68,7 +68,7 @@ class Waited:
         self.may_end = asyncio.Event()
         self.fails = fails
         self.discarded: list[bytes] = []
-        self.call = Call(self.work, self.discarded.append)
+        self.call = BlockingCall(self.work, self.discarded.append)
         self.call.task = asyncio.ensure_future(self.call.function())
         self.call.task.add_done_callback(self.call.end)
 

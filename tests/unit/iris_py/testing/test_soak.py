@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from iris_py.testing import soak
-from iris_py.testing.soak import Outcome, line_of, run_seed, run_soak
+from iris_py.testing.soak import SoakOutcome, line_of, run_seed, run_soak
 
 if TYPE_CHECKING:
     import pytest
@@ -37,6 +37,6 @@ def test_a_seed_that_fails_says_so_and_how_to_run_it_again(monkeypatch: pytest.M
 
 
 def test_a_failure_among_many_is_one_line() -> None:
-    line = line_of(Outcome(7, None, "first\nsecond", 1.0), is_shown=False)
+    line = line_of(SoakOutcome(7, None, "first\nsecond", 1.0), is_shown=False)
     assert "\n" not in line
     assert "second" not in line

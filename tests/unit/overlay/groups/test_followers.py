@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, PENDINGS_MAX, Follower, FollowerKind, Followers, Pending
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, PENDINGS_MAX, Follower, FollowerKind, Followers, PendingChange
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 
@@ -45,8 +45,8 @@ def test_who_has_another_version_than_it_was_sent_is_told_everything(version: in
 
 def test_a_registration_waits_until_its_version_is_known() -> None:
     followers, _ = following(wants=7, sent=7)
-    early, late = Pending(INFO, 1, {KEY: 6}, 9.0), Pending(INFO, 2, {KEY: 7}, 9.0)
-    other = Pending(INFO, 3, {(FollowerKind.COPY, INFO.id): 6}, 9.0)
+    early, late = PendingChange(INFO, 1, {KEY: 6}, 9.0), PendingChange(INFO, 2, {KEY: 7}, 9.0)
+    other = PendingChange(INFO, 3, {(FollowerKind.COPY, INFO.id): 6}, 9.0)
     followers.pendings = {NodeId(bytes([index]) * 16): each for index, each in enumerate((early, late, other))}
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
     assert (early.waiting, late.waiting, len(other.waiting)) == ({}, {KEY: 7}, 1)

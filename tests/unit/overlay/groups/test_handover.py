@@ -18,9 +18,9 @@ from iris_overlay.groups.messages import (
     Copy,
     Drop,
     GroupMessage,
+    GroupRegistration,
     MemberRecord,
     Register,
-    Registration,
     View,
     Watch,
     decode_group_message,
@@ -209,7 +209,7 @@ def test_the_dead_get_no_acknowledgement() -> None:
 
 def test_who_leaves_waits_until_its_directories_are_taken_over() -> None:
     fixture = Fixture()
-    fixture.receive(Register(MEMBER, [Registration(G, b"x", 1)]), MEMBER)
+    fixture.receive(Register(MEMBER, [GroupRegistration(G, b"x", 1)]), MEMBER)
     assert fixture.sent() == [Applied(LOCAL, [(G, 1, 1, True)])]
     fixture.ring.is_mine = False
     fixture.ring.neighbours = [NEAREST]
@@ -224,7 +224,7 @@ def test_who_leaves_waits_until_its_directories_are_taken_over() -> None:
 
 def test_but_not_for_longer_than_the_bound() -> None:
     fixture = Fixture()
-    fixture.receive(Register(MEMBER, [Registration(G, b"x", 1)]), MEMBER)
+    fixture.receive(Register(MEMBER, [GroupRegistration(G, b"x", 1)]), MEMBER)
     fixture.ring.is_mine = False
     fixture.ring.neighbours = [NEAREST]
     fixture.layer.handover_wanted(NEAREST, 2.0)

@@ -34,11 +34,11 @@ from iris_overlay.groups.messages import (
     Entrust,
     Forgotten,
     GroupMessage,
+    GroupRegistration,
     Look,
     MemberRecord,
     Moved,
     Register,
-    Registration,
     Seen,
     Told,
     Unregister,
@@ -98,7 +98,7 @@ class Fixture:
 
 
 def register(info: NodeInfo, stamp: int = 1, attributes: bytes = b"") -> Register:
-    return Register(info, [Registration(G, attributes, stamp)])
+    return Register(info, [GroupRegistration(G, attributes, stamp)])
 
 
 def test_a_root_that_is_member_and_watcher_sends_nothing() -> None:
@@ -205,7 +205,7 @@ def test_many_groups_that_moved_are_told_in_parts() -> None:
     fixture = Fixture()
     fixture.ring.is_mine = False
     groups = [GroupId(number.to_bytes(16, "big")) for number in range(BATCH_MAX)]
-    fixture.receive(Register(OTHER, [Registration(group, b"", 1) for group in groups]), OTHER)
+    fixture.receive(Register(OTHER, [GroupRegistration(group, b"", 1) for group in groups]), OTHER)
     assert fixture.sent() == [(OTHER, Moved(groups))]
 
 
@@ -917,7 +917,7 @@ def test_whoever_keeps_a_directory_or_a_copy_tells_it_to_those_who_may_watch(is_
     bare = MemberRecord(THIRD, b"x", 1)
     member = msgspec.structs.replace(bare, permit=signer.permit(G, member_part(bare, THIRD.id)))
     if is_root:
-        fixture.receive(Register(THIRD, [Registration(G, b"x", 1, member.permit)]), THIRD)
+        fixture.receive(Register(THIRD, [GroupRegistration(G, b"x", 1, member.permit)]), THIRD)
     else:
         fixture.receive(Copy(G, 0, 5, True, True, [member], [], [], []), PEER)
     fixture.sent()

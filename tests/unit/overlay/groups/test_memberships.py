@@ -17,17 +17,17 @@ from iris_overlay.groups.memberships import (
     HIDDEN_ASKED_S,
     INCARNATION_LAST,
     ROUTED_MAX,
-    Memberships,
+    OwnMemberships,
 )
 from iris_overlay.groups.messages import (
     STAMP_SHIFT,
     VIEW_MAX,
     Applied,
     GroupMessage,
+    GroupRegistration,
     Later,
     MemberRecord,
     Register,
-    Registration,
     Unregister,
     decode_group_message,
     encode_group_message,
@@ -49,7 +49,7 @@ class Fixture:
     def __init__(self, *, is_active: bool = True, seed: int = 1, local: NodeInfo = LOCAL) -> None:
         self.outbox = Outbox()
         self.counters = Counters()
-        self.members = Memberships(
+        self.members = OwnMemberships(
             local, CONFIG, random.Random(seed), self.outbox, self.counters, TrustingSigner(local.id), WallClock()
         )
         if is_active:
@@ -66,7 +66,7 @@ class Fixture:
 
 
 def register(group: GroupId, stamp: int, attributes: bytes = b"", since: int = 0) -> Register:
-    return Register(LOCAL, [Registration(group, attributes, stamp, since=since)])
+    return Register(LOCAL, [GroupRegistration(group, attributes, stamp, since=since)])
 
 
 def test_a_join_is_routed_and_completes_when_it_is_applied() -> None:
@@ -182,7 +182,7 @@ def test_renewals_go_out_in_one_message_per_root() -> None:
     assert deadline is not None
     assert 54.0 <= deadline <= 66.0
     fixture.members.handle_timeout(deadline)
-    assert fixture.sent() == [(ROOT, Register(LOCAL, [Registration(A, b"", 1), Registration(B, b"", 2)]))]
+    assert fixture.sent() == [(ROOT, Register(LOCAL, [GroupRegistration(A, b"", 1), GroupRegistration(B, b"", 2)]))]
     fixture.members.handle_timeout(deadline + CONFIG.resend_s)
     assert fixture.sent() == [(A, register(A, 1)), (B, register(B, 2))]
 
@@ -282,7 +282,7 @@ def test_a_hidden_member_of_a_hidden_root_registers_again_and_again() -> None:
         fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S / 2)
         assert fixture.sent() == []
         fixture.members.handle_timeout(1.0 + HIDDEN_ASKED_S)
-        expected = [(A, Register(local, [Registration(A, b"", 1)]))]
+        expected = [(A, Register(local, [GroupRegistration(A, b"", 1)]))]
         assert fixture.sent() == (expected if is_again else [])
 
 
@@ -447,7 +447,7 @@ def test_the_root_that_was_asked_is_none_any_more() -> None:
     fixture.members.moved(B, ROOT.id, 1.1)
     assert fixture.sent() == [], "another node was asked, and for another group"
     fixture.members.moved(A, ROOT.id, 1.1)
-    assert fixture.sent() == [(A, Register(LOCAL, [Registration(A, b"", 1)]))]
+    assert fixture.sent() == [(A, Register(LOCAL, [GroupRegistration(A, b"", 1)]))]
     assert fixture.members.root_of(A) is None
     fixture.members.moved(A, ROOT.id, 1.1)
     assert fixture.sent() == [], "it asks through the ring already"

@@ -18,7 +18,7 @@ G, N = GroupId(b"g" * 16), NodeId(b"n" * 16)
 INFO = NodeInfo(N, ("192.0.2.1:7000",), "eu/a")
 RECORD = gm.MemberRecord(INFO, b"attributes", 3)
 EXAMPLES: list[GroupMessage] = [
-    gm.Register(INFO, [gm.Registration(G, b"attributes", 3)]),
+    gm.Register(INFO, [gm.GroupRegistration(G, b"attributes", 3)]),
     gm.Unregister(INFO, [(G, 4)]),
     gm.Applied(INFO, [(G, 4, 17, True)]),
     gm.Accused(N, (1 << 32) - 1),
@@ -65,8 +65,8 @@ def test_the_wire_format_stays() -> None:
         gm.Told(G, -1),
         gm.View(INFO, G, 7, 1, True, [RECORD] * (gm.VIEW_MAX + 1)),
         gm.Children(INFO, G, 8, [INFO] * (gm.FANOUT_MAX + 1)),
-        gm.Register(INFO, [gm.Registration(G, b"", 3)] * (gm.BATCH_MAX + 1)),
-        gm.Register(INFO, [gm.Registration(G, b"a" * 257, 3)]),
+        gm.Register(INFO, [gm.GroupRegistration(G, b"", 3)] * (gm.BATCH_MAX + 1)),
+        gm.Register(INFO, [gm.GroupRegistration(G, b"a" * 257, 3)]),
         gm.Register(NodeInfo(N, ("no spaces",)), []),
         gm.CastDown(G, N, 2, False, 1, bytes(gm.CAST_BYTES_MAX + 1)),
     ],

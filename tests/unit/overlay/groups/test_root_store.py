@@ -25,9 +25,9 @@ from iris_overlay.groups.messages import (
     Drop,
     Forgotten,
     GroupMessage,
+    GroupRegistration,
     MemberRecord,
     Register,
-    Registration,
     Told,
     Unregister,
     Unwatch,
@@ -51,7 +51,7 @@ ANOTHER, FURTHER = GroupId(b"a" * 16), GroupId(b"f" * 16)
 
 
 def register_in(group: GroupId, info: NodeInfo = OTHER) -> Register:
-    return Register(info, [Registration(group, b"", 1)])
+    return Register(info, [GroupRegistration(group, b"", 1)])
 
 
 def of_type(kind: type[GroupMessage], fixture: Fixture) -> list[tuple[object, GroupMessage]]:
@@ -164,7 +164,7 @@ def test_an_accusation_of_an_incarnation_that_can_hardly_have_been_counts_for_th
     assert not fixture.layer.directory_of(G)
     ((_, told),) = of_type(Accused, fixture)
     assert told == Accused(OTHER.id, accusation_of(1))  # which it can overtake
-    fixture.receive(Register(OTHER, [Registration(G, b"", accusation_of(1) + 1)]), OTHER)
+    fixture.receive(Register(OTHER, [GroupRegistration(G, b"", accusation_of(1) + 1)]), OTHER)
     assert set(fixture.layer.directory_of(G) or ()) == {OTHER.id}
     fixture.receive(Accuse(THIRD.id, (lie << STAMP_SHIFT) + 7, G))  # who is no member leaves no trace
     fixture.receive(register(THIRD), THIRD)
@@ -316,7 +316,7 @@ def test_what_is_known_of_the_dead_outlives_the_last_member() -> None:
 
 def test_a_node_is_told_at_once_of_all_the_groups_that_it_registered_in() -> None:
     fixture = Fixture()
-    fixture.receive(Register(OTHER, [Registration(group, b"", 1) for group in (G, ANOTHER, FURTHER)]), OTHER)
+    fixture.receive(Register(OTHER, [GroupRegistration(group, b"", 1) for group in (G, ANOTHER, FURTHER)]), OTHER)
     assert fixture.sent() == [(OTHER, Applied(LOCAL, [(group, 1, 1, True) for group in (G, ANOTHER, FURTHER)]))]
 
 
@@ -447,21 +447,21 @@ def strict() -> Fixture:
     return Fixture(signer=NamedSigner(LOCAL.id))
 
 
-def permitted(info: NodeInfo, stamp: int = 1, attributes: bytes = b"") -> Registration:
-    said = Registration(G, attributes, stamp)
-    return Registration(G, attributes, stamp, NamedSigner(info.id).permit(G, member_part(said, info.id)))
+def permitted(info: NodeInfo, stamp: int = 1, attributes: bytes = b"") -> GroupRegistration:
+    said = GroupRegistration(G, attributes, stamp)
+    return GroupRegistration(G, attributes, stamp, NamedSigner(info.id).permit(G, member_part(said, info.id)))
 
 
 def test_a_member_has_a_permit_for_all_that_it_registers() -> None:
     fixture = strict()
     item = permitted(OTHER, 5, b"light")
     for wrong in (
-        Registration(G, b"light", 5),
-        Registration(G, b"heavy", 5, item.permit),
-        Registration(G, b"light", 6, item.permit),
-        Registration(H, b"light", 5, item.permit),
-        Registration(G, b"light", 5, permitted(PEER, 5, b"light").permit),
-        Registration(G, b"light", 5, NamedSigner(OTHER.id).permit(G, user_part(OTHER.id))),
+        GroupRegistration(G, b"light", 5),
+        GroupRegistration(G, b"heavy", 5, item.permit),
+        GroupRegistration(G, b"light", 6, item.permit),
+        GroupRegistration(H, b"light", 5, item.permit),
+        GroupRegistration(G, b"light", 5, permitted(PEER, 5, b"light").permit),
+        GroupRegistration(G, b"light", 5, NamedSigner(OTHER.id).permit(G, user_part(OTHER.id))),
     ):
         fixture.receive(Register(OTHER, [wrong]), OTHER)
     assert fixture.counters.permits_invalid == 6
@@ -478,7 +478,7 @@ def test_what_is_known_is_looked_at_once() -> None:
         fixture.receive(Register(OTHER, [permitted(OTHER)]), OTHER)
         fixture.receive(Unwatch(OTHER.id, [G]), OTHER)
         fixture.receive(Watch(OTHER, 1, [(G, 0, b"")]), OTHER)
-    fixture.receive(Register(OTHER, [Registration(G, b"", 1)]), OTHER)
+    fixture.receive(Register(OTHER, [GroupRegistration(G, b"", 1)]), OTHER)
     assert fixture.counters.permits_invalid == 1, "what is kept and passed on has its permit"
 
 

@@ -9,7 +9,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.config import PastryConfig
-from iris_overlay.ring.hops import HOP_TIMES_MAX, PENDING_MAX, Hops, Pending
+from iris_overlay.ring.hops import HOP_TIMES_MAX, PENDING_MAX, Hops, PendingHop
 from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Routed, RoutedKind, decode_ring_message
 from iris_overlay.ring.state import Ring, Timer
 from iris_py.testing.cores.signer import NamedSigner
@@ -32,7 +32,7 @@ class Watcher:
         self.hops = Hops(self.ring)
 
     def forward(self, now: float, attempts: int = 0, hop: NodeInfo = PEER) -> int:
-        pending = Pending(Routed(1, RoutedKind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), (), b""))
+        pending = PendingHop(Routed(1, RoutedKind.PAYLOAD, bytes(16), LOCAL, 1, (LOCAL.id,), (), b""))
         pending.attempts = attempts
         sequence = self.hops.next_sequence()
         self.hops.watch(pending, hop, sequence, now)

@@ -20,7 +20,7 @@ from spark_connector.dataframes import tasks, worker_node
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.batches import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
 from spark_connector.dataframes.keys import Scope
-from spark_connector.dataframes.notify import Message, notify_rows
+from spark_connector.dataframes.notify import Notification, notify_rows
 from spark_connector.dataframes.plan import Plan
 from spark_connector.dataframes.rows import name_rows
 
@@ -319,7 +319,7 @@ def test_a_message_that_cannot_be_sent_says_why(plan: Plan, case: str) -> None:
     message, reason = BAD_MESSAGES[case]
     large = pa.RecordBatch.from_pydict({"payload": ["x" * 2000]})
     network = replace(plan.network, max_message_bytes=1024)
-    told = Message("big", None, message, "rows", 1, 30.0, network)
+    told = Notification("big", None, message, "rows", 1, 30.0, network)
 
     with pytest.raises(IrisError, match=f"a message to the topic 'big' cannot be sent: {reason}"):
         list(notify_rows(told, iter([large])))

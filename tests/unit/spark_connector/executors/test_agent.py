@@ -18,7 +18,7 @@ from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, PathNotPrivate
 from spark_connector.executors import agent
 from spark_connector.executors.agent import Agent
-from spark_connector.executors.challenge import NONCE_BYTES, Hello, Talk
+from spark_connector.executors.challenge import NONCE_BYTES, AgentHello, Talk
 from spark_connector.executors.orders import Order, agent_key, seal_adoption, seal_local
 from spark_connector.executors.spawn import LOCAL_ID, ExecutorProcess, Launch, started_at
 from spark_connector.local.private_directory import PrivateDirectory
@@ -92,7 +92,7 @@ class Task:
     async def open(self, key: bytes) -> Talk:
         """Read the hello, and send the opening."""
         await self.writer.changed.wait()
-        hello = Hello.decode(json.dumps(self.writer.lines[0]).encode())
+        hello = AgentHello.decode(json.dumps(self.writer.lines[0]).encode())
         talk = Talk(key, hello, os.urandom(NONCE_BYTES))
         self.reader.feed_data(talk.opening())
         return talk

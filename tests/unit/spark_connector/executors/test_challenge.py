@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from spark_connector.errors import OrderRefused
-from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, PROOF_BYTES, Hello, Talk
+from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, PROOF_BYTES, AgentHello, Talk
 
 KEY, OTHER = os.urandom(32), os.urandom(32)
-HELLO = Hello("ab" * 16, False, bytes(NONCE_BYTES))
+HELLO = AgentHello("ab" * 16, False, bytes(NONCE_BYTES))
 NONCE = b"\x01" * NONCE_BYTES
 
 
@@ -59,7 +59,7 @@ def test_a_hello_is_a_line() -> None:
     line = HELLO.encode()
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert Hello.decode(line) == HELLO
+    assert AgentHello.decode(line) == HELLO
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_a_hello_is_a_line() -> None:
 )
 def test_what_is_no_hello_is_refused(fields: object) -> None:
     with pytest.raises(ValueError, match=r"identify itself|hexadecimal"):
-        Hello.decode(json.dumps(fields).encode())
+        AgentHello.decode(json.dumps(fields).encode())
     with pytest.raises(ValueError):  # noqa: PT011 - of JSON or of UTF-8
-        Hello.decode(b"\xff\n")
+        AgentHello.decode(b"\xff\n")

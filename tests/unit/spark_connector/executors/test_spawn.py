@@ -13,7 +13,7 @@ import pytest
 from spark_connector import Network
 from spark_connector.errors import AgentFailed, AgentNotTrusted, PathNotPrivate
 from spark_connector.executors import spawn
-from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, Hello, Talk
+from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, AgentHello, Talk
 from spark_connector.executors.orders import KEY_BYTES, Order, agent_key, open_adoption, open_local
 from spark_connector.executors.spawn import LOCAL_ID, ExecutorProcess, tell
 from spark_connector.local.private_directory import PrivateDirectory
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 TOKEN = os.urandom(32)
 BIRTH_KEY = os.urandom(KEY_BYTES)
 ORDER = Order("etl", "0a", Network(), 1, b"a handler", {})
-WAITING = Hello("ab" * 16, True, bytes(NONCE_BYTES))
-ADOPTED = Hello("ab" * 16, False, bytes(NONCE_BYTES))
+WAITING = AgentHello("ab" * 16, True, bytes(NONCE_BYTES))
+ADOPTED = AgentHello("ab" * 16, False, bytes(NONCE_BYTES))
 KEY = agent_key(TOKEN, WAITING.agent)
 
 
@@ -88,7 +88,7 @@ def read_order(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("hello", [WAITING, ADOPTED], ids=["waiting", "adopted"])
-def test_an_agent_that_proves_who_it_is_gets_the_order(directory: PrivateDirectory, hello: Hello) -> None:
+def test_an_agent_that_proves_who_it_is_gets_the_order(directory: PrivateDirectory, hello: AgentHello) -> None:
     key = BIRTH_KEY if hello.is_waiting else KEY
     directory.write("birth.key", BIRTH_KEY)
     heard: list[object] = []

@@ -124,8 +124,8 @@ def test_clouds_of_the_agent_are_clouds_of_the_task() -> None:
         iris.Cloud(alias="eu", is_up=True, gateways=2, round_trip_s=0.5),
         iris.Cloud(alias="us", is_up=False, gateways=0, round_trip_s=None),
     )
-    returned = frames.reply_decoder.decode(frames.header_of(frames.Returned(clouds)))
-    assert isinstance(returned, frames.Returned)
+    returned = frames.reply_decoder.decode(frames.header_of(frames.CallReturned(clouds)))
+    assert isinstance(returned, frames.CallReturned)
     assert msgspec.convert(returned.value, frames.METHODS["clouds"].result) == clouds
 
 
@@ -391,7 +391,7 @@ def test_errors_that_nobody_knows_are_errors_of_iris() -> None:
     unknown = frames.error_of(frames.failed(KeyError("x")))
     assert type(unknown) is iris.IrisError
     assert str(unknown) == "the agent failed with KeyError: 'x'"
-    assert str(frames.error_of(frames.Failed("FutureError", "of another release", {}))) == "of another release"
+    assert str(frames.error_of(frames.CallFailed("FutureError", "of another release", {}))) == "of another release"
     assert "?" in str(frames.error_of(frames.failed(iris.IrisError("no text \ud800"))))
 
 
@@ -532,9 +532,9 @@ def test_an_agent_holds_so_many_bytes(agent: Agent, task: LocalAgent, monkeypatc
 def test_answers_that_nobody_reads_hold_up_no_writer(agent: Agent, task: LocalAgent) -> None:
     """The agent stops reading while its answers are not read: whoever writes must read, too."""
     connection = task._connect()
-    asked = frames.header_of(frames.Request("inflate", 5.0, False, None, None, None, None))
+    asked = frames.header_of(frames.RequestCall("inflate", 5.0, False, None, None, None, None))
     for number, slow in enumerate(("written", "read")):  # as if their threads had been stopped
-        connection._send(calls.Call(number + 2**32), asked, b"4000000", None)
+        connection._send(calls.AgentCall(number + 2**32), asked, b"4000000", None)
         agent.wait_until(f"any(connection._is_{slow}_slowly for connection in node_server._connections)")
     payload = bytes(4_000_000)
     assert task.request("echo", payload, timeout=30) == payload

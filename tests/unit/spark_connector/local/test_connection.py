@@ -14,8 +14,8 @@ import pytest
 from iris_py import NodeClosed, RequestTimeout
 from spark_connector.errors import AgentLost, AgentUnavailable
 from spark_connector.local import frames
-from spark_connector.local.connection import Connection, NotSent
-from spark_connector.local.frames import Cancel, FrameReader, MethodCall, Returned, Welcome, encode_frame, failed, header_of
+from spark_connector.local.connection import AgentConnection, NotSent
+from spark_connector.local.frames import CallReturned, Cancel, FrameReader, MethodCall, Welcome, encode_frame, failed, header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ class Agent:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen()
-            connecting = self.threads.submit(Connection, path, PATIENCE_S)
+            connecting = self.threads.submit(AgentConnection, path, PATIENCE_S)
             listening.settimeout(PATIENCE_S)
             self.socket = listening.accept()[0]
         self.socket.settimeout(PATIENCE_S)
@@ -107,9 +107,9 @@ def test_a_call_has_its_answer(agent: Agent) -> None:
     asking = agent.ask(b"question")
     number, header, payload = agent.take()
     assert (header, payload) == (ASK, b"question")
-    agent.answer(number, Returned(7), b"reply")
+    agent.answer(number, CallReturned(7), b"reply")
 
-    assert asking.result(PATIENCE_S) == (Returned(7), b"reply")
+    assert asking.result(PATIENCE_S) == (CallReturned(7), b"reply")
     assert not agent.connection.is_over
 
 
@@ -118,7 +118,7 @@ def test_answers_go_to_whom_they_answer_in_whatever_order(agent: Agent) -> None:
     asking = {payload: agent.ask(payload) for payload in (b"a", b"b")}
     asked = [agent.take(), agent.take()]
     for number, _header, payload in reversed(asked):
-        for byte in encode_frame(number, header_of(Returned()), 2) + 2 * payload:
+        for byte in encode_frame(number, header_of(CallReturned()), 2) + 2 * payload:
             agent.socket.sendall(bytes([byte]))
 
     assert {payload: each.result(PATIENCE_S)[1] for payload, each in asking.items()} == {b"a": b"aa", b"b": b"bb"}
@@ -133,11 +133,11 @@ def test_whoever_reads_leaves_that_to_one_who_waits(agent: Agent) -> None:
     second = agent.ask(b"2")
     another = agent.take()[0]
     assert comes(lambda: another in agent.connection._followers)
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     first.result(PATIENCE_S)
     assert comes(agent.connection._leading.locked)
     assert comes(lambda: not agent.connection._followers)
-    agent.answer(another, Returned(), b"second")
+    agent.answer(another, CallReturned(), b"second")
 
     assert second.result(PATIENCE_S)[1] == b"second"
 
@@ -160,7 +160,7 @@ def test_a_call_that_is_not_answered_in_time_is_cancelled_and_its_answer_is_late
     assert caught.value.path == str(agent.connection.path)
     assert (agent.connection._pending, agent.connection._pending_bytes) == ({}, 0)
 
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     agent.connection.look()
     assert agent.connection.late == 1
     assert not agent.connection.is_over
@@ -173,7 +173,7 @@ def test_a_follower_that_is_not_answered_in_time_waits_no_longer(agent: Agent) -
     with pytest.raises(AgentLost, match=r"no answer within 0\.05 s"):
         agent.connection.call(ASK, b"", 0.05)
     assert not agent.connection._followers
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     leading.result(PATIENCE_S)
 
 
@@ -190,7 +190,7 @@ def test_an_end_fails_everything_that_is_under_way(agent: Agent, data: bytes | N
     asking = [agent.ask(), agent.ask()]
     numbers = [agent.take()[0] for _ in asking]
     if data is None:
-        agent.socket.sendall(encode_frame(numbers[0], header_of(Returned()), 9) + bytes(8))  # cut off in the middle
+        agent.socket.sendall(encode_frame(numbers[0], header_of(CallReturned()), 9) + bytes(8))  # cut off in the middle
         agent.socket.shutdown(socket.SHUT_RDWR)
     else:
         agent.socket.sendall(data)
@@ -261,11 +261,11 @@ def test_a_call_waits_for_room_among_so_many(agent: Agent) -> None:
     another = agent.ask(b"another")
     assert comes(lambda: len(agent.connection._crowd) == 1)
     assert not agent.has_frame()
-    agent.answer(numbers[0], Returned())
+    agent.answer(numbers[0], CallReturned())
     number, _header, payload = agent.take()
     assert payload == b"another"
     for each in (numbers[1], number):
-        agent.answer(each, Returned())
+        agent.answer(each, CallReturned())
     for call in (*asking, another):
         call.result(PATIENCE_S)
     assert not agent.connection._crowd
@@ -279,12 +279,12 @@ def test_a_call_waits_for_room_among_so_many_bytes(agent: Agent, size: int, wait
     if waits:
         assert comes(lambda: len(agent.connection._crowd) == 1)
         assert not agent.has_frame()
-        agent.answer(number, Returned())
+        agent.answer(number, CallReturned())
     another = agent.take()
     assert len(another[2]) == size
     if not waits:
-        agent.answer(number, Returned())
-    agent.answer(another[0], Returned())
+        agent.answer(number, CallReturned())
+    agent.answer(another[0], CallReturned())
     first.result(PATIENCE_S), second.result(PATIENCE_S)
     assert agent.connection._pending_bytes == 0
 
@@ -293,7 +293,7 @@ def test_a_call_that_is_larger_than_all_the_room_goes_alone(agent: Agent) -> Non
     asking = agent.ask(bytes(10 * IN_FLIGHT_BYTES_MAX))
     number, _header, payload = agent.take()
     assert len(payload) == 10 * IN_FLIGHT_BYTES_MAX
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     asking.result(PATIENCE_S)
 
 
@@ -308,7 +308,7 @@ def test_a_call_that_finds_no_room_in_time_is_not_sent(agent: Agent) -> None:
     assert not agent.connection._crowd
     assert not agent.connection._futures
     for number in numbers:
-        agent.answer(number, Returned())
+        agent.answer(number, CallReturned())
     for each in asking:
         each.result(PATIENCE_S)
 
@@ -330,11 +330,11 @@ def test_both_write_more_than_the_socket_holds_and_neither_waits_for_the_other(a
     agent.connection.welcome.in_flight_bytes_max = 2 * size
     writing = agent.ask(bytes(size))
     assert comes(agent.connection._writing.locked)
-    agent.answer(number, Returned(), bytes(size))  # all of it is read, before anything is taken
+    agent.answer(number, CallReturned(), bytes(size))  # all of it is read, before anything is taken
     assert len(opened.result(PATIENCE_S)) == size
     number, _header, payload = agent.take()
     assert len(payload) == size
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     writing.result(PATIENCE_S)
 
 
@@ -343,10 +343,10 @@ def test_whoever_writes_alone_reads_when_the_socket_takes_nothing_more(agent: Ag
     size = 8 * 1024 * 1024
     writing = agent.ask(bytes(size))
     assert comes(agent.connection._writing.locked)
-    agent.answer(99, Returned(), bytes(size))
+    agent.answer(99, CallReturned(), bytes(size))
     number, _header, payload = agent.take()
     assert len(payload) == size
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     writing.result(PATIENCE_S)
     assert agent.connection.late == 1
 
@@ -358,7 +358,7 @@ def test_futures_end_in_a_thread_of_their_own(agent: Agent) -> None:
         future.add_done_callback(lambda _future: called.append(threading.current_thread().name))
     asked = [agent.take(), agent.take()]
     for number, _header, payload in reversed(asked):
-        agent.answer(number, Returned(), payload)
+        agent.answer(number, CallReturned(), payload)
 
     assert [future.result(PATIENCE_S) for future in futures] == [b"\0", b"\1"]
     assert comes(lambda: called == 2 * ["iris-local"])
@@ -397,9 +397,9 @@ def test_the_thread_of_futures_leaves_the_lead_to_a_call_that_waits(agent: Agent
     asking = agent.ask()
     another = agent.take()[0]
     assert comes(lambda: another in agent.connection._followers)
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     future.result(PATIENCE_S)
-    agent.answer(another, Returned(), b"x")
+    agent.answer(another, CallReturned(), b"x")
     assert asking.result(PATIENCE_S)[1] == b"x"
 
 
@@ -417,14 +417,14 @@ def test_cancelling_waits_for_no_lock_and_is_sent_by_whoever_holds_it(agent: Age
     asked = [agent.take(), agent.take()]
     assert [header for _number, header, _payload in asked] == [ASK, CANCEL]
     assert asked[1][0] == 7
-    agent.answer(asked[0][0], Returned())
+    agent.answer(asked[0][0], CallReturned())
     asking.result(PATIENCE_S)
 
 
 def test_a_held_call_is_known_by_the_number_of_its_call_and_an_error_opens_none(agent: Agent) -> None:
     opening = agent.threads.submit(agent.connection.open, ASK, b"", PATIENCE_S)
     number = agent.take()[0]
-    agent.answer(number, Returned())
+    agent.answer(number, CallReturned())
     assert opening.result(PATIENCE_S) == number
 
     opening = agent.threads.submit(agent.connection.open, ASK, b"", PATIENCE_S)
@@ -442,7 +442,7 @@ def test_many_threads_have_each_its_own_answers(tmp_path: Path) -> None:
     def echo() -> None:
         for _ in range(6 * len(rounds)):
             number, _header, payload = agent.take()
-            agent.answer(number, Returned(), payload)
+            agent.answer(number, CallReturned(), payload)
 
     def ask(thread: int) -> bool:
         payloads = [b"%d %d" % (thread, number) for number in rounds]

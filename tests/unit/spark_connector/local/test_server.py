@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HELLO = frames.HELLO.pack(frames.MAGIC, frames.VERSION)
-REQUEST = frames.Request("echo", 5.0, False, None, None, None, None)
+REQUEST = frames.RequestCall("echo", 5.0, False, None, None, None, None)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_only_so_many_processes_are_served(agent: Agent, monkeypatch: pytest.Mon
         HELLO + encode_frame(1, msgspec.msgpack.encode([2, "close", {}]), 0),
         HELLO + encode_frame(1, msgspec.msgpack.encode([2, "_core", {}]), 0),
         HELLO + encode_frame(1, msgspec.msgpack.encode([2, "health", {"cluster": "c", "timeout": 1.0}]), 0),
-        HELLO + 2 * frame(1, frames.Request("hold", 5.0, False, None, None, None, None)),
+        HELLO + 2 * frame(1, frames.RequestCall("hold", 5.0, False, None, None, None, None)),
     ],
     ids=[
         *("stranger", "large header", "large payload", "garbage", "unknown", "nested", "wrong type"),
@@ -197,7 +197,7 @@ def test_another_version_is_told_on_both_sides(agent: Agent, monkeypatch: pytest
         ),
         (b"HTTP/1.1 400 Bad Request", "is not an agent"),
         (HELLO + encode_frame(0, b"\xc1", 0), "does not identify itself"),
-        (HELLO + encode_frame(0, header_of(frames.Returned()), 0), "does not identify itself"),
+        (HELLO + encode_frame(0, header_of(frames.CallReturned()), 0), "does not identify itself"),
         (HELLO + frames.PREFIX.pack(0, 2**31, 0), "does not identify itself"),
         (b"", "nobody answers at its socket after 30 s"),
         (None, r"does not answer within 0\.2 s"),
@@ -245,7 +245,7 @@ def test_a_task_is_told_what_is_wrong_with_its_agent(
 
 def test_who_asks_more_than_is_allowed_is_not_read_from(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "IN_FLIGHT_MAX", 2)
-    hold = frames.Request("hold", 30.0, False, None, None, None, None)
+    hold = frames.RequestCall("hold", 30.0, False, None, None, None, None)
     connection = connect(agent, HELLO + b"".join(frame(number, hold, b"%d" % number) for number in range(1, 5)))
     agent.wait_until("services.asked == [b'1', b'2']")
     agent.loop.call_soon_threadsafe(agent.services.release.set)
@@ -315,7 +315,7 @@ def test_no_bytes_do_any_harm(data: bytes) -> None:
     st.none() | st.dictionaries(st.text(max_size=5), st.binary(max_size=5) | st.integers(-(2**63), 2**64 - 1) | st.booleans()),
 )
 def test_commands_survive_the_way(cluster: str, key: str | bytes | None, headers: dict[str, object] | None) -> None:
-    command = frames.Request(cluster, 1.5, True, key, None, "eu", headers)
+    command = frames.RequestCall(cluster, 1.5, True, key, None, "eu", headers)
     assert frames.command_decoder.decode(header_of(command)) == command
     call = frames.MethodCall("broadcast", {"cluster": cluster, "headers": headers})
     assert frames.command_decoder.decode(header_of(call)) == call

@@ -6,7 +6,7 @@ import json
 
 from iris_py import Message
 from spark_connector.topics.buffer import Arrival
-from spark_connector.topics.losses import OTHERS, PUBLISHERS_MAX, Losses
+from spark_connector.topics.losses import OTHERS, PUBLISHERS_MAX, MessageLosses
 
 
 def arrivals(*numbers: tuple[str, int, int]) -> list[Arrival]:
@@ -14,15 +14,15 @@ def arrivals(*numbers: tuple[str, int, int]) -> list[Arrival]:
     return [Arrival(Message(b"", source, number, topic="t", gap=gap), 0) for source, number, gap in numbers]
 
 
-def after(state: dict[str, object], topic: str = "t") -> Losses:
+def after(state: dict[str, object], topic: str = "t") -> MessageLosses:
     """Return what the next life of a query begins with: Spark keeps offsets as JSON."""
-    losses = Losses(topic)
+    losses = MessageLosses(topic)
     losses.restore(json.loads(json.dumps(state)))
     return losses
 
 
 def test_gaps_and_drops_are_counted_on_from_one_life_to_the_next() -> None:
-    losses = Losses("t")
+    losses = MessageLosses("t")
     assert losses.state() == {}
     losses.note(arrivals(("a", 1, 0), ("b", 7, 0), ("a", 4, 2)), dropped=False)
     losses.note(arrivals(("b", 9, 1)), dropped=True)
@@ -38,7 +38,7 @@ def test_gaps_and_drops_are_counted_on_from_one_life_to_the_next() -> None:
 
 
 def test_numbers_of_another_topic_say_nothing() -> None:
-    losses = Losses("t")
+    losses = MessageLosses("t")
     losses.note(arrivals(("a", 1, 3)), dropped=False)
     other = after(losses.state(), "u")
     other.note(arrivals(("a", 50, 0)), dropped=False)
@@ -46,7 +46,7 @@ def test_numbers_of_another_topic_say_nothing() -> None:
 
 
 def test_publishers_that_are_told_apart_are_bounded() -> None:
-    losses = Losses("t")
+    losses = MessageLosses("t")
     losses.note(arrivals(*[(f"{number}", 5, 1) for number in range(PUBLISHERS_MAX + 10)]), dropped=False)
     state = losses.state()
     assert len(state["sequences"]) == PUBLISHERS_MAX
@@ -57,7 +57,7 @@ def test_publishers_that_are_told_apart_are_bounded() -> None:
 
 
 def test_what_the_subscription_dropped_had_arrived() -> None:
-    losses = Losses("t")
+    losses = MessageLosses("t")
     (arrival,) = arrivals(("a", 10, 7))
     losses.note([arrival._replace(overrun=5)], dropped=False)
     assert (losses.missed, losses.dropped, losses.total) == ({"a": 2}, 5, 7)

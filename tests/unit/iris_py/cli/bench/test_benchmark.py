@@ -9,8 +9,8 @@ import pytest
 from iris_py.cli.bench.benchmark import find_warnings
 from iris_py.cli.bench.latency_histogram import Recording
 from iris_py.cli.bench.measurement import Course, Interval
-from iris_py.cli.bench.messages import Report
-from iris_py.cli.bench.plan import Machine, make_plan
+from iris_py.cli.bench.messages import WorkerReport
+from iris_py.cli.bench.plan import BenchMachine, make_plan
 from iris_py.cli.bench.report import Fact, describe_interval, print_summary
 from iris_py.cli.bench.summaries import IntervalLine, Percentiles, Receiver, RequestsBenchSummary, Side, percentiles_of
 from iris_py.cli.output import Output
@@ -37,7 +37,7 @@ def durations_of(*values_ns: int) -> Durations:
 
 
 def course_of(lateness_ns: int = 0, errors: int = 0, **counts: int) -> Course:
-    report = Report(
+    report = WorkerReport(
         at_ns=0,
         cpu_ns=0,
         counts=counts,
@@ -48,9 +48,9 @@ def course_of(lateness_ns: int = 0, errors: int = 0, **counts: int) -> Course:
     return Course(Interval({}), Interval({worker: report}, seconds=1.0))
 
 
-def machine_of(**values: Any) -> Machine:
+def machine_of(**values: Any) -> BenchMachine:
     usual = {"model": "", "system": "Linux", "python": "CPython", "iris": "1", "cryptography": "1", "load_before": 0.0}
-    return Machine(**{"processors": 4, "event_loop": "uvloop 1", **usual, **values})
+    return BenchMachine(**{"processors": 4, "event_loop": "uvloop 1", **usual, **values})
 
 
 def side_of(busiest_cpu: float) -> Side:
@@ -59,7 +59,7 @@ def side_of(busiest_cpu: float) -> Side:
 
 def warnings_of(
     course: Course | None = None,
-    machine: Machine | None = None,
+    machine: BenchMachine | None = None,
     busiest_cpu: float = 0.5,
     silent: int = 0,
     **options: Any,

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from iris_py.cli.bench.latency_histogram import bucket_of
-from iris_py.cli.bench.load import GRACE_NS, Load, Tally
+from iris_py.cli.bench.load import GRACE_NS, Load, OperationTally
 from iris_py.errors import RequestTimeout
 
 if TYPE_CHECKING:
-    from iris_py.cli.bench.messages import Report
+    from iris_py.cli.bench.messages import WorkerReport
 
 MS = 1_000_000
 #: How long a load goes on.
@@ -46,8 +46,8 @@ class Service:
         return time.monotonic_ns()
 
 
-def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0, length_ns: int = LENGTH_NS) -> Report:
-    tally = Tally()
+def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0, length_ns: int = LENGTH_NS) -> WorkerReport:
+    tally = OperationTally()
 
     async def main() -> None:
         load = Load(service.operate, tally, callers=callers, interval_ns=interval_ns, offset_ns=0)
@@ -58,12 +58,12 @@ def run(service: Service, *, callers: int, interval_ns: int, warm_up_ns: int = 0
     return tally.take(is_last=True)
 
 
-def count_of(report: Report, name: str) -> int:
+def count_of(report: WorkerReport, name: str) -> int:
     """Return a count, which is left out where it is nothing: a pause of the machine may be longer than a load goes on."""
     return report.counts.get(name, 0)
 
 
-def measured(report: Report, name: str) -> int:
+def measured(report: WorkerReport, name: str) -> int:
     """Return how many durations there are of a kind."""
     return report.durations[name].count if name in report.durations else 0
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SETTINGS = Settings()
 
 
-def make(**options: Any) -> plans.Plan:
+def make(**options: Any) -> plans.BenchPlan:
     return make_plan(SETTINGS, **{"against": None, "receivers": None, "receivers_option": "--members", **options})
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.cli.demo.lexer import Totals, count
+from iris_py.cli.demo.lexer import TokenTotals, count
 
 # Where expressions like the lexer's go wrong: quotes, escapes, prefixes, line ends, digits with and without points.
 nasty = st.text(alphabet="rbfu\"'\\\n\r #0123._eExXjaß\x00\u0663²+=!.", max_size=200)
@@ -43,7 +43,7 @@ def test_every_character_that_is_no_space_belongs_to_a_token(text: str) -> None:
 def test_lines_and_tokens_add_up(parts: list[str]) -> None:
     """Without quotes, which join lines into one token, the whole has what its lines have."""
     lines = [f"{part}\n" for part in parts]
-    added = Totals()
+    added = TokenTotals()
     for line in lines:
         added.add(count(line.encode()))
     whole = count("".join(lines).encode())
@@ -130,6 +130,6 @@ def test_agrees_with_the_standard_library(name: str) -> None:
 
 def test_totals_travel() -> None:
     totals = count(b"x = 1  # one\n")
-    assert Totals.decode(totals.encode()) == totals
+    assert TokenTotals.decode(totals.encode()) == totals
     with pytest.raises(ValueError, match="not 3"):
-        Totals.decode(b"abc")
+        TokenTotals.decode(b"abc")

@@ -18,10 +18,10 @@ from iris_py.cli.demo import spark as job
 from iris_py.cli.demo import spark_driver
 from iris_py.cli.demo.crew import CrewMember
 from iris_py.cli.demo.files import Inventory
-from iris_py.cli.demo.lexer import Totals
+from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.spark import document, print_report, read_result
 from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, end_all, environment_of, kill_process, processes_of
-from iris_py.cli.demo.spark_terms import KILLED, ExecutorSeen, Job, SparkOutcome
+from iris_py.cli.demo.spark_terms import KILLED, ExecutorSeen, SparkJob, SparkOutcome
 from iris_py.extras import install_command
 
 if TYPE_CHECKING:
@@ -68,23 +68,23 @@ def member(state: str) -> CrewMember:
 
 
 def test_a_job_survives_its_line_whatever_files_are_called() -> None:
-    told = Job("secret", "127.0.0.1:1", ["/a b", "/\udcff\n"], "/tmp/x", is_kill=True, timeout_s=1.5)
-    assert Job.decode(told.encode()) == told
+    told = SparkJob("secret", "127.0.0.1:1", ["/a b", "/\udcff\n"], "/tmp/x", is_kill=True, timeout_s=1.5)
+    assert SparkJob.decode(told.encode()) == told
     assert told.encode().count(b"\n") == 1
     assert "secret" not in repr(told)
 
 
 def test_the_published_result_is_added_up() -> None:
-    rows = [{"member": "a", **asdict(Totals(files=2, names=3))}, {"member": "b", **asdict(Totals(files=1, lines=9))}]
+    rows = [{"member": "a", **asdict(TokenTotals(files=2, names=3))}, {"member": "b", **asdict(TokenTotals(files=1, lines=9))}]
     totals, by_member = read_result(json.dumps(rows).encode())
-    assert totals == Totals(files=3, names=3, lines=9)
+    assert totals == TokenTotals(files=3, names=3, lines=9)
     assert by_member == {"a": 2, "b": 1}
 
 
 def test_what_fails_is_said(tmp_path: Path) -> None:
     outcome = outcome_of(tmp_path, members=[member("killed at work")])
     assert outcome.failures == []
-    outcome.totals = Totals(files=1)
+    outcome.totals = TokenTotals(files=1)
     outcome.members, outcome.executors = [member("served")], {"0": ExecutorSeen()}
     assert outcome.failures == [
         "the totals that Spark published differ from the plain count",
@@ -132,7 +132,7 @@ def test_wrong_totals_are_a_failure_and_the_log_is_named(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def miscount(outcome: SparkOutcome, *_: object) -> None:
-        outcome.totals = Totals(files=2)
+        outcome.totals = TokenTotals(files=2)
 
     monkeypatch.setattr(job, "_with_spark", miscount)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -173,7 +173,7 @@ def test_a_program_that_ends_early_is_a_failure(tmp_path: Path, monkeypatch: pyt
     async def listen() -> None:
         with (tmp_path / "log").open("wb") as log:
             async with SparkDriver(log) as driver:
-                await driver.start(Job("", "", [], driver.directory, is_kill=False, timeout_s=1.0))
+                await driver.start(SparkJob("", "", [], driver.directory, is_kill=False, timeout_s=1.0))
                 async for _ in driver.events():
                     raise AssertionError
 

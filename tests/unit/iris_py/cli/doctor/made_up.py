@@ -29,12 +29,12 @@ from iris_py.cli.doctor.surroundings import (
     Limits,
     Listening,
     NodeStatus,
-    Peer,
     Port,
+    ProbedPeer,
     Processor,
     Reached,
-    Ring,
     RingNode,
+    RingReport,
     SecretFile,
     Seed,
     SeedOutcome,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from iris_py.net.interfaces import Interface
 
 IDS: Final = tuple(f"{number:02x}" * 16 for number in (0x10, 0x40, 0x80, 0xC0))
-PEERS: Final = tuple(Peer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
+PEERS: Final = tuple(ProbedPeer(peer, f"10.0.0.{number}:7400") for number, peer in enumerate(IDS[1:], 2))
 #: Ids of generations of the secret.
 SEALS, NEW_SEALS = "541ea8b28adc7c04", "362c335a8ce3e066"
 NODES: Final = tuple(
@@ -129,13 +129,13 @@ class MadeUp:
     gateways_found: Gateways = field(default_factory=lambda: Gateways(GATEWAYS))
     ways_found: Ways = field(default_factory=lambda: Ways(WAYS))
     seeds: tuple[Seed, ...] = (Seed(SEED, SeedOutcome.REACHED),)
-    peers: tuple[Peer, ...] = PEERS
+    peers: tuple[ProbedPeer, ...] = PEERS
     strangers: tuple[str, ...] = ()
     echoes_found: Echoes = field(default_factory=lambda: Echoes(3, IDS[1:], IDS[1:]))
     dialled_found: Dialled = field(default_factory=lambda: Dialled(2, ((f"{OWN}:7400", DialOutcome.REACHED),) * 2))
     statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01, SEALS))
     deaths_found: Deaths = field(default_factory=lambda: Deaths(3))
-    ring_found: Ring | None = field(default_factory=lambda: Ring(ring_of(*IDS)))
+    ring_found: RingReport | None = field(default_factory=lambda: RingReport(ring_of(*IDS)))
     members: tuple[ClusterMember, ...] = tuple(
         ClusterMember(peer.id, peer.address, 1, 1024, 4, 32, 1000, 3, 0.002) for peer in PEERS
     )
@@ -209,7 +209,7 @@ class MadeUp:
     async def statuses(self) -> Statuses:
         return self.statuses_found
 
-    async def ring(self) -> Ring | None:
+    async def ring(self) -> RingReport | None:
         return self.ring_found
 
     async def deaths(self) -> Deaths:
@@ -351,8 +351,8 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
     },
     "stalls": {"a member": lambda it: node(it, lateness_s=1.0), "descriptors": lambda it: node(it, descriptors=1000)},
     "ring": {
-        "two": lambda it: change(it, ring_found=Ring(ring_of(*IDS[:2]), elsewhere=IDS[2:])),
-        "not closed": lambda it: change(it, ring_found=Ring((*ring_of(*IDS)[:3], RingNode(IDS[3], IDS[1], IDS[0])))),
+        "two": lambda it: change(it, ring_found=RingReport(ring_of(*IDS[:2]), elsewhere=IDS[2:])),
+        "not closed": lambda it: change(it, ring_found=RingReport((*ring_of(*IDS)[:3], RingNode(IDS[3], IDS[1], IDS[0])))),
     },
     "parts": {"halves": lambda it: change(it, deaths_found=Deaths(3, SITE))},
     "clouds": {

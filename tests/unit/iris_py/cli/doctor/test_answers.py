@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iris_py.cli.doctor.answers import clock, find_gaps, ring, stalls
-from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.prober import ring_node
-from iris_py.cli.doctor.surroundings import Ring, RingNode
+from iris_py.cli.doctor.surroundings import RingNode, RingReport
 from tests.unit.iris_py.cli.doctor.made_up import MadeUp, node
 from tests.unit.overlay.overlays import Owners, make_info
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from iris_overlay.messages import NodeInfo
 
 
-def ring_of(owners: Owners) -> Ring:
+def ring_of(owners: Owners) -> RingReport:
     """Return the ring as its nodes see it."""
-    return Ring(
+    return RingReport(
         tuple(
             ring_node(peer.hex(), [info.id.hex() for info in overlay.leaves()])
             for peer, overlay in owners.nodes.items()
@@ -59,14 +59,14 @@ def test_a_node_that_has_not_answered_is_no_gap() -> None:
     whole = MadeUp().ring_found
     assert whole is not None
     for left_out in whole.nodes:
-        assert find_gaps(Ring(tuple(each for each in whole.nodes if each != left_out))) == []
+        assert find_gaps(RingReport(tuple(each for each in whole.nodes if each != left_out))) == []
 
 
 def test_a_node_that_knows_nobody_is_a_gap() -> None:
     whole = MadeUp().ring_found
     assert whole is not None
-    assert len(find_gaps(Ring((RingNode(whole.nodes[0].id, "", ""), *whole.nodes[1:])))) == 2
-    assert find_gaps(Ring((RingNode("00" * 16, "", ""),))) == []
+    assert len(find_gaps(RingReport((RingNode(whole.nodes[0].id, "", ""), *whole.nodes[1:])))) == 2
+    assert find_gaps(RingReport((RingNode("00" * 16, "", ""),))) == []
 
 
 def see(made_up: MadeUp, check: Callable[[Subject], Coroutine[Any, Any, Finding]]) -> Finding:
@@ -78,17 +78,17 @@ def test_a_clock_that_differs_from_all_is_the_one_here() -> None:
     nodes = tuple(replace(each, clock_offset_s=-90.0) for each in made_up.statuses_found.nodes)
     made_up.statuses_found = replace(made_up.statuses_found, nodes=nodes)
     finding = see(made_up, clock)
-    assert finding.status is Status.FAULT
+    assert finding.status is FindingStatus.FAULT
     assert finding.cause == "the clock of this machine is 90 s ahead of all 3 others"
 
 
 def test_lateness_between_the_bounds_is_a_warning() -> None:
     made_up = MadeUp()
     node(made_up, lateness_s=0.99)
-    assert see(made_up, stalls).status is Status.WARNING
+    assert see(made_up, stalls).status is FindingStatus.WARNING
 
 
 def test_nodes_that_say_nothing_are_skipped() -> None:
     made_up = MadeUp(ring_found=None)
     made_up.statuses_found = replace(made_up.statuses_found, nodes=())
-    assert see(made_up, ring).status is see(made_up, clock).status is Status.SKIPPED
+    assert see(made_up, ring).status is see(made_up, clock).status is FindingStatus.SKIPPED

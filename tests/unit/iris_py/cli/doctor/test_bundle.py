@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from iris_py.cli.doctor import bundle
-from iris_py.cli.doctor.bundle_parts import Part
+from iris_py.cli.doctor.bundle_parts import BundlePart
 from iris_py.errors import ConfigurationError
 
-PARTS = [Part("a.jsonl", "the first part", b"{}\n"), Part("b.jsonl", "the second part", b"", "nobody answered")]
+PARTS = [BundlePart("a.jsonl", "the first part", b"{}\n"), BundlePart("b.jsonl", "the second part", b"", "nobody answered")]
 
 
 def write(path: Path, *, may_replace: bool = False) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from iris_py.cli.doctor import bundle_parts
 from iris_py.cli.doctor.bundle_parts import Gathered, encode, gather
-from iris_py.cli.doctor.recorder import Seen
+from iris_py.cli.doctor.recorder import Recorder
 from iris_py.cli.doctor.surroundings import Evidence
 from iris_py.cli.settings import Settings
 from iris_py.observe.journal import EventRecord
@@ -51,7 +51,7 @@ class Silent(MadeUp):
 
 def gathered_of(made_up: MadeUp) -> dict[str, Gathered]:
     steps: list[str] = []
-    parts, _evidence = asyncio.run(gather(Seen(made_up), Settings(), [], steps.append))
+    parts, _evidence = asyncio.run(gather(Recorder(made_up), Settings(), [], steps.append))
     assert steps
     return {part.name: part for part in parts}
 
@@ -109,7 +109,7 @@ def test_answers_events_and_departures_come_from_what_nodes_told() -> None:
 
 
 def test_all_that_checks_have_seen_is_kept_but_for_the_settings() -> None:
-    seen = Seen(MadeUp(names={"db.example": ("10.9.9.9",)}))
+    seen = Recorder(MadeUp(names={"db.example": ("10.9.9.9",)}))
 
     async def look() -> None:
         surroundings = cast("MadeUp", seen)

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from iris_py import NodeName, NodeReport, NodeReports
-from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.clouds import clouds
 from iris_py.cli.doctor.cluster import cluster
 from iris_py.cli.doctor.real_surroundings import without_gateways
@@ -52,7 +52,7 @@ def eu(**values: Any) -> CloudStatus:
 
 def test_all_lines_work() -> None:
     found = look(*GATEWAYS)
-    assert found.status is Status.OK
+    assert found.status is FindingStatus.OK
     assert found.cause == "2 gateways; 'eu' over 4 cloud links, round trip 81.2 ms"
 
 
@@ -64,13 +64,13 @@ LAST = GoneGateway("a" * 32, "10.0.0.2:7400", "gw1/iris", 200.0, has_left=False,
 
 
 def test_a_network_without_gateways_is_well() -> None:
-    assert look().status is Status.OK
+    assert look().status is FindingStatus.OK
 
 
 def test_a_network_whose_last_gateway_died_is_a_fault_with_its_name_and_time() -> None:
     found = look_without_gateways(LAST)
     assert (found.status, found.cause) == (
-        Status.FAULT,
+        FindingStatus.FAULT,
         "no gateway runs in this network: the last one, 10.0.0.2:7400 (gw1/iris), died 3 minutes ago (it does not answer), "
         "so no other cloud is reached",
     )
@@ -79,20 +79,20 @@ def test_a_network_whose_last_gateway_died_is_a_fault_with_its_name_and_time() -
 
 def test_a_network_whose_last_gateway_left_as_intended_is_a_warning() -> None:
     found = look_without_gateways(replace(LAST, has_left=True, reason="the node leaves the network"), "works@eu")
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert "(gw1/iris), left 3 minutes ago, so no" in found.cause
 
 
 def test_a_network_that_asks_other_clouds_and_remembers_no_gateway_is_a_fault_with_the_names() -> None:
     found = look_without_gateways(None, "works@eu", "a@eu", "b@eu", "c@asia")
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert "nodes here use other clouds (works@eu, a@eu, b@eu, 1 more)" in found.cause
 
 
 def test_a_way_without_gateways_names_the_last_one() -> None:
     surroundings = MadeUp(ways_found=Ways(), gateways_found=Gateways(last=LAST))
     found = asyncio.run(cluster(Subject(surroundings, "databases@eu")))
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert "no gateway runs here, the last one, 10.0.0.2:7400 (gw1/iris), died 3 minutes ago" in found.cause
 
 
@@ -140,7 +140,7 @@ def test_the_last_gateway_is_found_in_the_departures_of_a_day(
 )
 def test_a_cloud_that_no_gateway_reaches_is_a_fault_with_its_reason(view: CloudStatus, says: str) -> None:
     found = look_at(view, view)
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert found.cause == f"the cloud 'eu' cannot be reached from any of 2 gateways: {says}"
     assert "firewall" in found.advice
     assert "iris federation status" in found.hints
@@ -148,7 +148,7 @@ def test_a_cloud_that_no_gateway_reaches_is_a_fault_with_its_reason(view: CloudS
 
 def test_one_cloud_of_two_that_is_down_is_a_fault_and_the_other_is_not_named() -> None:
     found = look(*(structs.replace(each, clouds={"asia": DOWN, "eu": EU}) for each in GATEWAYS))
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert "'asia'" in found.cause
     assert "'eu'" not in found.cause
 
@@ -170,7 +170,7 @@ def test_one_cloud_of_two_that_is_down_is_a_fault_and_the_other_is_not_named() -
 )
 def test_one_of_two_lines_that_is_gone_is_a_warning(view: CloudStatus, says: str) -> None:
     found = look_at(view, EU)
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert says in found.cause
 
 
@@ -179,16 +179,16 @@ def test_a_second_dial_that_finds_the_same_gateway_is_no_lost_line_and_one_that_
         dials = (EU.dials[0], FarDial(address="gw1.eu:7450", error=error))
         return look_at(eu(bundles=(ONE,), dials=dials))
 
-    assert with_dial("").status is Status.OK
+    assert with_dial("").status is FindingStatus.OK
     found = with_dial("nobody listens there")
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert "has 1 of 2 cloud links to 'eu': gw1.eu:7450: nobody listens there" in found.cause
 
 
 def test_an_import_that_matches_nothing_is_named_with_its_line() -> None:
     rules = (UnmatchedImport(kind="cluster", outside="db", line=7), UnmatchedImport(kind="topic", outside="news.>", line=9))
     found = look_at(eu(unmatched_imports=rules), eu(unmatched_imports=rules))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert found.cause == "'eu' exports nothing for the imports of the cluster 'db' (line 7), the topic 'news.>' (line 9)"
 
 
@@ -197,21 +197,21 @@ def test_gateways_of_another_cloud_that_export_different_things(is_between_gatew
     other = structs.replace(OTHER, catalogue_digest="d2")
     views = (eu(bundles=(ONE,)), eu(bundles=(other,))) if is_between_gateways else (eu(bundles=(ONE, other)), EU)
     found = look_at(*views)
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert "the gateways of 'eu' export different things" in found.cause
 
 
 def test_a_gateway_that_does_not_know_a_cloud_which_others_know() -> None:
     found = look(GATEWAYS[0], structs.replace(GATEWAYS[1], clouds={}))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"{BESIDE} has no [cloud.eu]" in found.cause
 
 
 def test_gateways_that_do_not_answer() -> None:
     found = look(GATEWAYS[0], missing=1)
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert "1 gateway did not answer" in found.cause
-    assert look(missing=2).status is Status.FAULT
+    assert look(missing=2).status is FindingStatus.FAULT
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,19 @@ def test_gateways_that_do_not_answer() -> None:
     [
         (
             AuditStatus(file="/audit", problem="No space left on device", unwritten=7),
-            Status.FAULT,
+            FindingStatus.FAULT,
             f"{HERE} cannot write its audit /audit (No space left on device): 7 records missing",
         ),
-        (AuditStatus(file="/audit", free_bytes=3 << 20), Status.WARNING, f"{HERE} has 3.0 MiB left for its audit /audit"),
-        (AuditStatus(file="/audit", free_bytes=1 << 30, unwritten=7), Status.OK, "2 gateways"),
-        (AuditStatus(), Status.OK, "2 gateways"),
+        (
+            AuditStatus(file="/audit", free_bytes=3 << 20),
+            FindingStatus.WARNING,
+            f"{HERE} has 3.0 MiB left for its audit /audit",
+        ),
+        (AuditStatus(file="/audit", free_bytes=1 << 30, unwritten=7), FindingStatus.OK, "2 gateways"),
+        (AuditStatus(), FindingStatus.OK, "2 gateways"),
     ],
 )
-def test_an_audit_that_cannot_be_written(audit: AuditStatus, status: Status, says: str) -> None:
+def test_an_audit_that_cannot_be_written(audit: AuditStatus, status: FindingStatus, says: str) -> None:
     found = look(structs.replace(GATEWAYS[0], audit=audit), GATEWAYS[1])
     assert found.status is status
     assert says in found.cause
@@ -241,8 +245,8 @@ def test_gateways_that_cannot_be_asked_leave_the_check_undone() -> None:
         async def ways(self, name: str) -> Ways:
             raise IrisError("too late")
 
-    assert asyncio.run(clouds(Subject(Mute()))).status is Status.SKIPPED
-    assert asyncio.run(cluster(Subject(Mute(), "db@eu"))).status is Status.SKIPPED
+    assert asyncio.run(clouds(Subject(Mute()))).status is FindingStatus.SKIPPED
+    assert asyncio.run(cluster(Subject(Mute(), "db@eu"))).status is FindingStatus.SKIPPED
 
 
 # -- the way to a name
@@ -263,7 +267,7 @@ def stopped(reason: str, *ways: WayStep) -> WayOut:
 
 def test_a_way_that_works_is_described() -> None:
     found = look_at_way(*WAYS)
-    assert found.status is Status.OK
+    assert found.status is FindingStatus.OK
     assert found.cause == (
         "2 gateways would forward a request over 4 cloud links, round trip 81.2 ms; 3 members there; nothing was executed"
     )
@@ -271,7 +275,7 @@ def test_a_way_that_works_is_described() -> None:
 
 def test_a_way_whose_members_are_not_told_is_well_and_says_so() -> None:
     found = look_at_way(*(structs.replace(gateway, ways=steps(members=None)) for gateway in WAYS))
-    assert found.status is Status.OK
+    assert found.status is FindingStatus.OK
     assert "the number of members there is withheld" in found.cause
 
 
@@ -301,7 +305,7 @@ def test_a_way_whose_members_are_not_told_is_well_and_says_so() -> None:
 )
 def test_what_stops_a_request_on_its_way_is_a_fault(gateways: tuple[WayOut, ...], says: str, advises: str) -> None:
     found = look_at_way(*gateways)
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert says in found.cause
     assert advises in found.advice
 
@@ -310,17 +314,17 @@ def test_gateways_and_lines_that_carry_nothing_beside_others_are_a_warning() -> 
     obstacle = "nothing was heard from it for 4.0 s, and it gets nothing new"
     one_line = structs.replace(WAYS[0], ways=(structs.replace(WAYS[0].ways[0], obstacle=obstacle), WAYS[0].ways[1]))
     found = look_at_way(one_line)
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"1 of 2 cloud links would carry no request: gw1.eu:7450: {obstacle}" in found.cause
     found = look_at_way(WAYS[1], stopped("this gateway has no [cloud.eu]; it knows: none"))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"{HERE} forwards nothing to 'db@eu'" in found.cause
-    assert look_at_way(*WAYS, missing=1).status is Status.WARNING
+    assert look_at_way(*WAYS, missing=1).status is FindingStatus.WARNING
 
 
 def test_a_name_that_is_none_is_a_fault() -> None:
     found = look_at_way(*WAYS, name="@eu")
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert "lacks a name" in found.cause
 
 

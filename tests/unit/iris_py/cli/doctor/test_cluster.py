@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.cluster import cluster
 from tests.unit.iris_py.cli.doctor.made_up import PEERS, MadeUp
 
@@ -29,7 +29,7 @@ def first(**values: Any) -> tuple[ClusterMember, ...]:
 
 def test_a_member_that_was_asked_once_and_is_avoided_since_is_slow() -> None:
     found = look(*first(handler_s=0.5, executed=1, failed=0))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"one is slow: {FAST[0].address} takes 500 ms where others take 2 ms" in found.cause
 
 
@@ -39,8 +39,8 @@ def test_times_of_any_size_are_told_in_their_unit() -> None:
 
 
 def test_a_member_that_answers_as_fast_as_others_or_was_never_asked_is_well() -> None:
-    assert look(*first(handler_s=0.009)).status is Status.OK
-    assert look(*first(handler_s=None, executed=0, failed=0)).status is Status.OK
+    assert look(*first(handler_s=0.009)).status is FindingStatus.OK
+    assert look(*first(handler_s=None, executed=0, failed=0)).status is FindingStatus.OK
 
 
 def members_of(held: int, handled: int, handler_s: float) -> tuple[ClusterMember, ...]:
@@ -51,7 +51,7 @@ def members_of(held: int, handled: int, handler_s: float) -> tuple[ClusterMember
 
 def test_a_member_that_goes_on_with_nothing_while_others_answer_is_stuck() -> None:
     found = look(*members_of(held=3, handled=40, handler_s=0.002))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"one is stuck: {FAST[0].address} has held 3 requests for 1 s at least" in found.cause
     assert "others answer within 2 ms" in found.cause
 
@@ -73,7 +73,7 @@ def tunnels(*opened: int) -> tuple[ClusterMember, ...]:
 
 def test_members_full_of_tunnels_are_a_fault_that_names_the_holders() -> None:
     found = look(*tunnels(10, 10))
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert found.cause == (
         f"20 of 20 tunnels are open at 2 of 2 members: {PEERS[2].address} has 18, {'ee' * 4} has 2 of them, and no member "
         "accepts another one"
@@ -83,16 +83,16 @@ def test_members_full_of_tunnels_are_a_fault_that_names_the_holders() -> None:
 
 def test_one_member_full_of_tunnels_is_a_warning_and_nearly_all_likewise() -> None:
     found = look(*tunnels(10, 3))
-    assert found.status is Status.WARNING
+    assert found.status is FindingStatus.WARNING
     assert f"10 of 10 tunnels are open at {FAST[0].address}: {PEERS[2].address} has 9, {'ee' * 4} has 1 of them" in found.cause
-    assert look(*tunnels(9, 9)).status is Status.WARNING
+    assert look(*tunnels(9, 9)).status is FindingStatus.WARNING
 
 
 def test_tunnels_that_are_open_are_no_fault_and_counted() -> None:
     found = look(*tunnels(8, 3))
-    assert found.status is Status.OK
+    assert found.status is FindingStatus.OK
     assert "11 tunnels open" in found.cause
-    assert look(*first(tunnels=0, tunnels_max=0)).status is Status.OK
+    assert look(*first(tunnels=0, tunnels_max=0)).status is FindingStatus.OK
 
 
 def test_names_stand_beside_addresses_and_ids() -> None:

@@ -23,7 +23,7 @@ from iris_py.cli.doctor.surroundings import (
     Gateways,
     GatewayStatus,
     Limits,
-    Peer,
+    ProbedPeer,
     State,
     UnmatchedImport,
 )
@@ -174,7 +174,7 @@ def marked() -> Entered:
     return Entered(
         evidence_found=Evidence(reports, reports, statistics, (event,)),
         gateways_found=Gateways((gateway,)),
-        peers=(Peer(IDS[1], name.address, name.zone, name.name),),
+        peers=(ProbedPeer(IDS[1], name.address, name.zone, name.name),),
         strangers=("stranger-zqx",),
         deaths_found=Deaths(1, (Death(IDS[2], "10.99.88.77:7400", "zqx-1", 1.0, "gone-zqx"),)),
         limits_found=Limits(20, 65536, 4090, 4096, "the control group orders-zqx.service"),
@@ -186,9 +186,9 @@ def marked() -> Entered:
 @pytest.mark.parametrize("cluster", [None, "databases-zqx", "databases-zqx@eu"])
 def test_an_anonymous_bundle_has_no_name_that_other_nodes_and_gateways_tell(tmp_path: Path, cluster: str | None) -> None:
     path = tmp_path / "b.tar.gz"
-    run(marked(), cluster=cluster, bundle=command.Wanted(path))
+    run(marked(), cluster=cluster, bundle=command.BundleOptions(path))
     assert {"findings.jsonl", "nodes.jsonl", "events.jsonl", "gone.jsonl", "surroundings.jsonl"} <= set(found_in(path, "zqx"))
-    run(marked(), cluster=cluster, bundle=command.Wanted(path, may_replace=True, is_anonymous=True))
+    run(marked(), cluster=cluster, bundle=command.BundleOptions(path, may_replace=True, is_anonymous=True))
     assert [line for mark in ("zqx", "10.99.88", "fd00::77") for line in found_in(path, mark).items()] == []
     events = unpack(path)["events.jsonl"].decode()
     assert '"event":"line_lost"' in events
@@ -211,7 +211,7 @@ def test_the_exit_code_and_the_output_are_those_without_a_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = []
-    for bundle in (None, command.Wanted(tmp_path / "b.tar.gz")):
+    for bundle in (None, command.BundleOptions(tmp_path / "b.tar.gz")):
         made_up = Entered()
         FAULTS["udp"]["blocked"](made_up)
         assert run(made_up, only=["udp", "mtu"], bundle=bundle) == ExitCode.FAULT
@@ -222,7 +222,7 @@ def test_the_exit_code_and_the_output_are_those_without_a_bundle(
 def test_a_terminal_shows_that_the_bundle_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    run(Entered(), only=["config"], bundle=command.Wanted(tmp_path / "b.tar.gz"))
+    run(Entered(), only=["config"], bundle=command.BundleOptions(tmp_path / "b.tar.gz"))
     assert "the answers of other nodes, for the bundle ..." in terminal.getvalue()
     assert terminal.getvalue().rpartition("\r\x1b[K")[2].startswith("iris: the bundle is ")
 
@@ -232,5 +232,5 @@ def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_examined(
 ) -> None:
     (tmp_path / "b").write_text("precious")
     with pytest.raises(ConfigurationError, match="exists already"):
-        run(Entered(), bundle=command.Wanted(tmp_path / "b"))
+        run(Entered(), bundle=command.BundleOptions(tmp_path / "b"))
     assert capsys.readouterr().out == ""

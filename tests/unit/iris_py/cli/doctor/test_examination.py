@@ -6,21 +6,21 @@ import asyncio
 
 import pytest
 
-from iris_py.cli.doctor.check import Check, Finding, Status, Subject, fault, ok, warning
+from iris_py.cli.doctor.check import DoctorCheck, Finding, FindingStatus, Subject, fault, ok, warning
 from iris_py.cli.doctor.examination import Examined, choose, examine
 from tests.unit.iris_py.cli.doctor.made_up import MadeUp
 
 SUBJECT = Subject(MadeUp())
 
 
-def check(name: str, finding: Finding, *needs: str) -> Check:
+def check(name: str, finding: Finding, *needs: str) -> DoctorCheck:
     async def found(_subject: Subject) -> Finding:
         return finding
 
-    return Check(name, name, found, needs)
+    return DoctorCheck(name, name, found, needs)
 
 
-def look(*checks: Check, only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> list[Examined]:
+def look(*checks: DoctorCheck, only: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> list[Examined]:
     async def main() -> list[Examined]:
         return [each async for each in examine(SUBJECT, choose(only, skip, checks), checks=checks)]
 
@@ -42,7 +42,7 @@ def test_what_needs_what_blocks_names_the_first_cause() -> None:
 
 def test_a_fault_that_does_not_block_leaves_nothing_undone() -> None:
     found = look(check("a", fault("wrong", "Mend it.")), check("b", ok("b"), "a"))
-    assert [each.finding.status for each in found] == [Status.FAULT, Status.OK]
+    assert [each.finding.status for each in found] == [FindingStatus.FAULT, FindingStatus.OK]
 
 
 def test_what_a_chosen_check_needs_is_made_and_told_only_where_it_blocks() -> None:
@@ -63,8 +63,8 @@ def test_a_check_that_takes_too_long_ends() -> None:
         await asyncio.Event().wait()
         return ok("")
 
-    found = look(Check("slow", "", wait, limit_s=0.01), check("b", ok("b")))
-    assert [each.finding.status for each in found] == [Status.WARNING, Status.OK]
+    found = look(DoctorCheck("slow", "", wait, limit_s=0.01), check("b", ok("b")))
+    assert [each.finding.status for each in found] == [FindingStatus.WARNING, FindingStatus.OK]
     assert "0.01 s" in found[0].finding.cause
 
 
@@ -72,8 +72,8 @@ def test_a_check_that_fails_itself_does_not_end_the_others() -> None:
     async def fail(_subject: Subject) -> Finding:
         raise RuntimeError("boom")
 
-    found = look(Check("bad", "", fail), check("b", ok("b")))
-    assert [each.finding.status for each in found] == [Status.WARNING, Status.OK]
+    found = look(DoctorCheck("bad", "", fail), check("b", ok("b")))
+    assert [each.finding.status for each in found] == [FindingStatus.WARNING, FindingStatus.OK]
     assert "RuntimeError: boom" in found[0].finding.cause
 
 

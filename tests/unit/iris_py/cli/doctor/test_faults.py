@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_overlay.events import DialOutcome
-from iris_py.cli.doctor.check import Status, Subject
+from iris_py.cli.doctor.check import FindingStatus, Subject
 from iris_py.cli.doctor.check_list import CHECKS, NAMES
 from iris_py.cli.doctor.examination import Examined, examine
 from iris_py.cli.doctor.surroundings import (
@@ -23,10 +23,10 @@ from iris_py.cli.doctor.surroundings import (
     Limits,
     Listening,
     NodeStatus,
-    Peer,
     Port,
+    ProbedPeer,
     Processor,
-    Ring,
+    RingReport,
     SecretFile,
     Seed,
     SeedOutcome,
@@ -57,7 +57,7 @@ def look(made_up: MadeUp, cluster: str | None = "databases") -> dict[str, Examin
     return asyncio.run(main())
 
 
-def statuses(made_up: MadeUp, cluster: str | None = "databases") -> dict[str, Status]:
+def statuses(made_up: MadeUp, cluster: str | None = "databases") -> dict[str, FindingStatus]:
     return {name: each.finding.status for name, each in look(made_up, cluster).items()}
 
 
@@ -69,7 +69,7 @@ def test_every_check_has_a_fault_and_every_need_stands_before_it() -> None:
 
 
 def test_a_healthy_node_is_well() -> None:
-    assert set(statuses(MadeUp()).values()) == {Status.OK}
+    assert set(statuses(MadeUp()).values()) == {FindingStatus.OK}
 
 
 @pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kinds in FAULTS.items() for kind in kinds])
@@ -77,25 +77,25 @@ def test_each_fault_alone_is_named_and_no_other(name: str, kind: str) -> None:
     made_up = MadeUp()
     FAULTS[name][kind](made_up)
     found = look(made_up)
-    faults = [check for check, each in found.items() if each.finding.status is Status.FAULT]
+    faults = [check for check, each in found.items() if each.finding.status is FindingStatus.FAULT]
     assert faults == [name]
     assert found[name].finding.cause
     assert found[name].finding.advice.endswith((".", "?")) or "Run: chmod" in found[name].finding.advice
-    assert not [check for check, each in found.items() if each.finding.status is Status.WARNING]
+    assert not [check for check, each in found.items() if each.finding.status is FindingStatus.WARNING]
     for each in found.values():
         assert each.because in ("", name)
-        assert (each.finding.status is Status.SKIPPED) <= (each.because == name or bool(each.finding.cause))
+        assert (each.finding.status is FindingStatus.SKIPPED) <= (each.because == name or bool(each.finding.cause))
 
 
 @pytest.mark.parametrize(
     ("state", "is_own", "status"),
     [
-        (State(None), True, Status.OK),
-        (State(Path("/state"), "Read-only file system"), True, Status.WARNING),
-        (State(Path("/state"), "Read-only file system"), False, Status.FAULT),
+        (State(None), True, FindingStatus.OK),
+        (State(Path("/state"), "Read-only file system"), True, FindingStatus.WARNING),
+        (State(Path("/state"), "Read-only file system"), False, FindingStatus.FAULT),
     ],
 )
-def test_a_node_with_a_secret_of_its_own_needs_no_state_directory(state: State, is_own: bool, status: Status) -> None:
+def test_a_node_with_a_secret_of_its_own_needs_no_state_directory(state: State, is_own: bool, status: FindingStatus) -> None:
     made_up = MadeUp(state_found=state)
     if not is_own:  # the network of one user on one machine, whose nodes find each other there
         made_up.config = Config(state_directory=Path("/state"))
@@ -105,22 +105,27 @@ def test_a_node_with_a_secret_of_its_own_needs_no_state_directory(state: State, 
 HOLDS_BOTH = {"seals": SEALS, "accepts": (NEW_SEALS,)}
 #: For each state of three nodes and of the settings here what the doctor says.
 ROTATIONS: Any = {
-    "all": ([HOLDS_BOTH] * 3, HOLDS_BOTH, Status.OK, "a rotation is under way, and all have taken its step"),
+    "all": ([HOLDS_BOTH] * 3, HOLDS_BOTH, FindingStatus.OK, "a rotation is under way, and all have taken its step"),
     "one missed it": (
         [HOLDS_BOTH, HOLDS_BOTH, {}],
         HOLDS_BOTH,
-        Status.WARNING,
+        FindingStatus.WARNING,
         "2 nodes seal with 541ea8b2 and accept 362c335a; 1 node (10.0.0.4:7400) seals with 541ea8b2 alone",
     ),
-    "settings here": ([HOLDS_BOTH] * 3, {"seals": SEALS}, Status.WARNING, "; the settings here seal with 541ea8b2 alone"),
+    "settings here": (
+        [HOLDS_BOTH] * 3,
+        {"seals": SEALS},
+        FindingStatus.WARNING,
+        "; the settings here seal with 541ea8b2 alone",
+    ),
     "rotated": (
         [{"seals": NEW_SEALS, "accepts": (SEALS,)}, HOLDS_BOTH, HOLDS_BOTH],
         HOLDS_BOTH,
-        Status.WARNING,
+        FindingStatus.WARNING,
         "1 node (10.0.0.2:7400) seals with 362c335a and accepts 541ea8b2",
     ),
-    "retired too soon": ([{"seals": NEW_SEALS}, HOLDS_BOTH, {}], HOLDS_BOTH, Status.FAULT, "seals with 362c335a alone"),
-    "older versions": ([{"seals": ""}] * 3, HOLDS_BOTH, Status.SKIPPED, "no node reports which secret it seals with"),
+    "retired too soon": ([{"seals": NEW_SEALS}, HOLDS_BOTH, {}], HOLDS_BOTH, FindingStatus.FAULT, "seals with 362c335a alone"),
+    "older versions": ([{"seals": ""}] * 3, HOLDS_BOTH, FindingStatus.SKIPPED, "no node reports which secret it seals with"),
 }
 
 
@@ -139,9 +144,9 @@ def test_a_rotation_is_judged_by_what_nodes_hold(name: str) -> None:
 PAIRS = [pair for pair in combinations(NAMES, 2) if frozenset(pair) not in IMPOSSIBLE]
 
 
-@pytest.mark.parametrize(("accepts", "status"), [((), Status.OK), (("0123456789abcdef",), Status.WARNING)])
+@pytest.mark.parametrize(("accepts", "status"), [((), FindingStatus.OK), (("0123456789abcdef",), FindingStatus.WARNING)])
 def test_a_node_that_does_not_answer_may_have_missed_a_rotation_that_is_under_way(
-    accepts: tuple[str, ...], status: Status
+    accepts: tuple[str, ...], status: FindingStatus
 ) -> None:
     nodes = tuple(replace(node, accepts=accepts) for node in NODES)
     made_up = MadeUp()
@@ -159,11 +164,11 @@ def test_two_faults_are_both_named_or_one_is_why_the_other_cannot_be(one: str, o
     for name in (one, other):
         next(iter(FAULTS[name].values()))(made_up)
     found = look(made_up)
-    faults = {check for check, each in found.items() if each.finding.status is Status.FAULT}
+    faults = {check for check, each in found.items() if each.finding.status is FindingStatus.FAULT}
     assert faults
     assert faults <= {one, other}
     for name in {one, other} - faults:
-        assert found[name].finding.status is Status.SKIPPED
+        assert found[name].finding.status is FindingStatus.SKIPPED
         assert found[name].because in faults or found[name].finding.cause
     assert {each.because for each in found.values()} <= {"", one, other}
 
@@ -181,7 +186,7 @@ def healthy(draw: st.DrawFn) -> MadeUp:
     is_local, has_seeds = draw(st.booleans()), draw(st.booleans())
     host = "127.0.0.1" if is_local else "10.0.0.1"
     peers = tuple(
-        Peer(each, f"{host if is_local else f'10.0.0.{place}'}:{7400 + place}") for place, each in enumerate(others, 2)
+        ProbedPeer(each, f"{host if is_local else f'10.0.0.{place}'}:{7400 + place}") for place, each in enumerate(others, 2)
     )
     seeds = tuple(Seed(peer.address, SeedOutcome.REACHED) for peer in peers[:2]) if has_seeds else ()
     version = draw(versions)
@@ -234,7 +239,7 @@ def healthy(draw: st.DrawFn) -> MadeUp:
             draw(st.floats(0.0, 0.09)),
             SEALS,
         ),
-        ring_found=Ring(ring_of(own, *others)),
+        ring_found=RingReport(ring_of(own, *others)),
         members=tuple(
             ClusterMember(
                 peer.id,
@@ -256,20 +261,24 @@ def healthy(draw: st.DrawFn) -> MadeUp:
 @given(healthy(), st.sampled_from([None, "databases"]))
 def test_no_healthy_node_is_blamed(made_up: MadeUp, cluster: str | None) -> None:
     found = look(made_up, cluster)
-    blamed = {name: each.finding for name, each in found.items() if each.finding.status in (Status.FAULT, Status.WARNING)}
+    blamed = {
+        name: each.finding
+        for name, each in found.items()
+        if each.finding.status in (FindingStatus.FAULT, FindingStatus.WARNING)
+    }
     assert blamed == {}
 
 
 def test_the_first_node_of_a_network_is_not_blamed_for_being_alone() -> None:
     made_up = MadeUp(peers=(), seeds=(), config=replace(MadeUp().config, seeds=(), listen="127.0.0.1:0"))
     found = statuses(made_up, None)
-    assert not {Status.FAULT, Status.WARNING} & set(found.values())
-    assert found["udp"] is found["ring"] is found["dial-back"] is Status.SKIPPED
+    assert not {FindingStatus.FAULT, FindingStatus.WARNING} & set(found.values())
+    assert found["udp"] is found["ring"] is found["dial-back"] is FindingStatus.SKIPPED
 
 
 def test_two_users_of_one_machine_are_two_networks_and_no_fault() -> None:
     made_up = MadeUp(peers=(), seeds=(), strangers=("127.0.0.1",), config=Config(listen="127.0.0.1:0"))
-    assert statuses(made_up, None)["other-network"] is Status.WARNING
+    assert statuses(made_up, None)["other-network"] is FindingStatus.WARNING
 
 
 @pytest.mark.parametrize("listener", [Listening.NOBODY, Listening.OURS])
@@ -277,7 +286,7 @@ def test_a_port_of_outgoing_connections_is_warned_of(listener: Listening) -> Non
     made_up = MadeUp()
     made_up.port_found = Port(listener, outgoing=range(32768, 61000))
     finding = look(made_up)["port"].finding
-    assert finding.status is Status.WARNING
+    assert finding.status is FindingStatus.WARNING
     assert "gives ports 32768 to 60999 to outgoing connections" in finding.cause
     assert "reserve" in finding.advice
 
@@ -285,4 +294,4 @@ def test_a_port_of_outgoing_connections_is_warned_of(listener: Listening) -> Non
 def test_a_port_that_something_else_has_is_a_fault_whatever_connections_may_get() -> None:
     made_up = MadeUp()
     made_up.port_found = Port(Listening.OTHER, tcp_error="Address already in use", outgoing=range(32768, 61000))
-    assert statuses(made_up)["port"] is Status.FAULT
+    assert statuses(made_up)["port"] is FindingStatus.FAULT

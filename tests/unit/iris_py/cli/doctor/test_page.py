@@ -12,7 +12,7 @@ from iris_py.cli.doctor.check_list import CHECKS
 from iris_py.cli.outcome import ExitCode
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import Check
+    from iris_py.cli.doctor.check import DoctorCheck
 
 PAGE = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
 SECTIONS = dict(re.findall(r"^### ([a-z-]+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -38,7 +38,7 @@ def test_every_check_has_its_section() -> None:
 
 
 def test_the_sections_say_what_each_check_needs() -> None:
-    def is_right(check: Check) -> bool:
+    def is_right(check: DoctorCheck) -> bool:
         return needs_in(SECTIONS[check.name]) == set(check.needs)
 
     assert [check.name for check in CHECKS if not is_right(check)] == []

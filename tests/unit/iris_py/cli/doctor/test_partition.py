@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from iris_py.cli.doctor.check import Finding, Status, Subject
+from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.partition import TOGETHER_S, parts
 from iris_py.cli.doctor.real_surroundings import DEATHS_S, deaths_of
-from iris_py.cli.doctor.surroundings import Death, Deaths, Peer
+from iris_py.cli.doctor.surroundings import Death, Deaths, ProbedPeer
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import About
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def look(*deaths: Death, asked: int = 3, peers: Sequence[Peer] = PEERS) -> Finding:
+def look(*deaths: Death, asked: int = 3, peers: Sequence[ProbedPeer] = PEERS) -> Finding:
     ordered = tuple(sorted(deaths, key=lambda death: death.s_ago))
     return asyncio.run(parts(Subject(MadeUp(peers=tuple(peers), deaths_found=Deaths(asked, ordered)))))
 
 
 def test_a_site_that_fell_silent_is_a_fault_that_names_it_and_claims_no_more_than_is_known() -> None:
     found = look(*SITE)
-    assert found.status is Status.FAULT
+    assert found.status is FindingStatus.FAULT
     assert found.cause.startswith(
         "3 nodes fell silent within 1 s, 40 s ago, and are not back: 10.0.1.1:7400, 10.0.1.2:7400, 10.0.1.3:7400, "
         "all nodes of the zone 'b'. About 4 nodes are left here."
@@ -46,9 +46,9 @@ def test_no_zone_is_named_that_lives_or_that_is_not_the_only_one() -> None:
 def test_deaths_one_by_one_are_no_part_of_the_network() -> None:
     apart = [replace(death, s_ago=100.0 + place * (TOGETHER_S + 1)) for place, death in enumerate(SITE)]
     found = look(*apart)
-    assert found.status is Status.OK
+    assert found.status is FindingStatus.OK
     assert found.cause == "3 nodes on other hosts died within the last hour, but not together"
-    assert look(SITE[0]).status is Status.OK
+    assert look(SITE[0]).status is FindingStatus.OK
     assert look().cause == "no host is missing"
 
 
@@ -58,23 +58,25 @@ def test_the_largest_of_several_groups_counts() -> None:
 
 
 def test_a_few_of_many_are_no_part_of_the_network() -> None:
-    many = [Peer(f"{number:032x}", f"10.1.0.{number}:7400") for number in range(1, 14)]
-    assert look(*SITE, peers=many).status is Status.OK
-    assert look(*SITE, peers=many[:11]).status is Status.FAULT
+    many = [ProbedPeer(f"{number:032x}", f"10.1.0.{number}:7400") for number in range(1, 14)]
+    assert look(*SITE, peers=many).status is FindingStatus.OK
+    assert look(*SITE, peers=many[:11]).status is FindingStatus.FAULT
 
 
 def test_processes_that_end_where_others_live_are_not_cut_off() -> None:
     host = PEERS[0].address.rpartition(":")[0]
-    assert look(*(replace(death, address=f"{host}:{place}") for place, death in enumerate(SITE, 9000))).status is Status.OK
+    assert (
+        look(*(replace(death, address=f"{host}:{place}") for place, death in enumerate(SITE, 9000))).status is FindingStatus.OK
+    )
 
 
 def test_addresses_that_a_liar_tells_do_no_harm() -> None:
     liars = [replace(death, address=text) for death, text in zip(SITE, ("", "nonsense", "[::1"), strict=True)]
-    assert look(*liars).status in (Status.OK, Status.FAULT)
+    assert look(*liars).status in (FindingStatus.OK, FindingStatus.FAULT)
 
 
 def test_nodes_that_tell_nothing_leave_the_check_undone() -> None:
-    assert look(asked=0).status is Status.SKIPPED
+    assert look(asked=0).status is FindingStatus.SKIPPED
 
 
 # -- what nodes tell

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
-from iris_py.cli.serve.handlers import Target, imported_files, load_target, parse_target
+from iris_py.cli.serve.handlers import HandlerTarget, imported_files, load_target, parse_target
 from iris_py.errors import ConfigurationError
 from iris_py.service import Service
 
@@ -51,9 +51,9 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("text", "target"),
-    [("a:b", Target("a", ("b",))), ("shop.prices:services.quote", Target("shop.prices", ("services", "quote")))],
+    [("a:b", HandlerTarget("a", ("b",))), ("shop.prices:services.quote", HandlerTarget("shop.prices", ("services", "quote")))],
 )
-def test_targets(text: str, target: Target) -> None:
+def test_targets(text: str, target: HandlerTarget) -> None:
     assert parse_target(text) == target
     assert parse_target(text).name == text.split(".")[-1].split(":")[-1]
 

@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.cli.serve import slot as module
 from iris_py.cli.serve.process import WorkerProcess
-from iris_py.cli.serve.slot import Slot
+from iris_py.cli.serve.slot import WorkerSlot
 
 if TYPE_CHECKING:
     import signal
@@ -75,10 +75,10 @@ class Scene:
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         monkeypatch.setattr(WorkerProcess, "start", self._start)
 
-    def slot(self, *, is_reloading: bool = True, has_port: bool = False) -> Slot:
-        return Slot(1, ["serve"], self.failed, is_reloading=is_reloading, has_port=has_port)
+    def slot(self, *, is_reloading: bool = True, has_port: bool = False) -> WorkerSlot:
+        return WorkerSlot(1, ["serve"], self.failed, is_reloading=is_reloading, has_port=has_port)
 
-    def run(self, *, has_port: bool = False) -> Slot:
+    def run(self, *, has_port: bool = False) -> WorkerSlot:
         """Return a slot that runs, and is reloading."""
         slot = self.slot(has_port=has_port)
         self.running = asyncio.create_task(slot.run())
@@ -105,7 +105,7 @@ async def until(condition: Callable[[], object]) -> None:
 Play: TypeAlias = "Callable[[Callable[[Scene], Awaitable[None]]], None]"
 
 
-def holder(slot: Slot) -> object:
+def holder(slot: WorkerSlot) -> object:
     """Return the process that has the place."""
     return slot.current
 

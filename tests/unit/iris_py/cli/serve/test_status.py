@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 from prometheus_client import CollectorRegistry, generate_latest
 
 from iris_py.api.status import Health
-from iris_py.cli.serve.messages import Told
+from iris_py.cli.serve.messages import StateAnswer
 from iris_py.cli.serve.status import REASONS_MAX, WorkersStatus, merge
-from iris_py.metrics.families import Family, Histogram
+from iris_py.metrics.families import Family, HistogramValue
 
 if TYPE_CHECKING:
-    from iris_py.cli.serve.slot import Slot
+    from iris_py.cli.serve.slot import WorkerSlot
 
 SERVING = Health(status="SERVING")
 
 
-def worker(number: int, health: Health | None, *, is_ready: bool = True, metrics: list[Family] | None = None) -> Slot:
+def worker(number: int, health: Health | None, *, is_ready: bool = True, metrics: list[Family] | None = None) -> WorkerSlot:
     """Return a slot whose process says this; None if it says nothing."""
 
-    async def ask(_cluster: str | None, _within_s: float, *, has_metrics: bool = False) -> Told | None:
-        return None if health is None else Told(number, health, (metrics or []) if has_metrics else [])
+    async def ask(_cluster: str | None, _within_s: float, *, has_metrics: bool = False) -> StateAnswer | None:
+        return None if health is None else StateAnswer(number, health, (metrics or []) if has_metrics else [])
 
     process = SimpleNamespace(is_ready=is_ready, ask=ask)
-    return cast("Slot", SimpleNamespace(number=number, current=process, ends=3))
+    return cast("WorkerSlot", SimpleNamespace(number=number, current=process, ends=3))
 
 
-def status_of(*slots: Slot) -> WorkersStatus:
+def status_of(*slots: WorkerSlot) -> WorkersStatus:
     status = WorkersStatus()
     status.slots = slots
     return status
@@ -45,13 +45,13 @@ def test_the_first_worker_that_serves_is_not_kept_by_one_that_is_silent() -> Non
     async def ask_for_ever(*_arguments: Any, **_options: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
-    silent = cast("Slot", SimpleNamespace(number=1, current=SimpleNamespace(is_ready=True, ask=ask_for_ever)))
+    silent = cast("WorkerSlot", SimpleNamespace(number=1, current=SimpleNamespace(is_ready=True, ask=ask_for_ever)))
     assert asyncio.run(status_of(silent, worker(2, SERVING)).ready(None)) == SERVING
 
 
 def test_without_one_each_says_why() -> None:
-    ended = cast("Slot", SimpleNamespace(number=4, current=None, ends=1))
-    new = cast("Slot", SimpleNamespace(number=5, current=None, ends=0))
+    ended = cast("WorkerSlot", SimpleNamespace(number=4, current=None, ends=1))
+    new = cast("WorkerSlot", SimpleNamespace(number=5, current=None, ends=0))
     status = status_of(
         worker(1, Health(status="NOT_SERVING", reasons=("it is leaving 'x'",))),
         worker(2, SERVING, is_ready=False),
@@ -92,7 +92,7 @@ def test_metrics_name_the_worker() -> None:
     def metrics(value: float) -> list[Family]:
         return [
             Family("iris_a_total", "counter", "A.", ("cluster",), [(("x",), value)]),
-            Family("iris_b", "histogram", "B.", (), [((), Histogram((value,) * 9, value))]),
+            Family("iris_b", "histogram", "B.", (), [((), HistogramValue((value,) * 9, value))]),
         ]
 
     status = status_of(worker(1, SERVING, metrics=metrics(1)), worker(2, None), worker(3, SERVING, metrics=metrics(3)))

@@ -17,9 +17,9 @@ import pytest
 from iris_py.cli.app import run
 from iris_py.cli.simulate import command, report, suite
 from iris_py.cli.simulate import run as simulation
-from iris_py.cli.simulate.pace import Display, Interrupts, Pace
-from iris_py.cli.simulate.plan import Partition, Plan, parse_partition
-from iris_py.cli.simulate.report import Report, document, percentile, print_report, print_summary, show
+from iris_py.cli.simulate.pace import Display, Interrupts, SimulationPace
+from iris_py.cli.simulate.plan import Partition, SimulationPlan, parse_partition
+from iris_py.cli.simulate.report import SimulationReport, document, percentile, print_report, print_summary, show
 from iris_py.cli.simulate.run import run_plan
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 SMALL = ["simulate", "--nodes", "30", "--lookups", "200"]
 
 
-def run_quietly(plan: Plan) -> Report:
-    return run_plan(plan, Pace(lambda *_: None, lambda: False))
+def run_quietly(plan: SimulationPlan) -> SimulationReport:
+    return run_plan(plan, SimulationPace(lambda *_: None, lambda: False))
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
@@ -94,13 +94,16 @@ def test_partitions() -> None:
 
 
 def test_plans_say_what_they_are() -> None:
-    assert Plan(nodes=1000, session_s=8280.0, loss=0.01).title == "1,000 nodes, sessions of 2.3 h, 1.0% loss"
+    assert SimulationPlan(nodes=1000, session_s=8280.0, loss=0.01).title == "1,000 nodes, sessions of 2.3 h, 1.0% loss"
     assert (
-        Plan(kill=0.2, partition=Partition(0.5, 600.0), zones=3).title == "1,000 nodes, 3 zones, 20% killed, split for 10 min"
+        SimulationPlan(kill=0.2, partition=Partition(0.5, 600.0), zones=3).title
+        == "1,000 nodes, 3 zones, 20% killed, split for 10 min"
     )
-    assert Plan(layer="groups").title == "1,000 members, 1,000 subscribers, 100 requesters"
-    assert Plan(session_s=30.0).title == "1,000 nodes, sessions of 30 s"
-    assert [Plan(nodes=count, detectors=said).has_detectors for count, said in ((10, None), (9999, None), (9999, True))] == [
+    assert SimulationPlan(layer="groups").title == "1,000 members, 1,000 subscribers, 100 requesters"
+    assert SimulationPlan(session_s=30.0).title == "1,000 nodes, sessions of 30 s"
+    assert [
+        SimulationPlan(nodes=count, detectors=said).has_detectors for count, said in ((10, None), (9999, None), (9999, True))
+    ] == [
         True,
         False,
         True,
@@ -112,18 +115,20 @@ def test_plans_say_what_they_are() -> None:
 
 def test_a_failure_names_the_command_that_shows_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     plans = [
-        Plan(),
-        Plan(nodes=30, lookups=1_234_567, seed=7, session_s=3600 / 0.7, detectors=False, partition=Partition(0.25, 600.0)),
-        Plan(layer="full", nodes=20, minutes=0.1),
+        SimulationPlan(),
+        SimulationPlan(
+            nodes=30, lookups=1_234_567, seed=7, session_s=3600 / 0.7, detectors=False, partition=Partition(0.25, 600.0)
+        ),
+        SimulationPlan(layer="full", nodes=20, minutes=0.1),
     ]
-    seen: list[Plan] = []
+    seen: list[SimulationPlan] = []
 
-    def take(plan: Plan, *_: object, **__: object) -> int:
+    def take(plan: SimulationPlan, *_: object, **__: object) -> int:
         seen.append(plan)
         return 0
 
     for plan in plans:
-        report = Report(plan)
+        report = SimulationReport(plan)
         report.demand("something", 2, 1)
         print_report(report)
         shown = capsys.readouterr().out.splitlines()[-1]
@@ -136,7 +141,7 @@ def test_a_failure_names_the_command_that_shows_it_again(capsys: pytest.CaptureF
 
 def test_what_a_whole_overlay_broke_is_told_in_words_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation.PacedRun, "_finish", lambda run: (_ for _ in ()).throw(run.simulation.error("a promise")))
-    report = run_quietly(Plan(layer="full", nodes=5, minutes=0.1))
+    report = run_quietly(SimulationPlan(layer="full", nodes=5, minutes=0.1))
     assert not report.is_good
     assert report.checks[-1].found.endswith("a promise")
     assert "soak" not in report.checks[-1].found
@@ -225,10 +230,10 @@ class Broken:
 
 
 def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = run_quietly(Plan(layer="full", nodes=3, minutes=0.2, seed=5))
+    report = run_quietly(SimulationPlan(layer="full", nodes=3, minutes=0.2, seed=5))
     assert (report.value("time", "virtual_s") or 0) > 10
     monkeypatch.setattr(simulation, "PacedRun", Broken)
-    report = run_quietly(Plan(layer="full", nodes=3))
+    report = run_quietly(SimulationPlan(layer="full", nodes=3))
     assert not report.is_good
     assert [check.found for check in report.checks] == ["a view is wrong"]
     assert report.value("faults", "crash") == 2
@@ -236,7 +241,7 @@ def test_whole_overlays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("nodes", "killed", "cut_off"), first_cases(1, [(20, 4, 8), (40, 8, 16)]))
 def test_whole_overlays_survive_a_kill_and_a_cut(nodes: int, killed: int, cut_off: int) -> None:
-    report = run_quietly(Plan(layer="full", nodes=nodes, kill=0.2, partition=Partition(0.5, 15.0), loss=0.01, seed=5))
+    report = run_quietly(SimulationPlan(layer="full", nodes=nodes, kill=0.2, partition=Partition(0.5, 15.0), loss=0.01, seed=5))
     assert report.is_good, report.checks
     assert report.value("kill", "nodes") == killed
     assert report.value("partition", "nodes") == cut_off
@@ -247,8 +252,8 @@ def test_whole_overlays_survive_a_kill_and_a_cut(nodes: int, killed: int, cut_of
 @pytest.mark.parametrize("layer", ["ring", "groups", "full"])
 def test_an_interrupt_leaves_what_was_measured(layer: str) -> None:
     steps = iter(range(10_000))
-    plan = Plan(layer=layer, nodes=30, members=30, subscribers=0, requesters=1)
-    report = run_plan(plan, Pace(lambda *_: None, lambda: next(steps) >= 3))
+    plan = SimulationPlan(layer=layer, nodes=30, members=30, subscribers=0, requesters=1)
+    report = run_plan(plan, SimulationPace(lambda *_: None, lambda: next(steps) >= 3))
     assert report.is_interrupted
     print_report(report)
 
@@ -277,7 +282,7 @@ def test_an_interrupted_command_reports_and_says_so() -> None:
 
 
 def test_a_suite_runs_in_processes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    plans = (Plan(nodes=10, lookups=50), Plan(nodes=5, lookups=50, seed=2))
+    plans = (SimulationPlan(nodes=10, lookups=50), SimulationPlan(nodes=5, lookups=50, seed=2))
     monkeypatch.setitem(suite.SUITES, "tiny", plans)
     assert run(["simulate", "--suite", "tiny", "--workers", "2", "--json", "--output", str(tmp_path / "reports")]) == 0
     *reports, summary = map(json.loads, (tmp_path / "reports").read_text().splitlines())
@@ -288,7 +293,7 @@ def test_a_suite_runs_in_processes(capsys: pytest.CaptureFixture[str], monkeypat
 
 
 def test_an_interrupted_suite_begins_no_more() -> None:
-    plans = [Plan(nodes=10, lookups=50)] * 3
+    plans = [SimulationPlan(nodes=10, lookups=50)] * 3
     with Display(io.StringIO(), has_names=True) as display:
         reports = suite.run_plans(plans, display, lambda: True, 1)
     assert len(reports) < 3
@@ -310,7 +315,7 @@ def test_percentiles_and_numbers() -> None:
 
 
 def test_reports(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report(Plan(nodes=7))
+    report = SimulationReport(SimulationPlan(nodes=7))
     report.add("a", "first", "the first", 1.0)
     report.add("b", "second", "the second", math.inf)
     report.demand("small", 3, 3, " s")
@@ -366,10 +371,10 @@ def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path:
     axes.get_legend_handles_labels.return_value = (["a"], ["a"])
     monkeypatch.setitem(sys.modules, "matplotlib", MagicMock(pyplot=pyplot))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", pyplot)
-    quiet = [run_quietly(Plan(nodes=count, lookups=50)) for count in (5, 10)]
-    churned = [run_quietly(Plan(nodes=5, lookups=50, session_s=60.0, minutes=0.2, seed=seed)) for seed in (1, 2)]
-    hurt = run_quietly(Plan(nodes=10, lookups=50, kill=0.2))
-    groups = run_quietly(Plan(layer="groups", members=5, subscribers=0, requesters=2))
+    quiet = [run_quietly(SimulationPlan(nodes=count, lookups=50)) for count in (5, 10)]
+    churned = [run_quietly(SimulationPlan(nodes=5, lookups=50, session_s=60.0, minutes=0.2, seed=seed)) for seed in (1, 2)]
+    hurt = run_quietly(SimulationPlan(nodes=10, lookups=50, kill=0.2))
+    groups = run_quietly(SimulationPlan(layer="groups", members=5, subscribers=0, requesters=2))
     paths = list(report.plot([*quiet, *churned, hurt, groups], tmp_path))
     assert [path.name for path in paths] == [
         "hops.svg",
@@ -381,7 +386,7 @@ def test_plots_show_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path:
     ]
     assert figure.savefig.call_count == 6
     assert "10 nodes" in {call.kwargs.get("label") for call in axes.plot.call_args_list}
-    assert list(report.plot([Report(Plan())], tmp_path)) == []
+    assert list(report.plot([SimulationReport(SimulationPlan())], tmp_path)) == []
 
 
 def test_help_and_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

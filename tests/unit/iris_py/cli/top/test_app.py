@@ -14,7 +14,7 @@ from iris_py import NodeClosed, NodeReports
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.top.app import TopApp
 from iris_py.cli.top.readings import INTERVAL_MIN_S
-from iris_py.cli.top.sheets import ROWS_MAX, TABS, Order, Place
+from iris_py.cli.top.sheets import ROWS_MAX, TABS, RowOrder, TablePlace
 from iris_py.cli.top.terminal import log_to
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 
@@ -61,8 +61,8 @@ def show(
         app = TopApp(
             network,
             network="test",
-            start=Place("clusters"),
-            order=Order("req/s"),
+            start=TablePlace("clusters"),
+            order=RowOrder("req/s"),
             sample=64,
             interval_s=1.0,
             timeout_s=1.0,
@@ -161,19 +161,19 @@ def test_the_filter_works_while_it_is_typed() -> None:
 def test_enter_leads_to_members_and_to_a_node_and_escape_back() -> None:
     async def steps(app: TopApp, pilot: Pilot[Any]) -> None:
         await press(app, pilot, "enter")
-        assert app.place == Place("members", "alpha")
+        assert app.place == TablePlace("members", "alpha")
         assert shown(app) == [id_of(1)[:8], id_of(2)[:8]]
         await press(app, pilot, "down", "enter")
-        assert app.place == Place("node", id_of(2))
+        assert app.place == TablePlace("node", id_of(2))
         await app.read()
         assert "executed" in shown(app)
         assert "Clusters > Members of alpha > Node 00000002" in above(app)
         await press(app, pilot, "enter")  # a number leads nowhere
         await press(app, pilot, "escape")
-        assert app.place == Place("members", "alpha")
+        assert app.place == TablePlace("members", "alpha")
         assert app.table.current_key == id_of(2)
         await press(app, pilot, "escape", "escape")
-        assert app.place == Place("clusters")
+        assert app.place == TablePlace("clusters")
 
     show(network(), steps)
 
@@ -202,7 +202,7 @@ def test_tabs_show_their_tables_and_ask_for_what_these_need() -> None:
             places.append(app.place.kind)
         assert places == [TABS[0], TABS[-1]]
         await press(app, pilot, *"1234251")  # the news of tabs that were left come late
-        assert app.place == Place("clusters")
+        assert app.place == TablePlace("clusters")
         await pilot.click("#nodes")
         assert app.place.kind == "nodes"
         assert shown(app) == [id_of(1)[:8], id_of(2)[:8]]
@@ -316,7 +316,13 @@ def test_an_error_ends_the_screen_and_is_told_without_a_traceback(capfd: pytest.
     async def run(is_reading: bool) -> None:
         failing = network()
         app = TopApp(
-            failing, network="test", start=Place("clusters"), order=Order("req/s"), sample=64, interval_s=0.25, timeout_s=1.0
+            failing,
+            network="test",
+            start=TablePlace("clusters"),
+            order=RowOrder("req/s"),
+            sample=64,
+            interval_s=0.25,
+            timeout_s=1.0,
         )
         if is_reading:
             failing.error = NodeClosed()

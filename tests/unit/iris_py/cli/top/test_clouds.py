@@ -9,8 +9,8 @@ import pytest
 from iris_py.cli.network import Pair
 from iris_py.cli.top.clouds import CloudLine, cloud_faults, cloud_lines, has_gateways
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Gathering
-from iris_py.cli.top.sheets import Place, next_place, rows_of, sheet_of
+from iris_py.cli.top.readings import Readings
+from iris_py.cli.top.sheets import TablePlace, next_place, rows_of, sheet_of
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 
 
@@ -57,7 +57,7 @@ def test_what_a_gateway_tells_wrongly_is_left_out(told: dict[str, Any]) -> None:
 
 def test_the_head_names_a_cloud_that_is_gone_and_the_table_shows_its_gateways() -> None:
     answers = found(report(1, clusters={"iris.gateway": 0}))
-    gathering = Gathering()
+    gathering = Readings()
     gathering.take(answers, 0.0, is_search=True)
     gathering.take(older(answers, 1.0), 1.0, is_search=False)
     gathering.clouds = cloud_lines([state(1, is_up=False, trips=(1.2,), error="timed out", unavailable=1234)])
@@ -65,12 +65,12 @@ def test_the_head_names_a_cloud_that_is_gone_and_the_table_shows_its_gateways() 
     line = "cloud eu: no gateway reaches it (10.0.0.2:7450: timed out)"
     assert head.plain.splitlines()[-1] == line
     assert any("red" in str(span.style) and line in head.plain[span.start : span.end] for span in head.spans)
-    sheet, (row,) = sheet_of(Place("clouds")), rows_of(Place("clouds"), gathering)
+    sheet, (row,) = sheet_of(TablePlace("clouds")), rows_of(TablePlace("clouds"), gathering)
     cells = {each.title: each.text(row) for each in sheet.fields}
     assert (cells["cloud"], cells["state"], cells["address"], cells["round trip"]) == ("eu", "DOWN", "127.0.0.1:4001", "1.2 s")
     assert cells["failed"] == "1,234 unavailable, 1 timeout"
     assert sheet.mark(row) == "bad"
-    assert next_place(row) == Place("node", id_of(1))
+    assert next_place(row) == TablePlace("node", id_of(1))
 
 
 def test_gateways_are_asked_only_where_there_are_some() -> None:

@@ -12,18 +12,18 @@ from iris_py.cli.top.readings import (
     INTERVAL_MIN_S,
     SAMPLE_KEPT_S,
     SEARCH_S,
-    Gathering,
+    Readings,
 )
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 
 
-def states(gathering: Gathering) -> dict[str, str]:
+def states(gathering: Readings) -> dict[str, str]:
     assert gathering.view is not None
     return {seen.node.id: seen.state for seen in gathering.view.seen}
 
 
 def test_nodes_are_looked_for_now_and_then_and_the_known_ones_asked_between() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     assert gathering.next_asked(0.0) is None
     gathering.take(found(report(1), report(2), missing=[3]), 0.0, is_search=True)
     asked = gathering.next_asked(1.0)
@@ -33,7 +33,7 @@ def test_nodes_are_looked_for_now_and_then_and_the_known_ones_asked_between() ->
 
 
 def test_there_is_no_view_before_there_are_rates() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, executed=100))
     gathering.take(first, 0.0, is_search=True)
     assert (gathering.view, gathering.is_warming) == (None, True)
@@ -45,7 +45,7 @@ def test_there_is_no_view_before_there_are_rates() -> None:
 
 
 def test_two_answers_from_one_snapshot_are_no_rate_of_nothing() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, executed=100))
     second = older(first, 1.0, executed=10)
     for now, answers in enumerate((first, second, second)):
@@ -55,7 +55,7 @@ def test_two_answers_from_one_snapshot_are_no_rate_of_nothing() -> None:
 
 
 def test_a_node_that_disappears_is_marked_and_then_forgotten() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     both = found(report(1), report(2))
     gathering.take(both, 0.0, is_search=True)
     gathering.take(older(both, 1.0), 1.0, is_search=False)
@@ -68,7 +68,7 @@ def test_a_node_that_disappears_is_marked_and_then_forgotten() -> None:
 
 
 def test_a_walk_with_a_gap_declares_nobody_gone() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     both = found(report(1), report(2))
     gathering.take(both, 0.0, is_search=True)
     gathering.take(older(both, 1.0), 1.0, is_search=False)
@@ -77,7 +77,7 @@ def test_a_walk_with_a_gap_declares_nobody_gone() -> None:
 
 
 def test_commands_that_come_and_go_do_not_fill_the_list() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     for number in range(3 * GONE_MAX):
         lasting = report(0, uptime_s=10.0 + number)
         gathering.take(found(lasting, report(number + 1)), float(number) / 10, is_search=True)
@@ -85,7 +85,7 @@ def test_commands_that_come_and_go_do_not_fill_the_list() -> None:
 
 
 def test_the_network_may_go_and_come_back() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     both = found(report(1), report(2))
     gathering.take(both, 0.0, is_search=True)
     gathering.take(older(both, 1.0), 1.0, is_search=False)
@@ -101,7 +101,7 @@ def test_the_network_may_go_and_come_back() -> None:
 
 
 def test_a_new_sample_is_shown_when_it_has_rates() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first, second = found(report(1), report(2), sample_of=1000), found(report(3), report(4), sample_of=1000)
     gathering.take(first, 0.0, is_search=True)
     gathering.take(older(first, 1.0), 1.0, is_search=False)
@@ -118,13 +118,13 @@ def test_a_new_sample_is_shown_when_it_has_rates() -> None:
 
 @pytest.mark.parametrize(("pages", "interval_s"), [(1, INTERVAL_MIN_S), (2, INTERVAL_MIN_S), (20, 2.0)])
 def test_nodes_with_much_to_say_are_asked_less_often(pages: int, interval_s: float) -> None:
-    gathering = Gathering()
+    gathering = Readings()
     gathering.take(found(report(1, pages=pages), report(2)), 0.0, is_search=True)
     assert gathering.interval_min_s == interval_s
 
 
 def test_events_are_kept_once_and_the_newest_first() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     events = [EventRecord(number=number, at_s=float(number), kind="joined") for number in (1, 2, 3)]
     first = found(report(1, uptime_s=5000.0, events=events), report(2, events=None))
     gathering.take(first, 0.0, is_search=True)
@@ -139,7 +139,7 @@ def test_events_are_kept_once_and_the_newest_first() -> None:
 
 
 def test_events_that_were_overwritten_are_a_gap() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     events = [EventRecord(number=number, at_s=float(number), kind="joined") for number in (1, 2)]
     gathering.take(found(report(1, uptime_s=100.0, events=events)), 0.0, is_search=True)
     assert "gap" not in [event.kind for event in gathering.events]
@@ -150,7 +150,7 @@ def test_events_that_were_overwritten_are_a_gap() -> None:
 
 
 def test_the_node_that_is_looked_at_keeps_its_last_numbers_when_it_is_silent() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     gathering.look_at(id_of(1))
     gathering.take_detail(found(report(1, executed=5)), 0.0)
     gathering.take_detail(found(missing=[1]), 2.0)

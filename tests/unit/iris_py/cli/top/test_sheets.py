@@ -10,12 +10,12 @@ import pytest
 from iris_py import EventRecord, NodeReport
 from iris_py.cli.top.figures import figures_of
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Gathering
+from iris_py.cli.top.readings import Readings
 from iris_py.cli.top.sheets import (
     ROWS_MAX,
     Kind,
-    Order,
-    Place,
+    RowOrder,
+    TablePlace,
     arrange,
     next_place,
     parts_of,
@@ -30,9 +30,9 @@ from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 NARROW = 78
 
 
-def gathered() -> Gathering:
+def gathered() -> Readings:
     """Return what two readings of three nodes have shown, two seconds apart, with 20 requests more at each of them."""
-    gathering = Gathering()
+    gathering = Readings()
     events = [EventRecord(number=1, at_s=1.0, kind="died", node=id_of(9), name="calm", detail="silent")]
     first = found(
         report(1, executed=10, clusters={"busy": 10, "calm": 0}, patterns={"news.>": 5}, peers={2: 100}, events=events),
@@ -47,58 +47,58 @@ def gathered() -> Gathering:
     return gathering
 
 
-def cells(place: Place, gathering: Gathering) -> list[list[str]]:
+def cells(place: TablePlace, gathering: Readings) -> list[list[str]]:
     sheet = sheet_of(place)
-    arranged = arrange(sheet, rows_of(place, gathering), Order(sheet.sort), "")
+    arranged = arrange(sheet, rows_of(place, gathering), RowOrder(sheet.sort), "")
     return [[each.text(row) for each in sheet.fields] for row in arranged.rows]
 
 
 def test_clusters_have_rates_and_lead_to_their_members() -> None:
     gathering = gathered()
-    assert [row[:3] for row in cells(Place("clusters"), gathering)] == [["busy", "2", "20"], ["calm", "2", "20"]]
-    (row, *_others) = rows_of(Place("clusters"), gathering)
+    assert [row[:3] for row in cells(TablePlace("clusters"), gathering)] == [["busy", "2", "20"], ["calm", "2", "20"]]
+    (row, *_others) = rows_of(TablePlace("clusters"), gathering)
     place = next_place(row)
-    assert place == Place("members", "busy")
+    assert place == TablePlace("members", "busy")
     assert [row[0] for row in cells(place, gathering)] == [id_of(1)[:8], id_of(2)[:8]]
     (member, *_others) = rows_of(place, gathering)
-    assert next_place(member) == Place("node", id_of(1))
+    assert next_place(member) == TablePlace("node", id_of(1))
 
 
 def test_members_of_a_cluster_with_a_secret_are_found_by_what_answers_call_it() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, clusters={"#abcd": 1}))
     gathering.take(first, 0.0, is_search=True)
     gathering.take(older(first, 1.0), 1.0, is_search=False)
-    assert len(rows_of(Place("members", "payroll", "#abcd"), gathering)) == 1
-    assert rows_of(Place("members", "payroll"), gathering) == []
+    assert len(rows_of(TablePlace("members", "payroll", "#abcd"), gathering)) == 1
+    assert rows_of(TablePlace("members", "payroll"), gathering) == []
 
 
 def test_nodes_without_an_answer_say_so() -> None:
     gathering = gathered()
-    rows = {row[0]: row for row in cells(Place("nodes"), gathering)}
+    rows = {row[0]: row for row in cells(TablePlace("nodes"), gathering)}
     assert rows[id_of(4)[:8]][-1] == "SILENT"
     assert rows[id_of(1)[:8]][-1] == "12 s"
-    sheet = sheet_of(Place("nodes"))
-    marks = {row.seen.node.id: sheet.mark(row) for row in rows_of(Place("nodes"), gathering)}
+    sheet = sheet_of(TablePlace("nodes"))
+    marks = {row.seen.node.id: sheet.mark(row) for row in rows_of(TablePlace("nodes"), gathering)}
     assert (marks[id_of(4)], marks[id_of(1)]) == ("bad", "")
 
 
 def test_topics_links_and_events() -> None:
     gathering = gathered()
-    assert [row[:2] for row in cells(Place("topics"), gathering)] == [["news.>", "1"]]
-    (topic,) = rows_of(Place("topics"), gathering)
-    (subscriber,) = rows_of(next_place(topic) or Place("topics"), gathering)
-    assert next_place(subscriber) == Place("node", id_of(1))
-    assert {tuple(row[:3]) for row in cells(Place("links"), gathering)} == {
+    assert [row[:2] for row in cells(TablePlace("topics"), gathering)] == [["news.>", "1"]]
+    (topic,) = rows_of(TablePlace("topics"), gathering)
+    (subscriber,) = rows_of(next_place(topic) or TablePlace("topics"), gathering)
+    assert next_place(subscriber) == TablePlace("node", id_of(1))
+    assert {tuple(row[:3]) for row in cells(TablePlace("links"), gathering)} == {
         (id_of(1)[:8], "127.0.0.1:4001", id_of(2)[:8]),
         (id_of(2)[:8], "127.0.0.1:4002", id_of(1)[:8]),
     }
-    ((_time, teller, kind, about, name, detail, times),) = cells(Place("events"), gathering)
+    ((_time, teller, kind, about, name, detail, times),) = cells(TablePlace("events"), gathering)
     assert (teller, kind, about, name, detail, times) == (id_of(1)[:8], "died", id_of(9)[:8], "calm", "silent", "1")
 
 
 def test_the_numbers_of_a_node_are_those_that_differ_from_their_defaults() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, executed=10, clusters={"busy": 10}))
     gathering.look_at(id_of(1))
     gathering.take_detail(first, 0.0)
@@ -116,37 +116,41 @@ def test_the_numbers_of_a_node_are_those_that_differ_from_their_defaults() -> No
 
 def test_rows_are_sorted_with_the_unknown_ones_last() -> None:
     gathering = gathered()
-    place = Place("nodes")
+    place = TablePlace("nodes")
     sheet = sheet_of(place)
     for is_descending in (True, False):
-        arranged = arrange(sheet, rows_of(place, gathering), Order("req/s", is_descending), "")
+        arranged = arrange(sheet, rows_of(place, gathering), RowOrder("req/s", is_descending), "")
         assert arranged.rows[-1].seen.node.id == id_of(4)
-    by_id = arrange(sheet, rows_of(place, gathering), Order("node", is_descending=True), "")
+    by_id = arrange(sheet, rows_of(place, gathering), RowOrder("node", is_descending=True), "")
     assert [row.seen.node.id for row in by_id.rows] == [id_of(number) for number in (4, 3, 2, 1)]
-    unsorted = arrange(sheet, rows_of(place, gathering), Order(""), "")
+    unsorted = arrange(sheet, rows_of(place, gathering), RowOrder(""), "")
     assert [row.seen.node.id for row in unsorted.rows] == [id_of(number) for number in (1, 2, 3, 4)]
 
 
 def test_the_filter_looks_at_every_cell() -> None:
     gathering = gathered()
     for words, expected in (("CALM", ["calm"]), ("bus", ["busy"]), ("nothing", []), ("", ["busy", "calm"])):
-        arranged = arrange(sheet_of(Place("clusters")), rows_of(Place("clusters"), gathering), Order("cluster", False), words)
+        arranged = arrange(
+            sheet_of(TablePlace("clusters")), rows_of(TablePlace("clusters"), gathering), RowOrder("cluster", False), words
+        )
         assert [row.name for row in arranged.rows] == expected
         assert (arranged.matching, arranged.total) == (len(expected), 2)
 
 
 def test_no_more_rows_are_shown_than_the_bound_and_the_rest_is_counted() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     first = found(report(1, clusters={f"c{number}": number for number in range(ROWS_MAX + 50)}))
     gathering.take(first, 0.0, is_search=True)
     gathering.take(older(first, 1.0), 1.0, is_search=False)
-    arranged = arrange(sheet_of(Place("clusters")), rows_of(Place("clusters"), gathering), Order("cluster", False), "")
+    arranged = arrange(
+        sheet_of(TablePlace("clusters")), rows_of(TablePlace("clusters"), gathering), RowOrder("cluster", False), ""
+    )
     assert (len(arranged.rows), arranged.matching, arranged.total) == (ROWS_MAX, ROWS_MAX + 50, ROWS_MAX + 50)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_terminal_of_80_columns_shows_a_whole_table(kind: Kind) -> None:
-    fields = sheet_of(Place(kind)).fields
+    fields = sheet_of(TablePlace(kind)).fields
     assert sum(each.width for each in fields if not each.is_wide) <= NARROW
     assert any(each.is_flexible for each in fields)
     for each in fields:
@@ -154,25 +158,25 @@ def test_a_terminal_of_80_columns_shows_a_whole_table(kind: Kind) -> None:
 
 
 def test_nobody_is_asked_for_what_is_not_looked_at() -> None:
-    every = {kind: set(parts_of(Place(kind))) for kind in get_args(Kind)}
+    every = {kind: set(parts_of(TablePlace(kind))) for kind in get_args(Kind)}
     assert {kind for kind, parts in every.items() if "peers" in parts} == {"links"}
     assert {kind for kind, parts in every.items() if "events" in parts} == {"events"}
     assert {kind for kind, parts in every.items() if "topics" in parts} == {"publishers"}
 
 
 def test_what_others_have_written_steers_no_terminal() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     evil = "\x1b[2J\r\n[red]evil"
     first = found(report(1, clusters={evil: 1}, patterns={evil: 1}))
     gathering.take(first, 0.0, is_search=True)
     gathering.take(older(first, 1.0), 1.0, is_search=False)
     gathering.look_at(id_of(1))
     gathering.take_detail(first, 0.0)
-    places: list[Any] = [Place("clusters"), Place("topics"), Place("node", id_of(1))]
+    places: list[Any] = [TablePlace("clusters"), TablePlace("topics"), TablePlace("node", id_of(1))]
     for place in places:
         for row in cells(place, gathering):
             assert all(cell.isprintable() for cell in row)
-    assert Place("members", evil).title.isprintable()
+    assert TablePlace("members", evil).title.isprintable()
 
 
 @pytest.mark.parametrize("uptime_s", [None, 11.0])
@@ -187,7 +191,7 @@ def test_numbers_that_are_none_end_no_screen(number: float, uptime_s: float | No
         about = msgspec.structs.replace(told.about, uptime_s=number if uptime_s is None else uptime_s)
         return msgspec.structs.replace(told, about=about, statistics=statistics, round_trip_s=number)
 
-    gathering = Gathering()
+    gathering = Readings()
     gathering.look_at(id_of(1))
     first = found(report(1, uptime_s=0.0, clusters={"liar": 0}), report(2))
     lies = found(lie(report(1)), *older(found(report(2)), 1.0).reports)
@@ -196,8 +200,8 @@ def test_numbers_that_are_none_end_no_screen(number: float, uptime_s: float | No
         gathering.take_detail(found(answers.reports[0]), float(now))
     assert "2 of 2 nodes" in say_head(gathering, "test", 2.0, 1.0, is_paused=False, width=80).plain
     for kind in get_args(Kind):
-        for title in [each.title for each in sheet_of(Place(kind)).fields]:
-            arranged = arrange(sheet_of(Place(kind)), rows_of(Place(kind, id_of(1)), gathering), Order(title), "a")
+        for title in [each.title for each in sheet_of(TablePlace(kind)).fields]:
+            arranged = arrange(sheet_of(TablePlace(kind)), rows_of(TablePlace(kind, id_of(1)), gathering), RowOrder(title), "a")
             assert arranged.matching <= arranged.total
 
 
@@ -209,10 +213,10 @@ def publishing(number: int, uptime_s: float, **published: int) -> NodeReport:
 
 
 def test_publishers_show_which_node_floods_which_topic() -> None:
-    gathering = Gathering()
+    gathering = Readings()
     gathering.take(found(publishing(1, 10.0, news=5, idle=3), publishing(2, 10.0, news=50)), 0.0, is_search=True)
     gathering.take(found(publishing(1, 12.0, news=7, idle=3), publishing(2, 12.0, news=5050)), 2.0, is_search=False)
-    place = Place("publishers")
+    place = TablePlace("publishers")
     titles = [each.title for each in sheet_of(place).fields]
     rows = [dict(zip(titles, row, strict=True)) for row in cells(place, gathering)]
     assert [(row["node"], row["address"], row["topic"], row["published/s"], row["published"]) for row in rows] == [
@@ -220,7 +224,7 @@ def test_publishers_show_which_node_floods_which_topic() -> None:
         (id_of(1)[:8], "127.0.0.1:4001", "news", "1", "7"),
         (id_of(1)[:8], "127.0.0.1:4001", "idle", "0", "3"),
     ]
-    assert next_place(rows_of(place, gathering)[0]) == Place("node", id_of(2))
+    assert next_place(rows_of(place, gathering)[0]) == TablePlace("node", id_of(2))
     said = say_publishers(rows_of(place, gathering))
     assert said[0] == f"news: 2,500/s by {id_of(2)[:8]} at 127.0.0.1:4002"
     assert len(said) == 2, "a node that publishes nothing now is not named"
@@ -232,17 +236,17 @@ def test_tunnels_show_which_node_holds_how_many_at_which_member(open_now: int, m
     service = ServiceStatistics(handlers=1, tunnels_open=open_now, tunnels_max=4, tunnel_holders={id_of(2): 2, id_of(9): 1})
     statistics = msgspec.structs.replace(told.statistics, clusters={"files": ClusterStatistics(members=1, service=service)})
     answers = found(msgspec.structs.replace(told, statistics=statistics), report(2))
-    gathering = Gathering()
+    gathering = Readings()
     gathering.take(answers, 0.0, is_search=True)
     gathering.take(older(answers, 1.0), 1.0, is_search=False)
-    place = Place("tunnels")
+    place = TablePlace("tunnels")
     rows = rows_of(place, gathering)
     assert [(row.cluster, row.member, row.holder, row.holder_address, row.tunnels) for row in rows] == [
         ("files", id_of(1), id_of(2), "127.0.0.1:4002", 2),
         ("files", id_of(1), id_of(9), "", 1),
     ]
     assert sheet_of(place).mark(rows[0]) == mark
-    assert next_place(rows[0]) == Place("node", id_of(2))
+    assert next_place(rows[0]) == TablePlace("node", id_of(2))
     assert say_tunnels(rows)[0] == (
         f"files: 2 held by {id_of(2)[:8]} at 127.0.0.1:4002, {open_now} of 4 open at {id_of(1)[:8]}"
     )
@@ -250,5 +254,5 @@ def test_tunnels_show_which_node_holds_how_many_at_which_member(open_now: int, m
 
 @pytest.mark.parametrize("kind", ["members", "nodes", "subscribers", "publishers", "tunnels"])
 def test_an_address_stands_beside_each_id_also_in_80_columns(kind: Kind) -> None:
-    shown = [each.title for each in sheet_of(Place(kind)).fields if not each.is_wide]
+    shown = [each.title for each in sheet_of(TablePlace(kind)).fields if not each.is_wide]
     assert "address" in shown

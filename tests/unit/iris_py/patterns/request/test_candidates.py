@@ -12,7 +12,7 @@ from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, Reque
 from iris_py.patterns.request import candidates
 from iris_py.patterns.request.candidates import FULL_S
 from iris_py.patterns.request.pending import RequestSpec, new_request
-from iris_py.patterns.request.request_queues import RETRY_DELAY_S_MAX, Line
+from iris_py.patterns.request.request_queues import RETRY_DELAY_S_MAX, QueueKind
 from iris_py.patterns.request.retry import Retry, retry_of
 from iris_py.peers.member import OWN_ONLY, Placement
 from iris_py.wire import packets
@@ -21,7 +21,7 @@ from tests.unit.iris_py.patterns.request.test_requester import Caller
 
 if TYPE_CHECKING:
     from iris_py.errors import IrisError
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 FULL, GONE, LATE, NO_TUNNELS = Rejection.OVERLOADED, Rejection.NOT_A_MEMBER, Rejection.EXPIRED, Rejection.NO_TUNNELS
 KEY = b"\x00\x07" + bytes(14)
@@ -37,7 +37,7 @@ class Ranked(Caller):
         self.group.members = self.members()  # the view is taken again
         self.everybody = self.members()
 
-    def all_members(self) -> list[Member]:
+    def all_members(self) -> list[KnownMember]:
         return self.everybody
 
     def ask(self, *, placement: Placement | None = None, key: bytes = b"", waits: bool = False, now: float = 0.0) -> int:
@@ -232,7 +232,7 @@ def test_all_that_are_known_to_be_full_are_asked_nevertheless_and_then_the_reque
     assert caller.asked() == 1
     caller.reject(begun[1], 1, FULL)
     assert not caller.sent()
-    assert (caller.group, None, Line.USUAL) in caller.requester._rooms
+    assert (caller.group, None, QueueKind.USUAL) in caller.requester._rooms
     caller.requester.receive_reply(caller.everybody[0].peer, begun[0], b"", 0.1)
     assert caller.asked() == 0
 
@@ -280,7 +280,7 @@ def test_a_key_stays_with_the_lowest_rank_until_that_is_gone() -> None:
     assert caller.asked() == 0
     caller.reject(request_id, 0, FULL)
     assert not caller.sent()
-    assert (caller.group, None, Line.KEYED) in caller.requester._rooms
+    assert (caller.group, None, QueueKind.KEYED) in caller.requester._rooms
     caller.requester.view_changed(0.001)
     assert not caller.sent(), "the stand-in has a place, and not for it"
     caller.requester.handle_timeout(RETRY_DELAY_S_MAX)

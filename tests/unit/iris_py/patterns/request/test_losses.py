@@ -28,7 +28,7 @@ from iris_py.wire.packets import Rejection
 from tests.unit.iris_py.patterns.request.test_requester_retries import Repeater
 
 if TYPE_CHECKING:
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 ONE, TWO, THREE = bytes(16), b"2" * 16, b"3" * 16
 KEY = b"k" * 16
@@ -122,7 +122,7 @@ def test_what_is_malformed_changes_nothing(data: bytes) -> None:
 # -- the caller
 
 
-def told(caller: Repeater) -> list[tuple[Member, bytes]]:
+def told(caller: Repeater) -> list[tuple[KnownMember, bytes]]:
     return [(caller.member_of(message.peer), message.payload) for message in caller.raw() if message.kind == packets.LOSSES]
 
 
@@ -235,7 +235,7 @@ def exclusive(caller: Repeater, retry: Retry, now: float = 0.0, timeout_s: float
     return caller.request(now, retry=retry, key=KEY, timeout_s=timeout_s, is_exclusive=True)
 
 
-def kinds(caller: Repeater) -> list[tuple[int, Member]]:
+def kinds(caller: Repeater) -> list[tuple[int, KnownMember]]:
     return [(message.kind, caller.member_of(message.peer)) for message in caller.raw() if message.kind != packets.LOSSES]
 
 

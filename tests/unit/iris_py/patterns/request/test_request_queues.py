@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.request import request_queues as rooms_module
-from iris_py.patterns.request.request_queues import Line, Room, Rooms
+from iris_py.patterns.request.request_queues import QueueKind, Room, Rooms
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret
 
@@ -31,13 +31,13 @@ class Waiter:
 
 def group_of(members: int = 2) -> Group:
     group = Group("cluster", KEYS, LOCAL, 1)
-    group.members = [Member(Peer(NodeInfo(NodeId(bytes([number]) * 16), ()), None)) for number in range(1, members + 1)]
+    group.members = [KnownMember(Peer(NodeInfo(NodeId(bytes([number]) * 16), ()), None)) for number in range(1, members + 1)]
     return group
 
 
 def test_the_first_that_came_is_the_first_to_go() -> None:
     rooms, group = Rooms(), group_of()
-    key = (group, None, Line.USUAL)
+    key = (group, None, QueueKind.USUAL)
     waiters = {number: Waiter() for number in (3, 1, 2)}
     assert not rooms
     assert [rooms.enter(number, waiter, key, 5.0) for number, waiter in waiters.items()] == [True, False, False]
@@ -58,7 +58,7 @@ def test_the_first_that_came_is_the_first_to_go() -> None:
 def test_requests_and_bytes_are_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms_module, "ROOM_REQUESTS_MAX", 2)
     monkeypatch.setattr(rooms_module, "ROOM_BYTES_MAX", 100)
-    rooms, key = Rooms(), (group_of(), None, Line.USUAL)
+    rooms, key = Rooms(), (group_of(), None, QueueKind.USUAL)
     first, second = Waiter(60), Waiter(40)
     assert rooms.can_take(100)
     assert not rooms.can_take(101)
@@ -75,7 +75,7 @@ def test_requests_and_bytes_are_counted_and_bounded(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_room_is_tried_again_until_it_is_empty() -> None:
-    rooms, key = Rooms(), (group_of(), None, Line.USUAL)
+    rooms, key = Rooms(), (group_of(), None, QueueKind.USUAL)
     waiter = Waiter()
     rooms.enter(1, waiter, key, 5.0)
     assert rooms.deadline() == 5.0
@@ -91,7 +91,7 @@ def test_what_is_known_of_places_ends_with_the_last_that_waits() -> None:
     rooms, group = Rooms(), group_of()
     first, second = Waiter(), Waiter()
     for number, waiter in enumerate((first, second)):
-        rooms.enter(number, waiter, (group, None, Line.USUAL), 5.0)
+        rooms.enter(number, waiter, (group, None, QueueKind.USUAL), 5.0)
     assert group.members is not None
     for member in group.members:
         member.limit = 3

@@ -18,9 +18,9 @@ from iris_py.patterns.request.pending import RequestSpec, new_opening, new_reque
 from iris_py.patterns.request.request_queues import RETRY_DELAY_S, RETRY_DELAY_S_MAX
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
-from iris_py.patterns.tunnel.end import Offer
+from iris_py.patterns.tunnel.end import TunnelOffer
 from iris_py.peers.group import PLACEMENTS_MAX, Group
-from iris_py.peers.member import Member, Placement
+from iris_py.peers.member import KnownMember, Placement
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import SMALL_BYTES_MAX, Peer
 from iris_py.wire import packets
@@ -47,26 +47,26 @@ class Caller:
             for _ in range(members):
                 self.join(0.0)
 
-    def join(self, now: float) -> Member:
+    def join(self, now: float) -> KnownMember:
         self.count += 1
         link = cast("Link", SimpleNamespace(congested=False, is_busy=False, is_open=True))
-        member = Member(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
+        member = KnownMember(Peer(NodeInfo(NodeId(self.count.to_bytes(16, "big")), ()), link))
         self.group.members = [*(self.group.members or ()), member]
         self.requester.view_changed(now)
         return member
 
-    def leave(self, member: Member, now: float, *, lost: bool = False) -> None:
+    def leave(self, member: KnownMember, now: float, *, lost: bool = False) -> None:
         self.group.members = [other for other in self.group.members or () if other is not member]
         self.requester.view_changed(now)
         if lost:
             member.peer.link = None
             self.requester.peer_lost(member.peer, now)
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[KnownMember]:
         assert self.group.members is not None
         return self.group.members
 
-    def congest(self, member: Member, *, congested: bool = True) -> None:
+    def congest(self, member: KnownMember, *, congested: bool = True) -> None:
         assert member.peer.link is not None
         member.peer.link.congested = member.peer.link.is_busy = congested
 
@@ -97,7 +97,7 @@ class Caller:
         )
         return self.requester.begin(new_request(self.group, spec, token, now), now)
 
-    def sent(self) -> list[tuple[int, Member, int]]:
+    def sent(self) -> list[tuple[int, KnownMember, int]]:
         """Take (kind, member, id) of what is to be sent, but for losses; every member that ever was is known by its peer."""
         return [
             (message.kind, self.member_of(message.peer), message.id) for message in self.raw() if message.kind != packets.LOSSES
@@ -106,14 +106,14 @@ class Caller:
     def raw(self) -> list[PeerMessage]:
         return self.requester.messages_to_send()
 
-    def member_of(self, peer: Peer) -> Member:
+    def member_of(self, peer: Peer) -> KnownMember:
         members = [member for member in self.all_members() if member.peer is peer]
         return members[0]
 
-    def all_members(self) -> list[Member]:
+    def all_members(self) -> list[KnownMember]:
         return self.group.members or []
 
-    def one_sent(self) -> Member:
+    def one_sent(self) -> KnownMember:
         ((kind, member, _id),) = self.sent()
         assert kind == REQUEST
         return member
@@ -532,7 +532,7 @@ def test_a_tunnel_that_was_accepted_lets_the_next_one_be_asked_for() -> None:
     """The member may have room for that one, too."""
     caller = Caller(1)
     (member,) = caller.all_members()
-    offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
+    offer = TunnelOffer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
     first, second = (
         caller.requester.begin(new_opening(caller.group, offer, 5.0, token, 0.0, waits=True), 0.0)
         for token in ("first", "second")
@@ -633,7 +633,7 @@ def test_an_idempotent_request_that_was_lost_goes_to_another_member_and_is_not_c
 def test_only_the_requests_of_the_lost_peer_are_concerned() -> None:
     caller = Caller(2)
     ids = {caller.request(token=number): number for number in range(20)}
-    held: dict[int, Member] = {id_: member for _kind, member, id_ in caller.sent()}
+    held: dict[int, KnownMember] = {id_: member for _kind, member, id_ in caller.sent()}
     gone, stays = caller.all_members()
     caller.leave(gone, 0.0, lost=True)
     lost = {token for token, outcome in caller.requester.outcomes_received() if isinstance(outcome, MemberLost)}
@@ -691,7 +691,7 @@ def test_who_waits_for_the_deadline_is_told_when_there_is_an_earlier_one(opens_t
     def ask(timeout_s: float) -> bool:
         """Ask with this timeout; returns whether the deadline has to be asked for again, and ask for it."""
         if opens_tunnel:
-            offer = Offer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
+            offer = TunnelOffer(caller.group, 1 << 16, NodeInfo(LOCAL, ()), bytes)
             requester.begin(new_opening(caller.group, offer, timeout_s, f"token {timeout_s}", 0.0), 0.0)
         else:
             caller.request(timeout_s=timeout_s, token=f"token {timeout_s}")
@@ -809,7 +809,7 @@ def test_a_slow_member_gets_less() -> None:
     slow = caller.all_members()[0]
     now = 0.0
     counts: Counter[bool] = Counter()
-    replies: list[tuple[float, int, Member]] = []
+    replies: list[tuple[float, int, KnownMember]] = []
     for _ in range(2000):
         request_id = caller.request(now, timeout_s=1000.0)
         member = caller.one_sent()
@@ -977,7 +977,7 @@ def anchored(caller: Caller, now: float = 0.0, key: int = 9, timeout_s: float = 
     return caller.requester.begin(new_request(caller.group, spec, "token", now), now)
 
 
-def only(caller: Caller) -> Member:
+def only(caller: Caller) -> KnownMember:
     ((kind, member, _id),) = caller.sent()
     assert kind == packets.REQUEST_ONCE
     return member

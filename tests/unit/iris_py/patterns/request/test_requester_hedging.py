@@ -21,7 +21,7 @@ from tests.unit.iris_py.patterns.request.test_requester import Caller
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 TIMEOUT_S = 10.0
 #: How long a member is waited for alone while nothing is known of the cluster.
@@ -39,9 +39,9 @@ class Hedger(Caller):
         spec = RequestSpec(b"payload", TIMEOUT_S, retry, b"k" * 16, is_anchored=key, waits=True)
         return self.requester.begin(new_request(self.group, spec, token, now), now)
 
-    def pass_time(self, until: float) -> list[tuple[int, Member, int]]:
+    def pass_time(self, until: float) -> list[tuple[int, KnownMember, int]]:
         """Do what is due until a time, each when it is; return what is sent."""
-        sent: list[tuple[int, Member, int]] = []
+        sent: list[tuple[int, KnownMember, int]] = []
         for _ in range(100):
             due = self.requester.deadline()
             if due is None or due > until:
@@ -50,7 +50,7 @@ class Hedger(Caller):
             sent += self.sent()
         raise AssertionError("it comes due for ever")
 
-    def hear(self, member: Member, now: float) -> None:
+    def hear(self, member: KnownMember, now: float) -> None:
         cast("SimpleNamespace", member.peer.link).heard_at = now
 
 

@@ -19,7 +19,7 @@ from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, RequestSpec
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_security import Keyring, Secret
 
@@ -43,11 +43,11 @@ class Caller:
             self.group.members = [self._member(number, state) for number, state in enumerate(members, 1)]
 
     @staticmethod
-    def _member(number: int, state: str) -> Member:
+    def _member(number: int, state: str) -> KnownMember:
         link = SimpleNamespace(congested=state in ("congested", "busy"), is_busy=state == "busy", is_open=True)
         peer = Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), None if state == "unlinked" else cast("Link", link))
         peer.is_full = state == "full"
-        return Member(peer)
+        return KnownMember(peer)
 
     def one_by_one(self, asked: Sequence[tuple[object, str | bytes, bytes]], timeout_s: float, now: float) -> list[int]:
         return [

@@ -22,7 +22,7 @@ from iris_py.wire.packets import CANCEL, REQUEST, Rejection
 from tests.unit.iris_py.patterns.request.test_requester import Caller
 
 if TYPE_CHECKING:
-    from iris_py.peers.member import Member
+    from iris_py.peers.member import KnownMember
 
 #: What fails is tried again after exactly 0.1, 0.2, 0.4 s, and so on.
 FAILED = Retry(on=("lost", "failed", "no_members"), backoff_jitter=0.0)
@@ -32,20 +32,20 @@ class Repeater(Caller):
     """A caller that remembers every member that ever was."""
 
     def __init__(self, members: int | None = 0) -> None:
-        self.every: list[Member] = []
+        self.every: list[KnownMember] = []
         super().__init__(members)
 
-    def join(self, now: float) -> Member:
+    def join(self, now: float) -> KnownMember:
         self.every.append(super().join(now))
         return self.every[-1]
 
-    def all_members(self) -> list[Member]:
+    def all_members(self) -> list[KnownMember]:
         return self.every
 
-    def fail(self, member: Member, request_id: int, now: float, text: str = "no") -> None:
+    def fail(self, member: KnownMember, request_id: int, now: float, text: str = "no") -> None:
         self.requester.receive_failure(member.peer, request_id, packets.encode_failure(ValueError(text)), now)
 
-    def reply(self, member: Member, request_id: int, now: float) -> None:
+    def reply(self, member: KnownMember, request_id: int, now: float) -> None:
         self.requester.receive_reply(member.peer, request_id, b"reply", now)
 
     def due(self) -> float:
@@ -53,10 +53,10 @@ class Repeater(Caller):
         assert deadline is not None
         return deadline
 
-    def lose(self, member: Member, now: float) -> None:
+    def lose(self, member: KnownMember, now: float) -> None:
         self.leave(member, now, lost=True)
 
-    def holder(self) -> Member:
+    def holder(self) -> KnownMember:
         """Take who is asked next; whoever is told to stop is passed over."""
         ((member),) = [member for kind, member, _id in self.sent() if kind != CANCEL]
         return member

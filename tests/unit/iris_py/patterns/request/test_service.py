@@ -17,7 +17,7 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
     ServiceEvent,
 )
-from iris_py.patterns.request.service import EARLY_CANCELS_MAX, Service
+from iris_py.patterns.request.service import EARLY_CANCELS_MAX, RequestService
 from iris_py.peers.group import Group
 from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
@@ -34,7 +34,7 @@ class Member:
     """A service with one cluster, and a caller of it."""
 
     def __init__(self, *limits: tuple[int, int] | tuple[int, int, int]) -> None:
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         self.group = Group("cluster", KEYRING.cluster("cluster"), LOCAL, 1)
         self.peer = Peer(NodeInfo(NodeId(b"p" * 16), ()), None)
         self.registrations = [Registration(self.group, *limit) for limit in limits]

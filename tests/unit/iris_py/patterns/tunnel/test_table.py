@@ -15,12 +15,12 @@ from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
-from iris_py.patterns.request.service import Service
+from iris_py.patterns.request.service import RequestService
 from iris_py.patterns.tunnel.duplex import TURN_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
 from iris_py.peers.group import Group
-from iris_py.peers.member import Member
+from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, REJECTION, TUNNEL_ACCEPT, TUNNEL_OPEN, Rejection
@@ -64,7 +64,7 @@ class Side:
         self.info = NodeInfo(NodeId(number.to_bytes(16, "big")), (f"n{number}:1",))
         self.group = Group("cluster", KEYRING.cluster("cluster"), self.info.id, 1)
         self.requester = Requester(random.Random(number), lambda: 1, Losses(bytes(16)))
-        self.service = Service(Losses(bytes(16)))
+        self.service = RequestService(Losses(bytes(16)))
         self.drops: Counter[str] = Counter()
         self.link = FakeLink()
         self.tunnels = Tunnels(
@@ -74,7 +74,7 @@ class Side:
 
     def see(self, other: Side) -> None:
         self.peer = Peer(other.info, cast("Link", self.link))
-        self.group.members = [Member(self.peer)]
+        self.group.members = [KnownMember(self.peer)]
 
     def serve(self, tunnels: int = 2) -> Registration:
         registration = Registration(self.group, 1, 0)
@@ -387,7 +387,7 @@ def test_a_node_has_tunnels_to_itself() -> None:
     pair = Pair()
     side = pair.member
     side.peer = Peer(side.info, None, is_local=True)
-    side.group.members = [Member(side.peer)]
+    side.group.members = [KnownMember(side.peer)]
     offer = side.tunnels.offer(side.group, WINDOW_BYTES)
     side.requester.begin(new_opening(side.group, offer, TIMEOUT_S, "token", pair.now), pair.now)
     for _round in range(4):
