@@ -1,1 +1,1 @@
-"""Uses of other clouds: names, rules, and the bytes that cross. Without input or output."""
+"""The protocol between clouds, without input or output: names, rules, and the bytes that cross between gateways."""

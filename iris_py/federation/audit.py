@@ -21,7 +21,7 @@ PERIOD_S: Final = 10.0
 #: The quiet time (seconds) that ends a burst of events over a limit. Too small: one burst fills many lines; too large: two
 #: bursts look like one.
 BURST_S: Final = 10.0
-#: Different refusals counted separately within a period; further refusals share one count. Too small: an operator cannot tell
+#: Subjects of refusals counted separately within a period; further ones share one count. Too small: an operator cannot tell
 #: the offenders apart; too large: strangers with many addresses, or a neighbour trying many names, fill memory and disk.
 SUBJECTS_MAX: Final = 256
 #: Records waiting for the disk; beyond this bound new records are dropped and counted. Too small: a slow disk loses records;
@@ -34,7 +34,7 @@ _OTHERS: Final = ""
 
 
 class Once:
-    """Lets the first event of a subject through, and counts its repetitions.
+    """Lets the first event of a subject pass to the audit, and counts the repetitions until a quiet time has passed.
 
     Each cloud has its own subjects, so no neighbour or stranger can hide the events of another.
 
@@ -50,11 +50,11 @@ class Once:
         self._clouds: dict[str, dict[Hashable, tuple[float, int]]] = {}
 
     def admit(self, subject: Hashable, now: float, cloud: str = "") -> int | None:
-        """Return the number of unrecorded repetitions if the event is due for a record, else None.
+        """Return the number of unrecorded repetitions if the event is to be recorded now, else None.
 
         Args:
             subject: The key of the event: events with equal subjects count together.
-            cloud: The alias of the neighbour concerned; empty for strangers.
+            cloud: The alias of the neighbour (other cloud) concerned; empty for unauthenticated peers.
         """
         subjects = self._clouds.get(cloud)
         if subjects is None:
@@ -72,7 +72,7 @@ class Once:
         return count
 
     def _forget_quiet_clouds(self, now: float) -> None:
-        """Forget clouds without a running quiet time: the settings may have dropped them."""
+        """Forget clouds without a running quiet time, because the settings may no longer name them."""
         self._clouds = {cloud: subjects for cloud, subjects in self._clouds.items() if _without_quiet(subjects, now)}
 
 
@@ -108,7 +108,7 @@ class Audit:
         return lines
 
     def link_up(self, cloud: str, address: str, gateway: str) -> None:
-        """Record a new bundle.
+        """Record a new bundle (the connections between two gateways).
 
         Args:
             address: The peer's ``host:port``.
@@ -134,7 +134,7 @@ class Audit:
         self._add_once(self._refusals, "", (host, reason), now, "handshake_refused", host=host, reason=reason)
 
     def catalogue(self, cloud: str, gateway: str, version: int, rules: int) -> None:
-        """Record a received catalogue.
+        """Record a received catalogue (the names that a neighbour exports).
 
         Args:
             gateway: The id of the sending process, in hex.
@@ -142,7 +142,7 @@ class Audit:
         self._add("catalogue", cloud=cloud, gateway=gateway, version=version, rules=rules)
 
     def use_refused(self, cloud: str, name: str, use: str, reason: str, now: float) -> None:
-        """Record a use without a rule that allows the use: once in ten seconds for each name.
+        """Record a use refused for lack of a rule: once in ten seconds for each name.
 
         Args:
             use: The use: "request", ...
@@ -150,7 +150,7 @@ class Audit:
         self._add_once(self._uses, cloud, (name, use), now, "use_refused", cloud=cloud, name=name, use=use, reason=reason)
 
     def limited(self, cloud: str, pattern: str, limit: str, now: float) -> None:
-        """Record a use over a limit: once in a burst.
+        """Record a use refused because of a limit: once in a burst.
 
         Args:
             pattern: The exported pattern of the rule.

@@ -47,14 +47,14 @@ BROKEN_S = 10.0
 #: flapping link makes every user flap; too large: a healthy link stays unused for as long.
 TRUST_S_MIN = 0.5
 TRUST_S_MAX = 5.0
-#: The age (seconds) at which a suspicion is forgiven.
+#: The age (seconds) at which a suspicion no longer lengthens the next trial.
 FORGIVEN_S = 60.0
 #: The weight of a new sample in the smoothed round trip (RFC 6298, section 2).
 SMOOTHING = 1 / 8
 
 
 class CloudLinkHealth:
-    """The health of one cloud link.
+    """The health of one cloud link (bundle), judged by the received data.
 
     Attributes:
         heard_at: The time of the last received data.
@@ -92,7 +92,7 @@ class CloudLinkHealth:
         return not self.is_suspect and now >= self._trusted_at
 
     def handle_echo(self, number: int, now: float) -> None:
-        """Take the round trip from the echo of the last probe."""
+        """Measure the round trip by the echo of the last probe; ignore other echoes."""
         if number == self._probe and self._probed_at is not None:
             sample = now - self._probed_at
             self._probed_at = None
@@ -107,7 +107,7 @@ class CloudLinkHealth:
         return self._probe
 
     def check(self, now: float, *, is_busy: bool) -> tuple[bool, bool]:
-        """Update the state; return whether to send a probe now, and whether the link is broken.
+        """Update the state of the link; return whether to send a probe now, and whether the link is broken.
 
         Args:
             is_busy: Whether an answer is outstanding.
@@ -159,14 +159,14 @@ INCOMING_MAX = 65_536
 #: The send queue of a bundle at which no request begins, in either direction. Too small: links of some hundred MB/s run dry;
 #: too large: a neighbour that does not read holds as much of our memory.
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
-#: Remembered large replies of a connection other than 0, which may be lost with the connection. More cannot be under way: each
+#: Remembered large replies of each connection but 0, which may be lost with the connection. More cannot be under way: each
 #: is above `SMALL_BYTES`, and a link with 256 MiB queued breaks. Too small: a caller waits in vain for a lost reply; too large:
 #: memory for the numbers of delivered replies.
 REPLIES_MAX = 8192
 
 
 class Outgoing(msgspec.Struct, eq=False):
-    """A request of the local cloud, until its outcome.
+    """A request of the local cloud to a neighbour (other cloud), until its outcome.
 
     Attributes:
         token: The key under which the outcome is reported.
@@ -176,8 +176,8 @@ class Outgoing(msgspec.Struct, eq=False):
         bundle: The bundle of the request.
         number: The request's number in the bundle.
         sent_at: The time of sending.
-        link: The connection of a large request if other than connection 0, and so lost on its own.
-        is_unsure: Whether the request was sent another way before, and may have been executed.
+        link: The connection of a large request, unless connection 0: the request is lost with this connection.
+        is_unsure: Whether the request was sent over another bundle before, and may have been executed.
         limits: The limits that count the request as under way.
         account: The account of the request.
     """
@@ -224,7 +224,7 @@ class Incoming(msgspec.Struct, eq=False):
 
 
 class Bundle:
-    """One bundle, from its first authenticated connection on.
+    """One bundle (the connections to one gateway of another cloud), from its first authenticated connection on.
 
     Args:
         bundle_id: The initiator's id of the bundle, 8 bytes.
@@ -243,10 +243,10 @@ class Bundle:
         links: The connections by index; None for a missing connection.
         channels: The channel tables by index; None for a missing connection.
         health: The health of the cloud link.
-        catalogue: The peer's catalogue; None until received.
+        catalogue: The peer's catalogue (the names that the local cloud may use); None until received.
         is_going: Whether the peer drains.
-        is_quiet: Whether the local gateway has released the draining peer.
-        is_released: Whether the peer has released the local gateway.
+        is_quiet: Whether the local gateway has told the draining peer that the bundle may end.
+        is_released: Whether the peer has told the draining local gateway that the bundle may end.
         is_closed: Whether the bundle has ended.
         end_reason: The reason of the end, for people; empty before.
         calls: Requests sent, by number.
@@ -300,7 +300,7 @@ class Bundle:
 
     @property
     def is_up(self) -> bool:
-        """Whether the bundle can send anything at all."""
+        """Whether connection 0 is open and the peer's catalogue (exported names) has arrived."""
         return not self.is_closed and self.main is not None and self.catalogue is not None
 
     def is_usable(self, now: float) -> bool:
@@ -371,7 +371,7 @@ class Bundle:
             self._large_replies.setdefault(link, deque(maxlen=REPLIES_MAX)).append(number)
 
     def take_large_replies(self, link: Link) -> Sequence[int]:
-        """Return the numbers of the requests whose replies may be lost with an ended connection."""
+        """Take the numbers of the requests with large replies that may be lost with an ended connection."""
         return self._large_replies.pop(link, ())
 
     def flush(self, now: float) -> None:
@@ -393,7 +393,7 @@ class Bundle:
                 self.touched[link] = None
 
     def ask_for_signs(self, now: float) -> list[Link]:
-        """Ask periodically for a sign of life over all connections but 0; return the connections that gave none.
+        """Ask periodically for a sign of life over all connections but 0; return those that gave none since the last time.
 
         Idle connections carry no other traffic: a firewall may forget a connection unnoticed until its next use.
         """

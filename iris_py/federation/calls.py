@@ -60,7 +60,7 @@ _KINDS: Final = frozenset((packets.REPLY, packets.FAILURE, packets.DECLINE, pack
 
 
 class MemberPlace(NamedTuple):
-    """A member, as seen by another cloud."""
+    """A member of a cluster, as another cloud sees it: a pseudonym and a zone."""
 
     pseudonym: bytes
     """The same at all gateways of the member's cloud, for one neighbour."""
@@ -69,7 +69,7 @@ class MemberPlace(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """The question goes to the members."""
+    """The first message about a survey: the question goes to these members."""
 
     expected: int
     """The number of members asked."""
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A member has replied or failed."""
+    """A member has replied to a survey's question, or failed."""
 
     member: MemberPlace
     """The member."""
@@ -101,17 +101,17 @@ Said: TypeAlias = Asked | Answer | Ended
 
 
 def encode_question(payload: bytes) -> bytes:
-    """Encode the caller's question."""
+    """Encode the question of a survey's caller."""
     return _TYPE.pack(QUESTION) + payload
 
 
 def decode_question(data: bytes) -> bytes | None:
-    """Decode the caller's question; None if malformed."""
+    """Decode the question of a survey's caller; None if malformed."""
     return data[_TYPE.size :] if data[:1] == b"\x01" else None
 
 
 def encode_said(message: Said) -> bytes:
-    """Encode a message of the gateway; an ASKED with too many members lists none."""
+    """Encode a gateway's message about a survey; an ASKED with too many members lists none."""
     if isinstance(message, Asked):
         members = message.members if len(message.members) <= DIRECT_MEMBERS_MAX else ()
         head = _ASKED.pack(ASKED, min(message.expected, 0xFFFF_FFFF), len(members))
@@ -123,7 +123,7 @@ def encode_said(message: Said) -> bytes:
 
 
 def decode_said(data: bytes) -> Said | None:
-    """Decode a message of the gateway; None if malformed. Never raises."""
+    """Decode a gateway's message about a survey; None if malformed. Never raises."""
     kind = data[0] if data else 0
     if kind == ENDED:
         return Ended(data[_TYPE.size :]) if len(data) > _TYPE.size else None
@@ -192,7 +192,7 @@ CALL: Final = struct.Struct(">BBBBBB")
 #: The largest overhead of a call before its payload.
 CALL_OVERHEAD_BYTES: Final = CALL.size + IDENTITY_BYTES + 3 * 0xFF
 
-#: Lost members named in an outcome: the last ones. Too small: some are not named; too large: outcomes grow with the bound.
+#: Lost members named in an outcome; beyond, only the last ones. Too small: some are not named; too large: large outcomes.
 LOST_MAX: Final = 32
 
 IDENTIFIED, ANCHORED, RETRIES_FAILED, WAITS, SEALED = 1, 2, 4, 8, 16
@@ -200,7 +200,7 @@ _FLAGS: Final = IDENTIFIED | ANCHORED | RETRIES_FAILED | WAITS | SEALED
 
 
 class Op(enum.IntEnum):
-    """The operations of a gateway for a node."""
+    """The operations that a node can ask of its gateway."""
 
     REQUEST = 1
     STATUS = 2
@@ -210,7 +210,7 @@ class Op(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """The outcomes of a request."""
+    """The outcomes of a request to another cloud: the first byte of a gateway's reply."""
 
     DONE = 0
     NO_MEMBERS = 1
@@ -238,7 +238,7 @@ UNEXECUTED: Final = frozenset(
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's call to a gateway.
+    """A node's request to its gateway for a use of another cloud.
 
     Attributes:
         op: An :class:`Op`.
@@ -336,7 +336,7 @@ _Zone: TypeAlias = Annotated[str, msgspec.Meta(max_length=0xFF)]
 
 
 class _Facts(msgspec.Struct, omit_defaults=True, frozen=True):
-    """The facts of an error that another cloud may learn: pseudonyms of members, nothing about nodes."""
+    """The details of an error that may cross to another cloud: pseudonyms of members, nothing about nodes."""
 
     member: _Member = ""
     type: _Text = ""

@@ -96,19 +96,19 @@ class WindowBudget:
         return not is_full and (self._within is None or self._within.has_place)
 
     def take(self, size: int, *, channels: int = 0) -> None:
-        """Take memory and channels, within :attr:`left_bytes` and :attr:`has_place`."""
+        """Count memory and channels as used. Check :attr:`left_bytes` and :attr:`has_place` before."""
         self.used_bytes += size
         self.channels += channels
         if self._within is not None:
             self._within.take(size, channels=channels)
 
     def give_back(self, size: int, *, channels: int = 0) -> None:
-        """Give back memory and channels."""
+        """Count memory and channels as free again."""
         self.take(-size, channels=-channels)
 
 
 class WindowGrowth:
-    """The growth of the windows of one connection.
+    """Sizes the windows of the channels of one connection, from the bytes consumed in a round trip.
 
     Attributes:
         budget: The memory budget.
@@ -135,10 +135,10 @@ class WindowGrowth:
         return size if size + queue_bytes <= left else 0
 
     def next_window_bytes(self, window_bytes: int, taken: int, elapsed_s: float) -> int:
-        """Return the next window of a channel, and take the memory for any growth.
+        """Return the next window of a channel, and count the memory of its growth in the budget.
 
         Args:
-            taken: The consumed bytes, as counted by credits.
+            taken: The bytes consumed in the measured time, as counted by credits.
             elapsed_s: The measured time: at least a round trip.
         """
         wanted = int(HEADROOM * taken * self.round_trip_s / elapsed_s) - window_bytes
@@ -170,7 +170,7 @@ class ChannelLink(Protocol):
 
 
 class RuleTurns(Way["ChannelEnd"]):
-    """The channels of one rule, which take turns within the rule's turn.
+    """The channels of one rule on a connection: rules take turns, and the rule's channels take turns within its turn.
 
     Attributes:
         rule: The key of the rule.
@@ -186,13 +186,13 @@ class RuleTurns(Way["ChannelEnd"]):
 
 
 class ChannelEnd(DuplexEnd):
-    """One end of a channel.
+    """The local end of a channel to a gateway of another cloud.
 
     Args:
         number: The number in frames sent from this end.
         window_bytes: The peer's initial credit.
         credit_bytes: The initial credit from the peer; None before the peer accepts.
-        changed: Collects ends with changes that their applications may be waiting for.
+        changed: A table to which this end adds itself after a change that its application may wait for.
 
     Attributes:
         turns: The turns of the rule.
@@ -281,11 +281,11 @@ class ChannelEnd(DuplexEnd):
 
 
 class Channels:
-    """The channels of one connection.
+    """The channels of one connection between two gateways.
 
     Args:
         budget: The budget of the neighbour's channels.
-        count_drop: Counts a dropped message under a reason.
+        count_drop: Counts a dropped message by its reason.
         largest_window_bytes: The largest window: at most ``GROWN_WINDOW_BYTES_MAX``.
     """
 
@@ -465,7 +465,7 @@ class Channels:
         return True
 
     def changed(self) -> list[ChannelEnd]:
-        """Take the ends with awaited changes: call ``on_changed`` of each."""
+        """Take the ends with changes; the owner calls ``on_changed`` of each."""
         changed = list(self._changed)
         self._changed.clear()
         return changed

@@ -104,7 +104,7 @@ LineEvent: TypeAlias = BundleOpened | BundleClosed | ConnectionOpened | Connecti
 
 @dataclass(slots=True)
 class _DialPurpose:
-    """The purpose of a dial: a bundle for a slot, or a further connection of a bundle."""
+    """The purpose of a dial: connection 0 of a bundle for a slot (a wanted bundle), or a further connection of a bundle."""
 
     neighbour: Neighbour
     address: str
@@ -117,7 +117,7 @@ class _DialPurpose:
 
 
 class GatewayConnection:
-    """One connection, with its purpose if dialled locally, and its bundle once known.
+    """The record of one connection: its purpose if dialled by the local gateway, and its bundle once known.
 
     Attributes:
         host: The peer's IP address, or the dialled host.
@@ -164,7 +164,7 @@ class Introduction:
 
 
 class GatewayConnections:
-    """The connections to all neighbours.
+    """The connections of one gateway to all neighbours (other clouds).
 
     Args:
         introduction: The gateway's description of itself.
@@ -174,9 +174,9 @@ class GatewayConnections:
         neighbours: The neighbours by alias.
         events: The events so far.
         dials: Addresses to dial.
-        touched: Links with something to write.
+        touched: Links that may have data to write.
         has_new_deadline: Whether :meth:`deadline` may be earlier than before.
-        is_draining: Whether dialling and accepting have stopped.
+        is_draining: Whether the gateway no longer dials or accepts connections.
         handshakes_max: The largest number of accepted connections without a handshake; lower where descriptors are few.
     """
 
@@ -220,7 +220,7 @@ class GatewayConnections:
         self._pairs = pairs_of([self._key], [key for each in self.neighbours.values() for key in each.settings.keys])
 
     def accepted(self, host: str, now: float) -> Link | None:
-        """Return the link of an accepted connection, or None to refuse; too many strangers evict one of them."""
+        """Return the link of an accepted connection, or None to refuse; too many unauthenticated ones evict one."""
         if self.is_draining:
             return None
         if len(self._strangers) >= self.handshakes_max:
@@ -235,7 +235,7 @@ class GatewayConnections:
         return link
 
     def dialled(self, address: str, now: float) -> Link | None:
-        """Return the link of a dialled connection; None if no longer wanted."""
+        """Return the link of a dialled connection; None if the connection is no longer wanted."""
         purpose = self._take_purpose(address, now)
         if purpose is None:
             return None
@@ -338,7 +338,7 @@ class GatewayConnections:
         self.drop_links(neighbour, frozenset(), reason, now)
 
     def drop_links(self, neighbour: Neighbour, keys: frozenset[bytes], reason: str, now: float) -> None:
-        """End the connections to a neighbour's processes without one of the given keys."""
+        """End the connections to a neighbour that were authenticated with any other than the given keys."""
         for link, line in list(self._lines.items()):
             if line.neighbour is neighbour and line.key not in keys:
                 link.abort(reason)
@@ -488,7 +488,7 @@ class GatewayConnections:
         self.events.append(BundleOpened(bundle))
 
     def _has_precedence(self, bundle: Bundle, neighbour: Neighbour, now: float) -> bool:
-        """Tell whether a new bundle replaces others to the same gateway, and end these: both sides may have dialled at once."""
+        """Decide between a new bundle and others to the same gateway: return True and end the others, or return False."""
         is_preferred = bundle.is_initiator == (self._key.public < bundle.key)
         for other in list(neighbour.with_gateway(bundle.gateway)):
             if not is_preferred and other.is_initiator != bundle.is_initiator and not other.health.is_suspect:
@@ -581,7 +581,7 @@ class GatewayConnections:
         self._dial(_DialPurpose(neighbour, bundle.address, bundle.id, index, None, bundle, bundle.key))
 
     def _handle_missed(self, purpose: _DialPurpose, reason: str, now: float) -> None:
-        """Handle a failed dial, or the end of the dialled connection."""
+        """Schedule the next dial for a purpose, after a failed dial or the end of the dialled connection."""
         self.has_new_deadline = True
         bundle = purpose.bundle
         if bundle is None:
@@ -597,7 +597,7 @@ class GatewayConnections:
         self._retries.set((bundle, purpose.index), now + draw_pause(mean_s, self._rng))
 
     def _miss_duplicate(self, line: GatewayConnection, now: float) -> None:
-        """Tell the slot of a dial that another bundle to the same gateway exists."""
+        """Make the slot of a dial (a wanted bundle) look for another gateway: a bundle to this one exists."""
         purpose, line.purpose = line.purpose, None
         if purpose is not None and purpose.slot is not None:
             purpose.neighbour.dials.failed(purpose.slot, "", now, is_duplicate=True)

@@ -64,7 +64,7 @@ _LAST_STATUS = max(Status)
 
 
 class FederationCore:
-    """The connections to other clouds, and the requests and channels over them.
+    """The protocol of one gateway: its connections to other clouds, and the requests and channels over these connections.
 
     Args:
         gateway: 16 random bytes of the process.
@@ -73,7 +73,7 @@ class FederationCore:
 
     Attributes:
         lines: The connections.
-        openings: The channels.
+        openings: The channels and their openings.
         drops: The number of dropped messages, by reason.
     """
 
@@ -121,7 +121,7 @@ class FederationCore:
         now: float,
         among: Container[Bundle] | None = None,
     ) -> Outgoing | None:
-        """Send a request to a neighbour's cluster; the outcome is reported with the token.
+        """Send a request to a cluster of a neighbour (other cloud); the outcome is reported with the token.
 
         Args:
             call: The call, with the identity for the peer.
@@ -195,7 +195,7 @@ class FederationCore:
     # -- neighbours
 
     def import_rule(self, alias: str, kind: int, name: str) -> ImportRule | None:
-        """Return the import rule for a neighbour's name; None without a rule."""
+        """Return the local rule that imports a neighbour's name; None without a rule."""
         table = self._imports.get((alias, kind))
         return None if table is None else table.find(name)
 
@@ -209,11 +209,11 @@ class FederationCore:
         return [] if table is None else table.find_overlapping(pattern)
 
     def unusable(self, now: float) -> list[Neighbour]:
-        """Return the neighbours without a usable bundle."""
+        """Return the neighbours without a bundle (connections to a gateway) that can get new work."""
         return [neighbour for neighbour in self.lines.neighbours.values() if not neighbour.is_usable(now)]
 
     def is_usable(self, alias: str, now: float) -> bool:
-        """Tell whether a neighbour has a usable bundle."""
+        """Tell whether a neighbour has a bundle (connections to a gateway) that can get new work."""
         neighbour = self.lines.neighbours.get(alias)
         return neighbour is not None and neighbour.is_usable(now)
 
@@ -242,7 +242,7 @@ class FederationCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way; while draining, neighbours must also have released their bundles."""
+        """Whether no request or channel is under way; while draining, all neighbours must also agree to end their bundles."""
         bundles = [bundle for neighbour in self.lines.neighbours.values() for bundle in neighbour.bundles.values()]
         return not any(
             bundle.is_busy or bundle.incoming or (self._is_draining and not bundle.is_released) for bundle in bundles
@@ -330,7 +330,7 @@ class FederationCore:
         """Ignore datagrams: clouds exchange none."""
 
     def handle_resumption(self, now: float) -> None:
-        """Handle a standstill of this process: requests read from the sockets now may be of callers that gave up."""
+        """After a standstill of this process, refuse each bundle's requests until an echo: their callers may have given up."""
         for neighbour in self.lines.neighbours.values():
             for bundle in neighbour.bundles.values():
                 bundle.health.resume(now)
@@ -459,7 +459,7 @@ class FederationCore:
     # -- requests of this cloud
 
     def _refusal_of(self, alias: str, call: Call, deadline: float, now: float) -> IrisError | None:
-        """Return the local reason to refuse a request, whatever the peer allows."""
+        """Return the error by which the local gateway refuses a request without asking the peer; None to send the request."""
         neighbour = self.lines.neighbours.get(alias)
         if neighbour is None:
             return CloudUnavailable(call.name)
@@ -476,7 +476,7 @@ class FederationCore:
             self._schedule_check(bundle, now)
 
     def _reroute(self, outgoing: Outgoing, now: float) -> bool:
-        """Send an idempotent request another way, if possible; return whether it was sent."""
+        """Send an idempotent request over another bundle, if possible; return whether the request was sent."""
         neighbour = self.lines.neighbours.get(outgoing.bundle.alias)
         if not outgoing.call.identity or neighbour is None or outgoing.deadline <= now:
             return False
@@ -497,7 +497,7 @@ class FederationCore:
         outgoing.limits.end_request(reply_bytes, now)
 
     def _release(self, bundle: Bundle, now: float) -> None:
-        """Release a draining peer as soon as no request of the local cloud is under way there."""
+        """Tell a draining peer that the bundle may end, as soon as no request of the local cloud is under way there."""
         if bundle.is_going and not bundle.is_quiet and not bundle.calls:
             bundle.is_quiet = True
             bundle.send_control(messages.Quiet(), now)
@@ -572,7 +572,7 @@ class FederationCore:
     def _admit(
         self, neighbour: Neighbour, bundle: Bundle, number: int, left_ms: int, headers: bytes, payload: bytes, now: float
     ) -> Incoming | None:
-        """Return a neighbour's request to serve; otherwise answer with an error, and return None."""
+        """Return a neighbour's request if the rules allow it; otherwise answer with an error, and return None."""
         call = decode_request(payload)
         if number in bundle.incoming:
             raise LineError("a request number that is already in use")
@@ -700,7 +700,7 @@ class FederationCore:
             self._events.append(IncomingCancelled(request))
 
     def _handle_connection_lost(self, bundle: Bundle, link: Link, now: float) -> None:
-        """Give up the large messages of a lost connection of a bundle that goes on."""
+        """End the requests whose large messages were lost with one connection of a bundle that goes on."""
         replies = bundle.take_large_replies(link)
         if bundle.is_closed:
             return  # the end of the bundle ends everything
@@ -712,7 +712,7 @@ class FederationCore:
             self._flushed[bundle] = None
 
     def _check(self, bundle: Bundle, now: float) -> None:
-        """Check the health of a bundle."""
+        """Update the health of a bundle: send a probe if due, and end a broken bundle."""
         if bundle.is_closed:
             return
         was_suspect = bundle.health.is_suspect

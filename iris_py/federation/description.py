@@ -73,7 +73,7 @@ class Changes:
         return tuple(key for key in self.gateway if key in AT_START)
 
     def summary(self) -> dict[str, object]:
-        """Return the changes as JSON values, without keys, for the log and the audit."""
+        """Return the changes as JSON values, without the clouds' keys, for the log and the audit."""
         summary: dict[str, object] = {
             "gateway": list(self.gateway),
             "clouds_added": list(self.clouds_added),
@@ -142,7 +142,7 @@ def _names(rules: Sequence[tuple[str, ExportRule]] | Sequence[tuple[str, ImportR
     return [f"{rule.outside}@{alias}" for alias, rule in rules]
 
 
-#: The uses behind a question for a name: requests for a cluster, subscribe or publish for topics.
+#: The uses that `explain` checks for a name: requests for a cluster, subscribe or publish for topics.
 _MEANT: Final = {"cluster": frozenset(("request",)), "topic": frozenset(("subscribe", "publish"))}
 
 
@@ -225,7 +225,7 @@ def _obstacle(bundle: Bundle, offer: ReceivedCatalogue | None, entry: CatalogueE
 
 
 def _judge(neighbour: Neighbour, ways: list[dict[str, Any]], dials: list[dict[str, Any]]) -> tuple[bool, str]:
-    """Return whether a use would succeed, and the obstacle otherwise."""
+    """Return whether a use of another cloud would succeed now, and the obstacle if not."""
     if any(not way["obstacle"] for way in ways):
         return True, ""
     if not ways:
@@ -335,7 +335,7 @@ def _describe_limits(rule: ExportRule) -> str:
 
 
 def _describe_place(rule: ImportRule, alias: str) -> str:
-    """Return when a mapped import applies, and its place among several clouds."""
+    """Describe when an import with a local name applies, and the place of its cloud among several."""
     if not rule.local:
         return ""
     if rule.kind == "topic":

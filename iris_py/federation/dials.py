@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 #: The bound of the first wait (seconds); each further bound is twice the last. Too small: a cloud that is down is dialled in
 #: vain; too large: a restarted gateway is found late.
 BACK_OFF_S_MIN = 0.1
-#: The largest bound of a wait (seconds). Too small: as above; too large: a cloud link cut for long recovers late.
+#: The largest bound of a wait (seconds). Too small: an unreachable cloud is dialled in vain; too large: a cloud link that was
+#: cut for long recovers late.
 BACK_OFF_S_MAX = 5.0
 #: The lifetime (seconds) of a bundle after which its slot starts again with short waits.
 LIFE_S = 60.0
@@ -44,10 +45,10 @@ def draw_pause(mean_s: float, rng: Rng) -> float:
 
 
 class Slot:
-    """One wanted bundle.
+    """One wanted bundle (connections to one gateway of the other cloud), and the dials for it.
 
     Attributes:
-        address: The address being dialled, or of the bundle; empty while the slot waits.
+        address: The address of the running dial or of the bundle; empty while the slot waits.
         tried: The address dialled last.
         bundle: The bundle; None while the slot has none.
         dial_at: The time of the next dial.
@@ -71,7 +72,7 @@ class Slot:
 
 
 class Dials:
-    """The dials to one neighbour.
+    """The dials to one neighbour (other cloud).
 
     Args:
         addresses: The addresses of the neighbour's gateways; empty if only the neighbour dials.
@@ -87,7 +88,7 @@ class Dials:
         self.change(addresses, bundles, now)
 
     def change(self, addresses: Sequence[str], bundles: int, now: float) -> None:
-        """Change the addresses or the number of wanted bundles. Existing bundles and running dials stay while they last."""
+        """Change the addresses or the number of wanted bundles. Existing bundles and running dials continue."""
         self._addresses = list(addresses)
         self._wanted = bundles if addresses else 0
         self.slots += [Slot(now) for _ in range(self._wanted - len(self.slots))]
@@ -95,7 +96,7 @@ class Dials:
             self.slots.remove(slot)
 
     def due(self, now: float) -> list[Slot]:
-        """Return the slots to dial now, with their addresses set."""
+        """Return the slots (wanted bundles) to dial now, each with its ``address`` set."""
         due = []
         for slot in self.slots:
             if slot.is_idle and slot.dial_at <= now:
@@ -107,7 +108,7 @@ class Dials:
         return due
 
     def failed(self, slot: Slot, error: str, now: float, *, is_duplicate: bool = False) -> None:
-        """Schedule the next dial of a slot after a failed dial or the end of its bundle.
+        """Schedule the next dial of a slot (wanted bundle) after a failed dial or the end of its bundle.
 
         Args:
             is_duplicate: Whether another bundle to the same gateway exists.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CloudChanged:
-    """A neighbour has become reachable or unreachable."""
+    """A neighbour (other cloud) has become reachable or unreachable."""
 
     alias: str
     is_usable: bool
@@ -29,7 +29,7 @@ class CloudChanged:
 
 @dataclass(slots=True)
 class BundleSuspected:
-    """A bundle has fallen silent and gets no new work, or the peer is heard again."""
+    """A bundle (connections to one gateway) has fallen silent and gets no new work, or works again."""
 
     bundle: Bundle
     silent_s: float
@@ -38,7 +38,7 @@ class BundleSuspected:
 
 @dataclass(slots=True)
 class OffersChanged:
-    """The catalogues of a neighbour, their gateways, or the reachability of these gateways changed."""
+    """A neighbour's catalogues (offered names), or the reachable gateways that offer them, have changed."""
 
     alias: str
 
@@ -121,7 +121,7 @@ class ChannelWithdrawn:
 
 @dataclass(slots=True)
 class ChannelChanged:
-    """A channel has changed; its user may be waiting for the change."""
+    """A channel has changed (data, credit or end); its user may be waiting for the change."""
 
     end: ChannelEnd
 

@@ -35,7 +35,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH_MAX)]
 
 
 class HelloError(Exception):
-    """A hello of no gateway. Ends the connection."""
+    """A hello is not that of a gateway; this error ends the connection."""
 
 
 class LineHello(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,14 +102,14 @@ DEFAULT_OFFER: Final = Offer(version_min=VERSION_MIN, version_max=VERSION_MAX)
 
 
 def pairs_of(own: Iterable[CloudKey], allowed: Iterable[bytes]) -> dict[bytes, tuple[CloudKey, bytes]]:
-    """Return the keys accepted by a responder, by pair id.
+    """Return the pairs of keys that a responder accepts, indexed by the id of the pair.
 
     Args:
         own: The keys of the local cloud: one, or two during a rotation.
 
     Returns:
-        Own key and peer's public key. The own public keys are included as peers, so that a handshake with the own cloud is
-        refused with a clear reason.
+        Own key and peer's public key, by pair id. Own public keys are included as peers, so that a handshake with the own
+        cloud is refused with a clear reason.
     """
     keys, publics = list(own), list(allowed)
     return {pair_id(key.public, public): (key, public) for key in keys for public in (*publics, key.public)}
@@ -161,7 +161,7 @@ class FederationHandshake(Handshaking):
 
     @property
     def introduction(self) -> GatewayIntroduction:
-        """The part of the handshake kept by the link for the first record."""
+        """The part of the handshake that the link needs for an initiator's first record."""
         return GatewayIntroduction(self._peer_public, self._hello)
 
     def _make_noise(self, key_id: bytes, preamble: bytes) -> KnownKeysHandshake:

@@ -64,7 +64,7 @@ def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
 
 
 class Wanted:
-    """Patterns with a count of the users of each."""
+    """The topic patterns in use, with the number of users of each pattern."""
 
     def __init__(self) -> None:
         self._counts: dict[Tokens, int] = {}

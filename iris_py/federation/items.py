@@ -26,7 +26,7 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: The types. Unknown ones are skipped.
+#: The types of messages; a receiver skips unknown types.
 ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING = range(1, 9)
 
 #: Patterns in one message. Too small: a reconnecting node takes many round trips; too large: matching all of them takes long.
@@ -38,7 +38,7 @@ PUBLICATIONS_MAX: Final = 1024
 #: The target size of a message; a single larger publication exceeds the target. Too small: frames cost more than payloads; too
 #: large: the next message waits for the whole one.
 ITEM_MESSAGE_BYTES: Final = 64 * 1024
-#: The largest outcome.
+#: The largest outcome (reply or error) in a message, in bytes.
 OUTCOME_BYTES_MAX: Final = 16 * 1024
 #: flags, bytes of the topic, bytes of the headers, publications, origin, sequence, number of the first publication, the gap
 #: before it
@@ -95,12 +95,12 @@ class Item(msgspec.Struct, gc=False):
 
     @property
     def size(self) -> int:
-        """The size in a message, assuming the longest topic."""
+        """The bytes that the item takes in a message, assuming the longest topic."""
         count = len(self.payloads)
         return RECORD.size + NAME_BYTES_MAX + len(self.headers) + sum(map(len, self.payloads)) + count * SIZE_BYTES
 
     def split(self, count: int) -> tuple[Item, Item]:
-        """Split into the first ``count`` publications and the rest; both parts have at least one."""
+        """Split the batch into the first ``count`` publications and the rest; each part must have at least one."""
         behind = msgspec.structs.replace(self, payloads=self.payloads[count:], number=self.number + count, gap=0)
         return msgspec.structs.replace(self, payloads=self.payloads[:count]), behind
 

@@ -35,7 +35,7 @@ GIGABYTE: Final = 10**9
 
 
 class Account:
-    """The traffic under one rule.
+    """The counted traffic of one neighbour (other cloud) under one rule.
 
     Args:
         direction: The owner of the rule.
@@ -107,7 +107,7 @@ class Account:
             self.bytes_received += asked_bytes
 
     def refused(self, status: int) -> None:
-        """Count a request refused locally, without anything sent or served."""
+        """Count a request that the local gateway refused, so that it was neither sent nor served."""
         self.outcomes[status] += 1
 
     def sent(self, count: int, size: int) -> None:
@@ -132,7 +132,7 @@ class Account:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything was ever counted."""
+        """Whether any traffic was ever counted in the account."""
         return bool(self.messages_sent or self.messages_received or self.drops or any(self.outcomes))
 
     def snapshot(self, price_per_gb: float | None = None) -> dict[str, object]:
@@ -161,7 +161,7 @@ class Account:
         return snapshot
 
     def _take_weights(self) -> tuple[int, int]:
-        """Return the rule's weight in the traffic since the last call, sent and received."""
+        """Return the weights (sent, received) of the rule's traffic since the last call, by which link bytes are split."""
         sent = self.bytes_sent + self.messages_sent * MESSAGE_WEIGHT_BYTES
         received = self.bytes_received + self.messages_received * MESSAGE_WEIGHT_BYTES
         weights = sent - self._split_sent, received - self._split_received
@@ -195,7 +195,7 @@ class Accounts:
     def add_line_bytes(self, sent: int, received: int) -> None:
         """Add the links' traffic since the last call, and split the bytes among the rules by their own traffic.
 
-        Bytes sent while no rule was in use (control messages, keep-alives) are not split.
+        Bytes sent while no rule was in use (control messages, keep-alives) belong to no rule.
 
         Args:
             sent: Bytes of records sent, with their lengths.
@@ -280,7 +280,7 @@ class TokenBucket:
         self._tokens = self._capacity - missing
 
     def wait_s(self, count: float, now: float) -> float:
-        """Return the seconds until a lot would be granted; 0: at once. Takes nothing."""
+        """Return the seconds until :meth:`take` would grant a lot of tokens; 0: at once. Takes nothing."""
         if not self._rate:
             return WAIT_S_MAX
         self._flow(now)
@@ -288,7 +288,7 @@ class TokenBucket:
         return 0.0 if missing <= self._capacity * _TOLERANCE else min(WAIT_S_MAX, missing / self._rate)
 
     def take(self, count: float, now: float) -> float:
-        """Take a lot, if available at once.
+        """Take a lot of tokens, if available at once.
 
         Returns:
             0 if taken; otherwise the wait in seconds, with nothing taken.
@@ -299,7 +299,7 @@ class TokenBucket:
         return wait_s
 
     def charge(self, count: float, now: float) -> None:
-        """Take a lot that cannot be refused any more; later lots wait for the debt."""
+        """Take a lot of tokens even without cover; later lots wait until the debt is paid."""
         if self._rate:
             self._flow(now)
             self._tokens -= count
@@ -333,7 +333,7 @@ class ByteLimits:
             self._out.set_rate(bytes_per_s, now)
 
     def wait_s(self, size: int, now: float, *, is_out: bool) -> float:
-        """Return the seconds until a request may pass, when earlier replies are paid off, too.
+        """Return the seconds until a request may pass and the bytes of earlier replies, in the other direction, are paid off.
 
         Args:
             size: Bytes of the request.
@@ -345,7 +345,7 @@ class ByteLimits:
         return max(asked.wait_s(size, now), answered.wait_s(0, now))
 
     def charge(self, size: int, now: float, *, is_out: bool) -> None:
-        """Count bytes that cannot be refused any more."""
+        """Count bytes that were let through already; later bytes wait for the debt."""
         bucket = self._out if is_out else self._in
         if bucket is not None:
             bucket.charge(size, now)

@@ -17,7 +17,7 @@ LOST_S: Final = 3600.0
 
 
 class LostLines:
-    """The lost links of one neighbour."""
+    """The lost cloud links of one neighbour (other cloud), as shown to operators."""
 
     def __init__(self) -> None:
         self._lost: dict[bytes, tuple[str, str, float]] = {}  # by gateway: its address, the reason, and the time

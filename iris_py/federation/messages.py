@@ -81,7 +81,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, array_like=True):
-    """All names that the receiver may use. The first message of each gateway, sent again after each change."""
+    """The names that the receiving cloud may use. The first message of each gateway, sent again after each change."""
 
     version: U32
     """Grows with each catalogue of the sending process."""
@@ -89,7 +89,7 @@ class Catalogue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True):
-    """Open a channel."""
+    """Request a channel (a duplex for a tunnel, subscription, publisher or survey)."""
 
     channel: int
     connection: U16
@@ -109,14 +109,14 @@ class Open(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
-    """Accept a channel."""
+    """Accept a requested channel."""
 
     channel: int
     window: U32
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """Refuse a channel."""
+    """Refuse a requested channel."""
 
     channel: int
     outcome: Options
@@ -151,7 +151,7 @@ class Going(msgspec.Struct, frozen=True, array_like=True):
 class Quiet(msgspec.Struct, frozen=True, array_like=True):
     """The receiver, a draining gateway, may end the bundle: the sender has no request under way and will send no new one.
 
-    Sent once, in answer to :class:`Going`. An echo could not prove as much, because requests may be on their way when the
+    Sent once, in answer to :class:`Going`. An echo would not prove this, because requests may be on their way when the
     gateway announces its departure, and large requests travel on other connections.
     """
 

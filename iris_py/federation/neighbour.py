@@ -61,11 +61,11 @@ class _ActionLimit:
 
 
 class Neighbour:
-    """One other cloud.
+    """One other cloud, as a gateway knows it: bundles (connections to gateways there), catalogues, exports and limits.
 
     Args:
         alias: The local name of the neighbour.
-        settings: The table of the neighbour in the file.
+        settings: The neighbour's table in the settings file.
 
     Attributes:
         bundles: The bundles with an authenticated connection 0, by id.
@@ -100,7 +100,7 @@ class Neighbour:
         self.dials = Dials(settings.dial, bundles, rng, now)
 
     def change(self, settings: CloudSettings, bundles: int, now: float) -> None:
-        """Switch to a reloaded table of the file; existing bundles stay."""
+        """Apply a reloaded table of the settings file; existing bundles stay."""
         self.settings = settings
         self.line_limits.set_rate(settings.bytes_per_s, now)
         self.dials.change(settings.dial, bundles, now)
@@ -165,11 +165,11 @@ class Neighbour:
         return limits
 
     def admit_catalogue(self, rules: int, now: float) -> bool:
-        """Tell whether the neighbour may send as many catalogue rules now."""
+        """Tell whether the neighbour may send a catalogue of ``rules`` rules now, and count the rules if so."""
         return self._catalogues.take(rules, now)
 
     def admit_refusal(self, now: float) -> bool:
-        """Tell whether the neighbour may ask once more for an unexported name."""
+        """Tell whether the neighbour may ask once more for an unexported name, and count the question if so."""
         return self._refusals.take(1, now)
 
     def note_offer(self, bundle: Bundle, offer: ReceivedCatalogue) -> None:
@@ -216,7 +216,7 @@ class Neighbour:
         """Choose the bundle for a new use: of two random bundles with a rule for the use, the one with the shorter wait.
 
         Args:
-            allow: Bits of which the rule must have one.
+            allow: Bits of uses, of which the rule must allow at least one.
             among: The candidate bundles; None for all.
 
         Returns:

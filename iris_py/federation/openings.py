@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from iris_py.federation.neighbour import Neighbour
     from iris_py.link.link import Link
 
-#: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can cause as
-#: many tasks.
+#: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can start
+#: this number of tasks here.
 OFFERS_MAX = 1024
 USES = {messages.SUBSCRIBE: "subscribe", messages.PUBLISH: "publish", messages.SURVEY: "survey", messages.TUNNEL: "tunnel"}
 
@@ -58,7 +58,7 @@ class RequestedChannel:
 
 
 class Openings:
-    """The channels to all neighbours.
+    """The channels of one gateway to all neighbours (other clouds), and their openings.
 
     Args:
         channel_bytes: The memory of all channels together.
@@ -96,7 +96,7 @@ class Openings:
         return Channels(link, budget, self._count_drop, largest_window_bytes=self._window_bytes)
 
     def connection_opened(self, bundle: Bundle, index: int) -> None:
-        """Handle a new connection of a bundle."""
+        """Note that a connection of a bundle is open and can carry channels."""
         link, channels = bundle.links[index], bundle.channels[index]
         if link is not None and channels is not None:
             self._tables[channels] = link, bundle
@@ -330,6 +330,6 @@ class Openings:
         bundle.touched.clear()
 
     def _forget(self, opening: RequestedChannel) -> bool:
-        """Forget a channel request; return whether the request was still open."""
+        """Forget a channel request; return whether it was still unanswered."""
         self._deadlines.cancel(opening)
         return self._openings.pop((opening.bundle, opening.number), None) is not None

@@ -48,7 +48,7 @@ SUBSCRIPTIONS_DEFAULT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The common part of exports and imports."""
+    """The common part of export and import rules: two patterns with the same wildcards."""
 
     number: int
     """The position among the exports, or imports, of the file, from 0. Neighbours refer to exports by number."""
@@ -219,7 +219,7 @@ def wildcards(pattern: Tokens) -> Tokens:
 
 
 def _tokens_of(name: str) -> Tokens | None:
-    """Split a name that may cross; None for names that never may."""
+    """Split a name into tokens; None for a name that must never cross between clouds."""
     # Names of Iris and of other clouds are refused, too: a neighbour must not use the cluster of the gateways, nor reach a
     # third cloud through us.
     try:
@@ -262,7 +262,7 @@ NUMBERS = {name: number for number, name in KINDS.items()}
 
 
 class ReceivedCatalogue:
-    """A received catalogue.
+    """A neighbour's received catalogue (the names that the local cloud may use), prepared for lookups.
 
     Raises:
         LineError: The catalogue has an invalid pattern, an invalid rate, or a rule twice.
@@ -317,7 +317,7 @@ def make_catalogue(version: int, rules: Iterable[ExportRule], block_bit: int) ->
     Args:
         version: A larger version than the last catalogue's.
         rules: The rules for the neighbour.
-        block_bit: The bit for rules whose slow subscribers may block publishers.
+        block_bit: The bit set for rules under which slow subscribers may block publishers.
     """
     entries = tuple(
         CatalogueEntry(

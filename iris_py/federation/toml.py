@@ -69,7 +69,7 @@ class _Scanner:
         return found.group()
 
     def _take(self, letters: str) -> bool:
-        """Skip blanks, then the given letters if present; return whether they were."""
+        """Skip blanks, then the given letters if they follow; return True if they did."""
         self._match(_BLANK)
         if not self._text.startswith(letters, self._position):
             return False
@@ -146,7 +146,7 @@ def _unquote(key: str) -> str:
     return next(iter(tomllib.loads(f"{key} = 0")))
 
 
-#: Mistakes reported for one file. Too small: an operator corrects them and meets more; too large: nobody reads all.
+#: Mistakes reported for one file. Too small: an operator corrects some and meets more; too large: the list is too long to read.
 PROBLEMS_MAX: Final = 100
 #: Characters shown of a wrong value. Too small: the value is not recognised; too large: a pasted file fills the terminal.
 SHOWN_CHARACTERS_MAX: Final = 60
@@ -158,7 +158,7 @@ class TextCheck(Protocol):
     """A function that refuses a text with a `ValueError` or `ConfigurationError`, whose text says how to correct the value."""
 
     def __call__(self, text: str, /) -> object:
-        """Return any value for a valid text."""
+        """Return normally for a valid text; the result is ignored."""
 
 
 class Document:
