@@ -37,7 +37,7 @@ MODE = 0o600
 
 
 class AuditFile:
-    """An append-only file. Its methods block: call them in a thread, one at a time.
+    """The append-only file of audit records. The methods block: call them in a thread, one at a time.
 
     Args:
         path: The file; created if missing.
@@ -104,7 +104,7 @@ _WARNINGS = ("use_refused", "limited")
 
 
 class Auditor:
-    """The auditor of one gateway.
+    """The auditor of one gateway: records events of the federation core, in the log and in a file.
 
     Args:
         file: An additional file for records; None: only the log.
@@ -132,7 +132,7 @@ class Auditor:
     # -- what happens
 
     def handle(self, event: FederationEvent) -> None:
-        """Record an event of the core, if auditable."""
+        """Record an event of the federation core, if the audit covers this kind of event."""
         now = self._loop.time()
         if isinstance(event, BundleChanged):
             self._tell_bundle(event, now)
@@ -170,7 +170,7 @@ class Auditor:
         self._schedule()
 
     def status(self) -> dict[str, object]:
-        """Return the state of the file, as plain values."""
+        """Return the state of the audit file, as plain values."""
         if self._file is None:
             return {"file": ""}
         return {
@@ -183,12 +183,12 @@ class Auditor:
     # -- the file
 
     def reopen(self) -> None:
-        """Open the file again under the same name: the old one may have been moved away."""
+        """Open the audit file again under the same name, because the old one may have been moved away."""
         if self._file is not None and not self._is_closed:
             self._start(self._file.reopen)
 
     def use(self, file: AuditFile | None) -> None:
-        """Switch to another file."""
+        """Write further audit records to another file."""
         before, self._file = self._file, file
         if before is not None:
             self._start(before.close)
@@ -208,7 +208,7 @@ class Auditor:
             self._file.close()
 
     def abort(self) -> None:
-        """End at once, without writing the remaining records."""
+        """End the auditor at once, without writing the remaining records."""
         self._is_closed = True
         self._timer.cancel()
         if self._writing is not None:

@@ -33,7 +33,7 @@ ALL_NAMES_MAX: Final = 2048
 
 @dataclass(slots=True, eq=False)
 class _WatchedName:
-    """One watched name."""
+    """One exported cluster whose member count a neighbour's gateways watch."""
 
     name: str
     """The local cluster."""
@@ -42,7 +42,7 @@ class _WatchedName:
 
 
 class Counts:
-    """The member counts reported to the neighbours of one gateway."""
+    """Counts the members of exported clusters at one gateway, and reports the counts to neighbours that watch them."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, driver: Driver) -> None:
         self._port = port
@@ -72,7 +72,7 @@ class Counts:
             self._task = self._loop.create_task(self._run())
 
     def forget(self, bundle: Bundle) -> None:
-        """Handle the end of a bundle."""
+        """End the watches of a bundle (connections to a neighbour's gateway) that has ended."""
         for key in [key for key, watched in self._watched.items() if bundle in watched.told]:
             self._drop(key, bundle)
 
@@ -104,7 +104,7 @@ class Counts:
             await asyncio.sleep(INTERVAL_S)
 
     def _look(self) -> None:
-        """Report the changed counts."""
+        """Count the members of all watched clusters, and report the changed counts."""
         now = self._loop.time()
         for (_alias, outside), watched in self._watched.items():
             members = self._count(watched.name, now)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """The meter of one duplex."""
+    """The meter of one duplex: counts its bytes under the limits and in the account of its rule."""
 
     def __init__(self, limits: RuleLimits, account: Account) -> None:
         self._limits = limits
@@ -77,7 +77,7 @@ class Meter:
 
 
 async def _sleep(wait_s: Callable[[], float]) -> None:
-    """Sleep for the returned seconds, until 0 is returned."""
+    """Sleep for the seconds that ``wait_s`` returns, again and again, until it returns 0."""
     left = wait_s()
     while left:
         await asyncio.sleep(left)
@@ -95,7 +95,7 @@ async def wait_for_limits(limits: RuleLimits, size: int, *, is_out: bool) -> Non
 
 
 class Channel(GatewayDuplex[ChannelEnd]):
-    """A duplex between two gateways. Ends and raises as tunnels do.
+    """A duplex to a gateway of another cloud, used like a tunnel: with the same ends and errors.
 
     Args:
         name: The name for errors, in the form of local users: ``databases@eu``.
@@ -136,7 +136,7 @@ Far: TypeAlias = "Callable[[ChannelOffer], Awaitable[None]]"
 
 
 class Refusal(Exception):
-    """A refused duplex.
+    """A duplex (tunnel or channel) was refused.
 
     Args:
         outcome: The error, or an outcome of :mod:`iris_py.federation.calls`.
@@ -148,7 +148,7 @@ class Refusal(Exception):
 
 
 class Duplexes:
-    """The duplexes of one gateway.
+    """The duplexes of one gateway: local nodes' tunnels, and channels to and from neighbours (other clouds).
 
     Attributes:
         near: The functions that serve nodes' tunnels, by use.
@@ -189,7 +189,7 @@ class Duplexes:
             name: The exported name of the cluster.
             deadline: The end of the wait.
             options: The pattern's details.
-            allow: Bits of which the rule must have one; by default those of the kind.
+            allow: Bits of uses, of which the rule must allow at least one; by default the uses of the kind.
 
         Raises:
             Refusal: The channel cannot be opened.
@@ -198,7 +198,7 @@ class Duplexes:
         return await self.open_at(bundle, entry.rule, kind, name, headers, deadline, options)
 
     def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, CatalogueEntry]:
-        """Choose the bundle, with its catalogue's entry, for a channel to a neighbour's cluster. As :meth:`open`."""
+        """Choose the bundle, and its catalogue's entry, for a channel to a neighbour's cluster; errors as in :meth:`open`."""
         now = self._loop.time()
         neighbour = self._core.lines.neighbours.get(alias)
         if neighbour is None:
@@ -213,7 +213,7 @@ class Duplexes:
     async def open_at(
         self, bundle: Bundle, rule: int, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b""
     ) -> Channel:
-        """Open a channel over a bundle, under a rule of the peer. As :meth:`open` otherwise."""
+        """Open a channel over a given bundle, under a rule of the peer; otherwise like :meth:`open`."""
         now = self._loop.time()
         if deadline <= now:
             raise Refusal(RequestTimeout(name, 0.0, None))

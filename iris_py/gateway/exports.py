@@ -96,7 +96,7 @@ class NodePseudonyms:
 
 
 class Outflow:
-    """One channel of a neighbour, and its wanted patterns.
+    """One channel to a neighbour that subscribes: its wanted patterns, and the queue of publications.
 
     Attributes:
         wanted: The wanted patterns, as exported.
@@ -150,7 +150,7 @@ class Outflow:
 
 
 class NeighbourView:
-    """One neighbour's part of a source under one rule.
+    """One neighbour's part of a source (a local subscription) under one rule.
 
     Args:
         table: The topic exports to the neighbour: a topic crosses only under its most specific rule.
@@ -207,7 +207,7 @@ class NeighbourView:
 
 
 class ExportSource:
-    """The local subscription to one exported pattern, while in use.
+    """The gateway's local subscription to one exported pattern, while any neighbour uses the pattern.
 
     Args:
         prefix: The prefix of the group to subscribe under.
@@ -230,7 +230,7 @@ class ExportSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether the source is ending."""
+        """Whether the source (local subscription) is ending."""
         return self._ending is not None
 
     async def wait_until_begun(self) -> None:
@@ -267,7 +267,7 @@ class ExportSource:
         self.look()
 
     def look(self) -> None:
-        """Make publishers wait while a blocking channel is full."""
+        """Make publishers wait while a blocking channel is full; let them continue afterwards."""
         if not self.is_blocking or self._export is None:
             return
         is_held = any(outflow.queue.is_full for view in self.views.values() for outflow in view.outflows)
@@ -283,7 +283,7 @@ class ExportSource:
             self._ending = self._port.loop.create_task(self._end())
 
     def abort(self) -> None:
-        """End at once, without notifying publishers."""
+        """End the subscription at once, without notifying publishers."""
         if self._lingering is not None:
             self._lingering.cancel()
         self._begun.cancel()
@@ -306,7 +306,7 @@ class ExportSource:
 
 
 class Exports:
-    """The subscriptions of neighbours at one gateway."""
+    """The subscriptions of neighbours (other clouds) to local topics, at one gateway."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
         self._port = port
@@ -474,7 +474,7 @@ class Exports:
 
 
 def _is_same(rule: ExportRule, outflow: Outflow) -> bool:
-    """Tell whether a rule is still the rule of a channel, and allows the channel."""
+    """Tell whether a reloaded rule still allows an open channel without changes."""
     before = outflow.rule
     if rule.kind != "topic" or (rule.outside, rule.local) != (before.outside, before.local):
         return False

@@ -104,7 +104,7 @@ class Gateway(LoopBound, Closable):
     """A gateway, created by :func:`~iris_py.gateway.startup.start_gateway`.
 
     Attributes:
-        node: The gateway's node.
+        node: The node on which the gateway runs.
         core: The federation core.
         settings: The neighbours and rules in use.
         address: The listening address for other clouds; empty if the gateway only dials.
@@ -354,7 +354,7 @@ class Gateway(LoopBound, Closable):
         )
 
     def _follow(self, alias: str) -> None:
-        """Keep the membership in the cluster of gateways to a neighbour equal to its reachability."""
+        """Join the cluster of gateways to a neighbour while the neighbour is reachable, and leave it otherwise."""
         running = self._changes.get(alias)
         if self._closing is None and (running is None or running.done()):
             self._changes[alias] = self._loop.create_task(self._follow_changes(alias))
@@ -377,7 +377,7 @@ class Gateway(LoopBound, Closable):
         self.requests.handle_outcomes(outcomes)
 
     def handle_events(self, events: Sequence[FederationEvent]) -> None:
-        """Handle all other events of the core."""
+        """Pass the federation core's events to the parts of the gateway."""
         for event in events:
             if isinstance(event, RequestsReceived):
                 self.requests.serve(event.requests)
@@ -427,7 +427,7 @@ class Gateway(LoopBound, Closable):
                 self.auditor.handle(event)
 
     def _handle_ways(self, alias: str) -> None:
-        """Handle a change of a neighbour's bundles or exports."""
+        """Inform the parts of the gateway of a change of a neighbour's bundles or exports."""
         self.subscriptions.handle_changed(alias)
         self.republishing.handle_changed(alias)
         self.publishing.handle_changed(alias)
@@ -566,7 +566,7 @@ class Gateway(LoopBound, Closable):
     # -- the state
 
     def reasons(self) -> tuple[str, ...]:
-        """Return why the gateway must not get work, besides the node's own reasons.
+        """Return the reasons why a balancer must not send work to the gateway, besides the node's own reasons.
 
         A gateway without a usable link to any cloud is not ready. An exception is a gateway that a cloud is expected to dial:
         if a balancer removed it, the link that would make it ready could never come.
@@ -632,7 +632,7 @@ class Gateway(LoopBound, Closable):
 
 
 class GatewayHandler(Handler):
-    """The handler of a gateway in a cluster of gateways.
+    """The handler of a gateway in a cluster of gateways, which local nodes ask for uses of other clouds.
 
     Args:
         requests: The requests of the gateway.

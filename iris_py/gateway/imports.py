@@ -44,7 +44,7 @@ MESSAGE_BYTES: Final = 256
 
 
 class Memory:
-    """The common memory of one neighbour's queues.
+    """The memory shared by the queues for one neighbour's publications.
 
     Args:
         limit_bytes: The bound on the memory.
@@ -64,7 +64,7 @@ class Memory:
 
 
 class ItemQueue:
-    """A queue of publications. A full queue drops the oldest, and the next publication of the sequence carries the gap.
+    """A queue of publications for a tunnel or channel. A full queue drops the oldest; the next of the sequence carries the gap.
 
     Args:
         count_drop: Called with the number of dropped messages.
@@ -108,7 +108,7 @@ class ItemQueue:
         return self._messages >= self._messages_max or self.bytes >= self._bytes_max
 
     def owe(self, origin: bytes, sequence: bytes, count: int) -> None:
-        """Record `count` lost messages ahead of a message without takers here; the next one of the sequence reports the gap."""
+        """Record `count` messages as lost before a message that is not queued; the sequence's next queued one has the gap."""
         if self._unwanted is None:
             self._unwanted = GapBook()
         self._unwanted.owe(origin, sequence, count)
@@ -209,7 +209,7 @@ def _with_gap(item: Item, book: GapBook) -> Item:
 
 
 class Feed:
-    """A receiver of one neighbour's topics at the gateway.
+    """A receiver of one neighbour's topics at the gateway, such as the tunnel of a local node.
 
     Args:
         is_blocking: Whether publishers wait for the receiver.
@@ -230,11 +230,11 @@ class Feed:
         self.tellings: dict[str, asyncio.Task[None]] = {}
 
     def lose(self, name: str, outcome: bytes) -> None:
-        """Handle the loss of a pattern, with its reason."""
+        """Inform the receiver that no more publications of a pattern follow, with the reason."""
         raise NotImplementedError
 
     def end(self, reason: str) -> None:
-        """Handle the end of the gateway's service to the feed."""
+        """Inform the receiver that the gateway no longer serves the feed."""
         raise NotImplementedError
 
 
@@ -290,11 +290,11 @@ class Sink(Protocol):
         """The queue of the receiver."""
 
     def end(self, reason: str) -> None:
-        """Handle the end of the gateway's service to the receiver."""
+        """Inform the receiver that the gateway no longer serves it."""
 
 
 class Flow:
-    """The topics of one rule of a neighbour.
+    """The channel by which one gateway receives the topics of one rule of a neighbour, for all its feeds.
 
     Args:
         rule: The pattern of the rule, as in the catalogue.
@@ -379,7 +379,7 @@ class Flow:
             self._waiting.pop(told, None)
 
     def handle_changed(self) -> None:
-        """Check the flow after a change of the neighbour's exports or bundles."""
+        """Make the flow check its channel after a change of the neighbour's exports or bundles."""
         self._connection.changed.set()
 
     def abort(self) -> None:
@@ -446,7 +446,7 @@ class Flow:
             self._asked, self._known = set(), set()
 
     async def _follow(self, bundle: Bundle, channel: Channel) -> bool:
-        """Request changed patterns; return whether the channel is still wanted, and the best one."""
+        """Request changed patterns; return False to leave the channel: no pattern wanted, a better bundle, or a refusal."""
         if not len(self._wanted) or (not bundle.is_usable(self._port.loop.time()) and self._choose(bundle) is not None):
             return False
         return await self._ask(channel)
@@ -485,7 +485,7 @@ class Flow:
         return is_told
 
     def _fail_answers(self) -> None:
-        """Fail the pending answers after the channel broke."""
+        """Let the receivers that wait for a confirmation fail, after the channel broke."""
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             if not answer.done():
@@ -517,7 +517,7 @@ class Flow:
             self._fail_answers()
 
     def _hand_out(self, received: list[Item]) -> None:
-        """Pass publications to the feeds with a matching pattern."""
+        """Queue received publications for the feeds (receivers) with a matching pattern."""
         book, count, size = self._book, 0, 0
         batches: dict[Sink, list[Item]] = {}
         for item in received:
@@ -560,5 +560,5 @@ def _flush(batches: dict[Sink, list[Item]], feed: Sink) -> None:
 
 
 def _is_passing(error: bytes | IrisError) -> bool:
-    """Tell whether another try may succeed soon, so that receivers keep waiting."""
+    """Tell whether an error may soon pass, so that receivers keep waiting for another try."""
     return not isinstance(error, NotExported | Overloaded | ConfigurationError | RemoteError)

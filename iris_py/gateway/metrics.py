@@ -54,7 +54,7 @@ class GatewayCollector:
         yield refused
 
     def _line_metrics(self, clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-        """Return the metrics of each link. Several links to one address share a value, the best or the sum."""
+        """Return the metrics of each cloud link; for several links to one address, the best value or the sum."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         up = GaugeMetricFamily("iris_federation_line_up", "Whether the cloud link to the gateway is usable.", labels=_PER_LINE)
@@ -77,7 +77,7 @@ class GatewayCollector:
         yield from (up, trip, sent_again)
 
     def _lines_of(self, alias: str, cloud: Mapping[str, Any]) -> dict[str, tuple[list[Mapping[str, Any]], bool]]:
-        """Return the links to each gateway of a cloud, and whether one is usable; no links after failed dials."""
+        """Return, by gateway address, a cloud's links and whether one is usable; no links for an address of failed dials."""
         label_of = self._gateways.setdefault(alias, Labels(GATEWAYS_MAX))
         found: dict[str, tuple[list[Mapping[str, Any]], bool]] = {}
         for dial in cloud["dials"]:
@@ -91,7 +91,7 @@ class GatewayCollector:
 
 
 def _cloud_metrics(clouds: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    """Return the metrics of each cloud: over its gateways, the best value or the sum."""
+    """Return the metrics of each cloud: the best value of its gateways, or their sum."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     gauges: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {

@@ -1,4 +1,4 @@
-"""The port of a gateway: all that a gateway sees of its node.
+"""The port of a gateway: the interface of its node for the gateway.
 
 A node does not know its gateway. The port offers what programs have no use for: memberships of stand-ins, publications from
 other clouds, exports of topics, and surveys and requests for nodes of other clouds.
@@ -77,7 +77,7 @@ class Export(Inbox):
             self._drained(self._runs)
 
     def handle_ready(self) -> None:
-        """Pass the messages to the sink."""
+        """Pass the received messages to the subscription's sink."""
         for messages, sequence in self._runs.take_runs():
             try:
                 self._sink(messages, sequence)
@@ -86,7 +86,7 @@ class Export(Inbox):
 
 
 class GatewayMembership:
-    """The membership of a gateway in a cluster, with the changes that only gateways make."""
+    """The membership of a gateway in a cluster, with the changes that only gateways make (rank, number of tunnels)."""
 
     def __init__(self, runtime: Runtime, registration: Registration, membership: Membership) -> None:
         self._runtime = runtime
@@ -125,7 +125,7 @@ class GatewayMembership:
 
 
 class GatewayPort:
-    """All that a gateway sees of its node.
+    """The interface of a node for the gateway that runs on it.
 
     Args:
         runtime: The node.
@@ -284,7 +284,7 @@ class GatewayPort:
         return count
 
     def miss_imported(self, origin: bytes, sequence: bytes, count: int) -> None:
-        """Count messages of a sequence dropped by a gateway, their gaps included; the next message reports the gap."""
+        """Count messages of an imported sequence that a gateway dropped, with their gaps; the next message reports the sum."""
         self._core.pubsub.publisher.miss_imported(origin, sequence, count)
 
     async def subscribe_for_export(

@@ -51,7 +51,7 @@ def passed_headers(headers: Headers, trace: bool) -> bytes:
 
 
 def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
-    """Return the headers for a member: the caller's without reserved ones, and the caller's cloud.
+    """Return the headers for a member: the caller's headers without reserved ones, and the alias of the caller's cloud.
 
     Args:
         alias: The cloud of the caller.
@@ -67,7 +67,7 @@ def headers_for_members(encoded: bytes, alias: str, *, trace: bool) -> Headers:
 
 
 class Wishes(NamedTuple):
-    """The options of a caller in another cloud, in headers that older versions ignore."""
+    """The options of a caller in another cloud, sent as headers that older versions ignore."""
 
     members_wait_s: float | None = None
     """How many seconds the request waits for a member; None if unset."""
@@ -78,7 +78,7 @@ class Wishes(NamedTuple):
 
 
 def wishes_of(encoded: bytes) -> Wishes:
-    """Return the options of a caller; invalid values count as unset."""
+    """Read the options of a caller from the encoded headers; invalid values count as unset."""
     if _RESERVED not in encoded:
         return _NO_WISHES
     headers = decode_headers(encoded) or NO_HEADERS

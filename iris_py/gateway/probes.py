@@ -27,7 +27,7 @@ NAMES_MAX: Final = 32
 
 
 class GatewayProbes:
-    """The probes of one gateway."""
+    """The probes of one gateway: echoes over the cloud links, and member counts asked of other clouds."""
 
     def __init__(self, core: FederationCore, stand_ins: StandIns, driver: Driver) -> None:
         self._core = core
@@ -71,7 +71,7 @@ class GatewayProbes:
         return found
 
     def forget(self, bundle: Bundle) -> None:
-        """Handle the end of a bundle."""
+        """Forget the counts reported over a bundle (connections to one gateway) that has ended."""
         for told in self._told.values():
             told.pop(bundle, None)
 

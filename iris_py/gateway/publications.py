@@ -87,11 +87,11 @@ class Outlet:
         self._ending: asyncio.Task[None] | None = None
 
     async def say(self, said: Item, tell: Tell) -> None:
-        """Send an item; return when the channel has accepted the data.
+        """Send publications or a broadcast to the neighbour; return when the channel has accepted the data.
 
         Args:
             said: The item; its sequence and gap are set here.
-            tell: Called with the number and outcome of a publication.
+            tell: Called with the number and the outcome (count of receivers, or error) of a publication.
 
         Raises:
             Refusal: No bundle is usable, and nothing was sent.
@@ -122,11 +122,11 @@ class Outlet:
         return self._channel is not None
 
     def owe(self, origin: bytes) -> None:
-        """Note that messages of an origin may have been lost before they came here."""
+        """Note that messages of an origin (publishing node) may have been lost on the way here; its next item carries a gap."""
         self._book.owe(origin, self.sequence, 1)
 
     def look(self) -> None:
-        """Leave a bundle that is no longer usable; a draining one after the peer has consumed the data."""
+        """Close the channel of a bundle that gets no new work; for a draining bundle, after the peer has consumed the data."""
         bundle, channel = self._bundle, self._channel
         if bundle is None or channel is None or bundle.is_usable(self._port.loop.time()):
             return
@@ -188,7 +188,7 @@ class Outlet:
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()))
 
     def _drop(self, channel: Channel) -> None:
-        """Handle a broken channel: each sequence on the channel may have lost messages."""
+        """Give up a broken channel, and note possible losses for each origin with messages on the channel."""
         if self._channel is channel:
             self._channel = self._bundle = None
             for origin in self._said:
@@ -329,7 +329,7 @@ class Publishing:
                 tunnel.break_off(f"this gateway no longer reaches the cloud {alias!r}")
 
     def drain(self) -> None:
-        """Move nodes to other gateways."""
+        """Make publishing nodes move to other gateways."""
         self._is_draining = True
         for tunnel in list(self._tunnels):
             if not tunnel.try_send(bytes((items.GOING,))):
@@ -363,7 +363,7 @@ class Publishing:
 
 
 class Speaker:
-    """A node that publishes to a neighbour through one tunnel.
+    """A local node that publishes to a neighbour (other cloud) through one tunnel.
 
     Args:
         origin: The node's pseudonym for the neighbour.
@@ -381,7 +381,7 @@ class Speaker:
         self._outlets: set[Outlet] = set()
 
     def is_new_to(self, outlet: Outlet) -> bool:
-        """Tell whether an outlet is new to the node, whose earlier publications may have been lost."""
+        """Tell whether a node that came from another gateway uses an outlet for the first time: publications may be lost."""
         is_new = self._resumes and outlet not in self._outlets
         if is_new:
             self._outlets.add(outlet)
@@ -398,7 +398,7 @@ class Speaker:
 
 
 class PublicationListener:
-    """One channel of a neighbour that publishes to local topics and clusters."""
+    """One channel by which a neighbour (other cloud) publishes to local topics and clusters."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, bundle: Bundle, rule: ExportRule, channel: Channel) -> None:
         self._port = port
@@ -409,7 +409,7 @@ class PublicationListener:
         self._violations = 0
 
     async def take(self, item: Item) -> None:
-        """Publish or broadcast an item; answer if wanted, and answer every failed publication in any case."""
+        """Publish or broadcast an item of the neighbour; report each failure, and each success if an answer is wanted."""
         try:
             await self._take(item)
         except (IrisError, ItemError):

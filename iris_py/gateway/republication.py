@@ -38,11 +38,11 @@ RETRY_S: Final = 5.0
 
 
 class Republished(Feed):
-    """One topic import, while republished by this gateway.
+    """One import of topics, while this gateway republishes it under the local name.
 
     Attributes:
         rule: The import.
-        is_over: Whether the import must start anew.
+        is_over: Whether the republication has ended and must start anew.
     """
 
     def __init__(self, rule: ImportRule, alias: str, port: GatewayPort, queue: ItemQueue) -> None:
@@ -53,12 +53,12 @@ class Republished(Feed):
         self._task = asyncio.get_running_loop().create_task(self._publish())
 
     def lose(self, name: str, outcome: bytes) -> None:
-        """Start anew: the pattern may be available again."""
+        """Mark the republication for a new start after the loss of its pattern, which may become available again."""
         del name, outcome
         self.is_over = True
 
     def end(self, reason: str) -> None:
-        """Start anew."""
+        """Mark the republication for a new start."""
         del reason
         self.is_over = True
 
@@ -123,7 +123,7 @@ class Republished(Feed):
 
 
 class Republishing:
-    """The topic imports with a local name, at one gateway.
+    """The imports of topics under a local name, at one gateway.
 
     Args:
         subscriptions: The subscriptions, which receive the other cloud's publications.

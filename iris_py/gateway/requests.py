@@ -47,7 +47,7 @@ _REASONS: Final[dict[int, Rejection]] = {
 
 
 class Relay(Protocol):
-    """The receiver of a gateway's requests."""
+    """The part of a gateway that relays the requests of a cluster's server."""
 
     def relay(self, server: RelayServer, executions: Sequence[Execution]) -> None:
         """Relay requests, and call :meth:`RelayServer.answer` once for each."""
@@ -61,7 +61,7 @@ class RelayServer(Server):
 
     Args:
         relay: The receiver of the requests.
-        args: The arguments of a :class:`Server`; the options likewise.
+        args: The arguments of a :class:`Server`; ``options`` are its keyword arguments.
     """
 
     tunnel_type: ClassVar[type[Tunnel]] = GatewayTunnel
@@ -132,14 +132,14 @@ MALFORMED = encode_outcome(RemoteError("", "", "ProtocolError", "the gateway doe
 
 
 class Answerer(Protocol):
-    """A sender of requests for nodes that takes the outcomes."""
+    """A sender of nodes' requests to a neighbour, which takes the outcomes."""
 
     def answer(self, answers: Sequence[tuple[Execution, bytes]]) -> None:
         """Take outcomes of :mod:`iris_py.federation.calls`."""
 
 
 class RelayedRequests:
-    """The requests of one gateway.
+    """The requests of one gateway, from local nodes to neighbours and from neighbours to local members.
 
     Args:
         describe: Returns the state of the gateway, encoded, for a query of the gateway itself.
@@ -221,7 +221,7 @@ class RelayedRequests:
         self._driver.wake()
 
     def bundle_of(self, execution: Execution) -> Bundle | None:
-        """Return the bundle of a request; None after its outcome."""
+        """Return the bundle (connections to one gateway) that carries a node's request; None after the outcome."""
         outgoing = self._out.get(execution)
         return None if outgoing is None else outgoing.bundle
 

@@ -57,7 +57,7 @@ async def splice(one: AnyDuplex, other: AnyDuplex, *, there: Gate | None = None,
 
 
 class _Pump:
-    """One direction of a splice: reads from the source, writes to the target."""
+    """One direction of a splice (two joined duplexes): reads from the source, writes to the target."""
 
     def __init__(self, source: AnyDuplex, target: AnyDuplex, gate: Gate | None) -> None:
         self._source = source
@@ -132,7 +132,7 @@ class _Pump:
 
 
 class _Splice:
-    """Two duplexes, and a pump for each direction."""
+    """Two joined duplexes, with a pump for each direction."""
 
     def __init__(self, one: AnyDuplex, other: AnyDuplex, there: Gate | None, back: Gate | None) -> None:
         self._duplexes = one, other

@@ -57,10 +57,10 @@ _FULL: Final = frozenset((Status.OVERLOADED, Status.LIMITED))
 
 
 class StandIn(Handler):
-    """The place of one import in a local cluster.
+    """The gateway's place in one local cluster, in which clouds stand in for missing or full members.
 
     Attributes:
-        rule: The import, as last loaded.
+        rule: The rule that imports the cluster, as last loaded.
         ways: The serving clouds, in the order of the rule, with the bundles to serving gateways.
     """
 
@@ -111,7 +111,7 @@ class StandIn(Handler):
             self._following = self._loop.create_task(self._follow())
 
     async def close(self, timeout: float) -> None:
-        """Leave after the end of running work."""
+        """Leave the cluster after the end of running work."""
         if self._following is not None:
             self._following.cancel()
         self._leave(timeout)
@@ -154,7 +154,7 @@ class StandIn(Handler):
             )
 
     async def _pause(self) -> bool:
-        """Wait until joining is allowed; return whether the call had to wait."""
+        """Wait until the stand-in may join its cluster again; return whether the call had to wait."""
         left_s = self._left_at + RETURN_S - self._loop.time()
         if left_s > 0:
             await asyncio.sleep(left_s)
@@ -248,7 +248,7 @@ class StandIn(Handler):
         return True
 
     def _give_back_suspect(self) -> None:
-        """Make the callers of idempotent requests on a silent link retry elsewhere."""
+        """End idempotent requests on a suspect (silent) link as lost, so that their callers retry elsewhere."""
         for execution in [execution for execution in self._under_way if execution.identity]:
             bundle = self._requests.bundle_of(execution)
             if bundle is not None and bundle.health.is_suspect:
@@ -273,7 +273,7 @@ class StandIn(Handler):
 
 
 class _GatewayCounts:
-    """The counts reported by one gateway of a neighbour.
+    """The member counts that one gateway of a neighbour has reported.
 
     Attributes:
         offer: The gateway's catalogue when asked.
@@ -286,7 +286,7 @@ class _GatewayCounts:
 
 
 class StandIns:
-    """The stand-ins of one gateway."""
+    """The stand-ins of one gateway: its places in the local clusters that other clouds serve."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, requests: RelayedRequests, duplexes: Duplexes) -> None:
         self._port = port

@@ -50,7 +50,7 @@ TELL_TIMEOUT_S: Final = 20.0
 
 
 class Subscriptions:
-    """The subscriptions of local nodes at one gateway."""
+    """The subscriptions of local nodes to topics of neighbours (other clouds), at one gateway."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes) -> None:
         self._port = port
@@ -83,11 +83,11 @@ class Subscriptions:
             self.end(feed)
 
     def begin(self, feed: Feed) -> None:
-        """Start serving a feed."""
+        """Start serving a feed (receiver of a neighbour's topics)."""
         self._feeds.setdefault(feed.alias, {})[feed] = None
 
     def end(self, feed: Feed) -> None:
-        """Stop serving a feed."""
+        """Stop serving a feed (receiver of a neighbour's topics)."""
         self._feeds[feed.alias].pop(feed)
         for name in list(feed.plans):
             self._drop(feed, name)
@@ -102,7 +102,7 @@ class Subscriptions:
                 self._plan_anew(feed, name)
 
     def drain(self) -> None:
-        """Move nodes to other gateways."""
+        """Make subscribed nodes move to other gateways."""
         self._is_draining = True
         for feeds in self._feeds.values():
             for feed in list(feeds):
@@ -148,7 +148,7 @@ class Subscriptions:
         return None
 
     async def _tell(self, feed: TunnelFeed, request: int, names: list[str], refusal: Refusal | None) -> None:
-        """Answer an ADD once the neighbour has answered for all its patterns."""
+        """Answer a node's ADD message after the neighbour has answered for all patterns of the message."""
         try:
             if refusal is None:
                 refusal = await self._wait_until_known(feed, names)
@@ -223,7 +223,7 @@ class Subscriptions:
         return plan
 
     def _follow(self, feed: Feed, name: str, plan: dict[str, set[Tokens]]) -> None:
-        """Move a pattern from its present plan to another."""
+        """Move a feed's pattern to other rules: add it to new flows, then remove it from flows outside the plan."""
         before = feed.plans[name]
         after: dict[Flow, set[Tokens]] = {}
         for rule, patterns in plan.items():
@@ -237,7 +237,7 @@ class Subscriptions:
         feed.plans[name] = after
 
     def _drop(self, feed: Feed, name: str) -> None:
-        """Remove a pattern."""
+        """Remove a pattern of a feed from all its flows."""
         self._follow(feed, name, {})
         del feed.plans[name]
 
@@ -278,7 +278,7 @@ class Subscriptions:
 
 
 def _exports(neighbour: Neighbour, name: str, now: float) -> dict[str, int]:
-    """Return a neighbour's rules for topics that match a pattern, with the uses allowed by any of its gateways."""
+    """Return a neighbour's rules for topics that overlap a pattern, each with the uses that any of its gateways allows."""
     found: dict[str, int] = {}
     for bundle in neighbour.usable(now):
         offer = neighbour.offers.get(bundle)

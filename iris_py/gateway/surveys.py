@@ -54,7 +54,7 @@ ANSWERS_MAX = 131_072
 
 
 class RelayedSurveys:
-    """The surveys of one gateway.
+    """The surveys that cross between clouds at one gateway.
 
     Args:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
@@ -72,13 +72,13 @@ class RelayedSurveys:
         duplexes.far[messages.SURVEY] = self._serve
 
     async def _pass_on(self, tunnel: GatewayTunnel, alias: str) -> None:
-        """Continue a node's survey."""
+        """Continue a node's survey as a channel to a neighbour."""
         stop_after = tunnel.core.headers.get(STOP_HEADER)
         options = encode_stop_after(max(0, stop_after) if isinstance(stop_after, int) else None)
         await pass_on(self._duplexes, self._core, tunnel, alias, messages.SURVEY, options, comes_back=True)
 
     async def _serve(self, offer: ChannelOffer) -> None:
-        """Serve a neighbour's survey."""
+        """Serve a neighbour's survey with the answers of local members."""
         rule, alias = offer.rule, offer.bundle.alias
         now = asyncio.get_running_loop().time()
         neighbour = self._core.lines.neighbours.get(alias)
@@ -191,7 +191,7 @@ class Taker(SurveyTaker):
         self._is_over = True
 
     async def take(self) -> Said | None:
-        """Return the next message; None after the last."""
+        """Wait for the survey's next message and return it; None after the last."""
         while not self._said:
             if self._is_over:
                 return None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RelayedTunnels:
-    """The tunnels of one gateway.
+    """The tunnels that cross between clouds at one gateway.
 
     Args:
         pseudonym_of: Returns a node's pseudonym for a neighbour.
