@@ -22,7 +22,7 @@ from iris_overlay.ring.messages import Direct, Routed, RoutedKind, encode_ring_m
 from iris_py.link.lanes import CONTROL, FRAME, PACKET, PACKET_HEADER_BYTES, PING, UNICAST
 from iris_py.link.link import RECORD_BYTES_MAX, Link
 from iris_py.node.core import NodeCore
-from iris_py.patterns.request.registration import GroupRegistration as Serving
+from iris_py.patterns.request.registration import Registration as Serving
 from iris_py.testing.cores.pair import NodeCores
 from iris_py.wire import packets
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, Secret
