@@ -1,8 +1,8 @@
 """A bundle: the connections between two gateway processes, used as one cloud link (docs/design.md 15.92).
 
-Connection 0 carries control messages and small requests and replies. Larger ones, and channels, use the other connections, so
-that nothing small waits behind bulk. The bundle ends with connection 0; the end of another connection breaks only its channels,
-and the connection is dialled again. Both gateways may send requests, and number their own.
+Connection 0 carries control messages and small requests and replies. Larger messages, and channels, use the other connections,
+to keep small messages from waiting behind bulk. The bundle ends with connection 0; the end of another connection breaks only
+its channels, and the connection is dialled again. Both gateways may send requests, and number their own.
 
 `CloudLinkHealth` judges whether a cloud link works, from received data alone (docs/design.md 15.94). A silent link is *probed*,
 sooner while an answer is outstanding. A link is *suspect*, and gets no new work, when an answer or echo stays out for longer
@@ -38,13 +38,13 @@ PROBE_BUSY_S = 1.0
 PROBE_IDLE_S = 5.0
 #: Silence (seconds) with an outstanding answer after which a link is suspect; SUSPECT_ROUND_TRIPS smoothed round trips if
 #: longer. Too small: a briefly busy gateway, or a slow line with deep buffers, is avoided; too large: requests go into a dead
-#: link for as long.
+#: link for this long.
 SUSPECT_S = 3.0
 SUSPECT_ROUND_TRIPS = 6
 #: Silence (seconds) with an outstanding answer after which a link is broken.
 BROKEN_S = 10.0
 #: The trial (seconds) after a suspicion before a link is sound again; doubled after each further suspicion. Too small: a
-#: flapping link makes every user flap; too large: a healthy link stays unused for as long.
+#: flapping link makes every user flap; too large: a healthy link stays unused for this long.
 TRUST_S_MIN = 0.5
 TRUST_S_MAX = 5.0
 #: The age (seconds) at which a suspicion no longer lengthens the next trial.
@@ -83,7 +83,7 @@ class CloudLinkHealth:
             self._suspicions = min(self._suspicions + 1, 16)
 
     def expect(self, now: float) -> None:
-        """Note that a message was sent that expects an answer."""
+        """Note the sending of a message that expects an answer."""
         if self._waiting_since is None:
             self._waiting_since = now
 
@@ -157,7 +157,7 @@ SMALL_BYTES = 62 * 1024
 #: A neighbour's concurrent requests here, over all bundles and rules.
 INCOMING_MAX = 65_536
 #: The send queue of a bundle at which no request begins, in either direction. Too small: links of some hundred MB/s run dry;
-#: too large: a neighbour that does not read holds as much of our memory.
+#: too large: a neighbour that does not read holds this much of our memory.
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 #: Remembered large replies of each connection but 0, which may be lost with the connection. More cannot be under way: each
 #: is above `SMALL_BYTES`, and a link with 256 MiB queued breaks. Too small: a caller waits in vain for a lost reply; too large:
@@ -393,7 +393,7 @@ class Bundle:
                 self.touched[link] = None
 
     def ask_for_signs(self, now: float) -> list[Link]:
-        """Ask periodically for a sign of life over all connections but 0; return those that gave none since the last time.
+        """Ask periodically for a sign of life over all connections but 0; return the connections silent since the last time.
 
         Idle connections carry no other traffic: a firewall may forget a connection unnoticed until its next use.
         """

@@ -1,4 +1,4 @@
-"""The channels of one connection between two gateways: duplexes with credit, in fair turns (docs/design.md 15.41).
+"""The channels of a connection between two gateways: duplexes with credit, in fair turns (docs/design.md 15.41).
 
 A channel carries messages that do not fit a request: of a tunnel, subscription, publisher or survey. Each gateway holds one
 end, a :class:`~iris_py.patterns.tunnel.duplex.DuplexEnd`. Chunks need no encryption of their own, because the connection
@@ -281,7 +281,7 @@ class ChannelEnd(DuplexEnd):
 
 
 class Channels:
-    """The channels of one connection between two gateways.
+    """The channels of a connection between two gateways.
 
     Args:
         budget: The budget of the neighbour's channels.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 #: Accepted connections without a completed handshake, as inside a network (3.2).
 HANDSHAKES_MAX = 256
 #: Mean pause (seconds) before redialling a connection other than 0. Too small: a gateway that refuses the connection is asked
-#: all the time; too large: the bundle's bulk uses fewer connections for as long.
+#: all the time; too large: the bundle's bulk uses fewer connections for this long.
 CONNECTION_RETRY_S = 1.0
 #: Tries of a further connection at full speed. A load balancer may lead one address to several gateways, so a try may miss the
 #: bundle's gateway. After these tries the bundle has one connection fewer, and the mean pause becomes
@@ -164,7 +164,7 @@ class Introduction:
 
 
 class GatewayConnections:
-    """The connections of one gateway to all neighbours (other clouds).
+    """The connections of a gateway to all neighbours (other clouds).
 
     Args:
         introduction: The gateway's description of itself.
@@ -274,7 +274,7 @@ class GatewayConnections:
         self.touched[link] = None
 
     def take_touched(self) -> list[Link]:
-        """Take the links that may have something to write."""
+        """Take the links that may have data to write."""
         touched, self.touched = self.touched, {}
         return list(touched)
 

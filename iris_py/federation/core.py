@@ -64,7 +64,7 @@ _LAST_STATUS = max(Status)
 
 
 class FederationCore:
-    """The protocol of one gateway: its connections to other clouds, and the requests and channels over these connections.
+    """The protocol of a gateway: its connections to other clouds, and the requests and channels over these connections.
 
     Args:
         gateway: 16 random bytes of the process.
@@ -364,7 +364,7 @@ class FederationCore:
         return self.openings.is_ready_for(link)
 
     def links_to_flush(self) -> list[Link]:
-        """Take the links that may have something to write."""
+        """Take the links that may have data to write."""
         return self.lines.take_touched()
 
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:

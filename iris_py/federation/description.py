@@ -50,7 +50,7 @@ class Changes:
     keys_added: tuple[tuple[str, bytes], ...] = ()
     """New keys of existing neighbours, with their aliases."""
     keys_removed: tuple[tuple[str, bytes], ...] = ()
-    """Removed keys of remaining neighbours: links of peers that have shown such a key end."""
+    """Removed keys of remaining neighbours: links authenticated with these keys end."""
     exports_added: tuple[ExportFor, ...] = ()
     """New exports."""
     exports_removed: tuple[ExportFor, ...] = ()

@@ -107,7 +107,7 @@ class Account:
             self.bytes_received += asked_bytes
 
     def refused(self, status: int) -> None:
-        """Count a request that the local gateway refused, so that it was neither sent nor served."""
+        """Count a request that the local gateway refused without sending or serving the request."""
         self.outcomes[status] += 1
 
     def sent(self, count: int, size: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 #: large: a neighbour that reconnects with ever new ids costs memory.
 LOST_MAX: Final = 16
 #: Lifetime (seconds) of an entry. Too small: the loss is forgotten before an operator looks; too large: a gateway taken out of
-#: service by force is missed for as long.
+#: service by force is missed for this long.
 LOST_S: Final = 3600.0
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 IMPORT_LIMITS_MAX = 4096
 #: Catalogue rules from a neighbour, at once and per second in the long run, over all bundles; a pattern costs some 0.1 ms. Too
 #: small: a cloud with many gateways and rules is shut out for a while after a reload; too large: repeated catalogues occupy a
-#: processor for as long.
+#: processor for this long.
 CATALOGUE_BURST = 32_768
 CATALOGUE_RULES_PER_S = 1024
 #: Requests and channels of a neighbour for unexported names, at once and per second in the long run, over all bundles; beyond,
@@ -61,7 +61,7 @@ class _ActionLimit:
 
 
 class Neighbour:
-    """One other cloud, as a gateway knows it: bundles (connections to gateways there), catalogues, exports and limits.
+    """Another cloud, as known to a gateway: bundles (connections to gateways there), catalogues, exports and limits.
 
     Args:
         alias: The local name of the neighbour.

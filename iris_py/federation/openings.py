@@ -58,7 +58,7 @@ class RequestedChannel:
 
 
 class Openings:
-    """The channels of one gateway to all neighbours (other clouds), and their openings.
+    """The channels of a gateway to all neighbours (other clouds), and their openings.
 
     Args:
         channel_bytes: The memory of all channels together.

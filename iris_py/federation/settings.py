@@ -211,7 +211,7 @@ BUNDLES_MAX: Final = 16
 CONGESTION_DEFAULT: Final = "bbr"
 CONGESTIONS: Final = ("bbr", "cubic", "")
 #: The largest window of a channel, in bytes. Too small: long cloud links idle (rate = window / round trip: 16 MiB give 210 MB/s
-#: at 80 ms); too large: a stalled reader holds as much of our memory.
+#: at 80 ms); too large: a stalled reader holds this much of our memory.
 WINDOW_BYTES_DEFAULT: Final = 16 << 20
 WINDOW_BYTES_MIN: Final = 1 << 20
 WINDOW_BYTES_MAX: Final = 256 << 20
@@ -249,7 +249,7 @@ class GatewaySettings:
     listen: str | None = None
     """``host:port`` for connections of neighbours; None: the gateway only dials."""
     audit_file: str | None = None
-    """The file for the audit; None for no audit."""
+    """An additional file for audit records; None: only the log."""
     metrics: str | None = None
     """``host:port`` for Prometheus; None for no metrics."""
     connections: int = CONNECTIONS_DEFAULT

@@ -104,7 +104,7 @@ _WARNINGS = ("use_refused", "limited")
 
 
 class Auditor:
-    """The auditor of one gateway: records events of the federation core, in the log and in a file.
+    """The auditor of a gateway: records events of the federation core, in the log and in a file.
 
     Args:
         file: An additional file for records; None: only the log.

@@ -42,7 +42,7 @@ class _WatchedName:
 
 
 class Counts:
-    """Counts the members of exported clusters at one gateway, and reports the counts to neighbours that watch them."""
+    """Counts the members of exported clusters at a gateway, and reports the counts to neighbours that watch them."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, driver: Driver) -> None:
         self._port = port

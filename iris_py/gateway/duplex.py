@@ -148,7 +148,7 @@ class Refusal(Exception):
 
 
 class Duplexes:
-    """The duplexes of one gateway: local nodes' tunnels, and channels to and from neighbours (other clouds).
+    """The duplexes of a gateway: local nodes' tunnels, and channels to and from neighbours (other clouds).
 
     Attributes:
         near: The functions that serve nodes' tunnels, by use.

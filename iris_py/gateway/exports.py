@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
 
 #: Bounds on the queue of one channel, and on all queues of one neighbour. Too small: a briefly full link loses messages; too
-#: large: a neighbour that does not read holds as much memory.
+#: large: a neighbour that does not read holds this much memory.
 OUTFLOW_BYTES_MAX: Final = 64 * 1024 * 1024
 OUTFLOW_MESSAGES_MAX: Final = 262_144
 NEIGHBOUR_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -306,7 +306,7 @@ class ExportSource:
 
 
 class Exports:
-    """The subscriptions of neighbours (other clouds) to local topics, at one gateway."""
+    """The subscriptions of neighbours (other clouds) to local topics, at a gateway."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
         self._port = port

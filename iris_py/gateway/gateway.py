@@ -568,8 +568,8 @@ class Gateway(LoopBound, Closable):
     def reasons(self) -> tuple[str, ...]:
         """Return the reasons why a balancer must not send work to the gateway, besides the node's own reasons.
 
-        A gateway without a usable link to any cloud is not ready. An exception is a gateway that a cloud is expected to dial:
-        if a balancer removed it, the link that would make it ready could never come.
+        A gateway without a usable link to any cloud is not ready. An exception is a gateway that a cloud is expected to dial: a
+        balancer that removed the gateway would prevent the dial.
         """
         self._check_loop()
         if self._closing is not None:

@@ -290,7 +290,7 @@ class Sink(Protocol):
         """The queue of the receiver."""
 
     def end(self, reason: str) -> None:
-        """Inform the receiver that the gateway no longer serves it."""
+        """Inform the receiver of the end of the gateway's service."""
 
 
 class Flow:
@@ -417,7 +417,7 @@ class Flow:
             self._forget(self)
 
     def _choose(self, without: Bundle | None = None) -> tuple[Bundle, CatalogueEntry] | None:
-        """Return the bundle, with its catalogue's entry, that has the fewest channels."""
+        """Return the usable bundle with the fewest channels, and the entry of its catalogue."""
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is None:
             return None
@@ -475,7 +475,7 @@ class Flow:
         return True
 
     def _handle_refused(self, refusal: Refusal) -> bool:
-        """Report a refusal to the waiting receivers; return whether any was waiting, so that fewer patterns are wanted."""
+        """Report a refusal to the waiting receivers; return True if any was waiting: fewer patterns are wanted then."""
         is_told = False
         error = decode_outcome(refusal.outcome, self.rule, 0.0)
         for told, patterns in list(self._waiting.items()):

@@ -26,7 +26,7 @@ _PER_RULE: Final = ("cloud", "direction", "kind", "rule")
 
 
 class GatewayCollector:
-    """Collects the metrics of one gateway for a scrape.
+    """Collects the metrics of a gateway for a scrape.
 
     Args:
         status: Returns the state of the gateway.

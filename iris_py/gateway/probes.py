@@ -27,7 +27,7 @@ NAMES_MAX: Final = 32
 
 
 class GatewayProbes:
-    """The probes of one gateway: echoes over the cloud links, and member counts asked of other clouds."""
+    """The probes of a gateway: echoes over the cloud links, and member counts asked of other clouds."""
 
     def __init__(self, core: FederationCore, stand_ins: StandIns, driver: Driver) -> None:
         self._core = core

@@ -254,7 +254,7 @@ class Outlet:
 
 
 class Publishing:
-    """Publishing and broadcasting between clouds at one gateway, in both directions."""
+    """Publishing and broadcasting between clouds at a gateway, in both directions."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
         self._port = port

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = EventLogger("iris_py.federation")
 
 #: The period (seconds) of checking which gateway republishes. Too small: a few microseconds for each import; too large: after
-#: the end of a gateway, publications stop for as long.
+#: the end of a gateway, publications stop for this long.
 LOOK_S: Final = 0.25
 #: The pause (seconds) after a refusal, unless bundles or exports change.
 RETRY_S: Final = 5.0
@@ -123,7 +123,7 @@ class Republished(Feed):
 
 
 class Republishing:
-    """The imports of topics under a local name, at one gateway.
+    """The imports of topics under a local name, at a gateway.
 
     Args:
         subscriptions: The subscriptions, which receive the other cloud's publications.

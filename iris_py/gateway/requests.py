@@ -139,7 +139,7 @@ class Answerer(Protocol):
 
 
 class RelayedRequests:
-    """The requests of one gateway, from local nodes to neighbours and from neighbours to local members.
+    """The requests of a gateway, from local nodes to neighbours and from neighbours to local members.
 
     Args:
         describe: Returns the state of the gateway, encoded, for a query of the gateway itself.

@@ -47,7 +47,7 @@ logger = EventLogger("iris_py.federation")
 #: How long (seconds) a leaving stand-in waits for running work; it may join again meanwhile.
 LEAVE_TIMEOUT_S: Final = 30.0
 #: The pause (seconds) between leaving and joining again. Too small: a neighbour with ever-changing counts causes as many
-#: changes of the directory; too large: callers find no member for as long.
+#: changes of the directory; too large: callers find no member for this long.
 RETURN_S: Final = 0.25
 #: Concurrent leaves; beyond, joining waits. Too small: slow requests delay a return; too large: a neighbour with ever-changing
 #: counts makes as many of each kind of request wait here.
@@ -257,7 +257,7 @@ class StandIn(Handler):
     # -- tunnels
 
     async def on_tunnel(self, tunnel: Tunnel) -> None:
-        """Continue a tunnel in the first cloud that accepts it."""
+        """Continue a tunnel to the first cloud that accepts the tunnel."""
         assert isinstance(tunnel, GatewayTunnel)
         outcome = encode_outcome(CloudUnavailable(self.rule.local))
         for alias in list(self.ways):
@@ -286,7 +286,7 @@ class _GatewayCounts:
 
 
 class StandIns:
-    """The stand-ins of one gateway: its places in the local clusters that other clouds serve."""
+    """The stand-ins of a gateway: its places in the local clusters that other clouds serve."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, requests: RelayedRequests, duplexes: Duplexes) -> None:
         self._port = port

@@ -50,7 +50,7 @@ TELL_TIMEOUT_S: Final = 20.0
 
 
 class Subscriptions:
-    """The subscriptions of local nodes to topics of neighbours (other clouds), at one gateway."""
+    """The subscriptions of local nodes to topics of neighbours (other clouds), at a gateway."""
 
     def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes) -> None:
         self._port = port
@@ -278,7 +278,7 @@ class Subscriptions:
 
 
 def _exports(neighbour: Neighbour, name: str, now: float) -> dict[str, int]:
-    """Return a neighbour's rules for topics that overlap a pattern, each with the uses that any of its gateways allows."""
+    """Return a neighbour's rules for topics that overlap a pattern, with the uses allowed by any gateway of the neighbour."""
     found: dict[str, int] = {}
     for bundle in neighbour.usable(now):
         offer = neighbour.offers.get(bundle)

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
 
 #: Queued replies to all surveys of one neighbour, in bytes. Too small: simultaneous replies of many members are dropped; too
-#: large: a neighbour that does not read holds as much memory.
+#: large: a neighbour that does not read holds this much memory.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
 #: Queued answers to one survey: one for each member of the largest cluster. Further answers are dropped.
 ANSWERS_MAX = 131_072
 
 
 class RelayedSurveys:
-    """The surveys that cross between clouds at one gateway.
+    """The surveys that cross between clouds at a gateway.
 
     Args:
         pseudonym_of: Returns a node's pseudonym for a neighbour.

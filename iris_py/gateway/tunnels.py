@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RelayedTunnels:
-    """The tunnels that cross between clouds at one gateway.
+    """The tunnels that cross between clouds at a gateway.
 
     Args:
         pseudonym_of: Returns a node's pseudonym for a neighbour.

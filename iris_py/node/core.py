@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class NodeCore:
-    """The protocol of one node: links, overlay and patterns, driven by :mod:`iris_py.net.driver`.
+    """The protocol of a node: links, overlay and patterns, driven by :mod:`iris_py.net.driver`.
 
     Args:
         info: The node itself, with its listening addresses.

@@ -68,7 +68,7 @@ class Datagrams:
         return [(to, self._sealer.seal(data)) for to, data in datagrams]
 
     def open(self, datagram: bytes, source: tuple[str, int], now: float) -> tuple[NodeId, bytes] | None:
-        """Return a datagram's sender and payload; None if it is not authentic, or repeated."""
+        """Return a datagram's sender and payload; None for a datagram that is forged or repeated."""
         try:
             sender, payload = self._opener.open(datagram)
         except AuthenticationError:

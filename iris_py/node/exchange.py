@@ -51,7 +51,7 @@ RESUMING_S = 5.0
 
 
 class Exchange:
-    """Passes reports between the links, the overlay and the patterns of one node.
+    """Passes reports between the links, the overlay and the patterns of a node.
 
     Args:
         local: The node itself.
@@ -64,7 +64,7 @@ class Exchange:
         journal: Keeps the last events.
 
     Attributes:
-        events: The collected events for the owner, who takes them.
+        events: The events for the owner, to be taken by the owner.
         link_deadlines: The deadlines of the links.
         has_new_deadline: Whether the deadline of a link or of the overlay may have changed; the owner resets it.
     """
@@ -251,7 +251,7 @@ class Exchange:
         return self._local if info.id == self._local.id else self._peers.peer(info)
 
     def break_link(self, peer_id: NodeId, reason: str, now: float) -> None:
-        """Break the link to a peer, if there is one."""
+        """Break the link to a peer, if the peer has a link."""
         if (peer := self._peers.find(peer_id)) is not None and peer.link is not None:
             peer.link.abort(reason)
             self.handle_link(peer.link, now)

@@ -139,7 +139,7 @@ LEFT_LINGER_S: Final = 5.0
 
 
 class IdleGroups:
-    """Finds and forgets the idle groups of one node.
+    """Finds and forgets the idle groups of a node.
 
     Args:
         outbound: Sends to peers; may hold broadcasts with sequence numbers of the groups.

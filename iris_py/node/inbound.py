@@ -1,4 +1,4 @@
-"""The receiving side of a node: it decrypts packets and passes each message to its pattern."""
+"""The receiving side of a node: decrypts packets and passes messages to the patterns, by their kind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Inbound:
 
     Args:
         groups: The groups in use, by id; the owner changes the mapping.
-        patterns: The receivers of messages, each of its own kinds.
+        patterns: The receivers of messages, by kind of message.
         questions: Receives questions about the node, and answers of others.
         receive_control: Handles an overlay message: (peer, message, now).
         entropy: Unpredictable randomness.
@@ -227,7 +227,7 @@ class Inbound:
     def _receive_body(
         self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, offset: int, end: int, now: float
     ) -> None:
-        """Pass each message of a body to its receiver. The hot path."""
+        """Pass the messages of a decrypted body to their receivers. The hot path."""
         unpack = packets.MESSAGE.unpack_from
         if end - offset > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body, offset, end):
             self._count_drop("malformed")

@@ -1,4 +1,4 @@
-"""The patterns of one node, as one value for the parts that serve all of them."""
+"""The patterns of a node (requests, surveys, topics, tunnels), as one value for parts that serve several patterns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Patterns(msgspec.Struct, frozen=True, eq=False):
-    """The patterns of one node.
+    """The patterns of a node.
 
     Attributes:
         requester: Its requests and tunnel openings.

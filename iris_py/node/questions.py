@@ -55,7 +55,7 @@ class _Generation:
 
 
 class Questions:
-    """The questions of one node about other nodes, and its answers to theirs.
+    """The questions of a node about other nodes, and its answers to theirs.
 
     Args:
         advance: Handles the overlay's output.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Broadcaster:
-    """The broadcasts of one node, in both directions.
+    """The broadcasts of a node, in both directions.
 
     Args:
         outbound: Sends messages to other members.

@@ -139,7 +139,7 @@ class _RunningSurvey:
 
 
 class Surveyor:
-    """The surveys of one node, as their caller.
+    """The surveys of a node, as their caller.
 
     Args:
         count_nodes: Returns the number of other known nodes, for the text of :exc:`NoMembers`.
@@ -246,7 +246,7 @@ class Surveyor:
                 self._ask_one(survey_id, survey, peer, now)
 
     def member_removed(self, group: Group, peer: Peer) -> None:
-        """Handle a member's removal from the view: stop waiting for it, unless it can answer over a link."""
+        """Handle a member's removal from the view: stop waiting for its answers, unless a link to the member exists."""
         if peer.link is None and not peer.is_local:
             for survey_id, survey in self._sent_to(peer, ()):
                 if survey.group is group:

@@ -223,7 +223,7 @@ class Attempts:
 
 
 def stop(request_id: int, pending: Pending, now: float) -> list[PeerMessage]:
-    """Return CANCEL messages for all members that have a request; the last asked remains its member."""
+    """Return CANCEL messages for all members with a request; the last member asked stays the request's member."""
     member = pending.member
     assert member is not None
     member.observe_silence(now - pending.sent_at)

@@ -54,7 +54,7 @@ class Asking:
 
 
 class Place:
-    """The place of one node for exclusive requests, and the callers that have the place or wait for it."""
+    """The place of a node for exclusive requests, and the callers that have the place or wait for it."""
 
     def __init__(self) -> None:
         self._having: dict[Caller, Asking] = {}  # all of the same key

@@ -91,7 +91,7 @@ class Room:
 
 
 class Rooms:
-    """All non-empty queues of one node. Falsy if there are none.
+    """All non-empty queues of a node. Falsy if there are none.
 
     Attributes:
         requests: Total number of waiting requests; at most ``ROOM_REQUESTS_MAX``.

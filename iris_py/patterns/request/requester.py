@@ -1,7 +1,7 @@
 """Requests, at the caller: choose a member, wait, and report the exact outcome of each request (docs/design.md section 6).
 
 The outcome is the reply, or an error that names the cause: no member, all members full, handler failed, member died, timeout.
-A request that surely was not executed is tried on another member; one that may have been executed only if it is idempotent.
+A request that surely was not executed is tried on another member; after a possible execution, only an idempotent request.
 Tunnel openings find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), because they execute nothing.
 
 A request without an outcome is in one place: at a member (and, while hedged, at earlier members), or in the backlog
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Requester:
-    """The requests and tunnel openings of one node, as their caller.
+    """The requests and tunnel openings of a node, as their caller.
 
     Args:
         rng: The randomness of the balancer.

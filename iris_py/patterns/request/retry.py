@@ -77,7 +77,7 @@ class Retry:
     backoff_initial: float = BACKOFF_S
     """The longest first pause after a failure (``failed``), in seconds; 0 for no pauses.
 
-    After the pause the request goes to a member that has not failed it, or without such a member to the same one.
+    After the pause the request goes to a member that has not failed on the request, or else to the same member.
     """
     backoff_factor: float = BACKOFF_FACTOR
     """Growth factor of each further pause; at least 1."""
@@ -181,7 +181,7 @@ _RETRY_FAILED: Final = Retry(on=_REASONS)
 
 
 def retry_of(*, idempotent: bool, retry_failed: bool = False) -> Retry | None:
-    """Return the retry policy for two flags of a request; None for a request that is executed at most once."""
+    """Return the retry policy for two flags of a request; None means at most one execution."""
     if not idempotent:
         return None
     return _RETRY_FAILED if retry_failed else IDEMPOTENT

@@ -71,7 +71,7 @@ class Failure:
     text: str = ""
     """The text of that exception."""
     kind: str = field(default="here", compare=False)
-    """The reason as a metric label: ``here`` if this side's application broke it."""
+    """The reason as a metric label: ``here`` for a break by this side's application."""
 
 
 def bounded_window(window_bytes: int) -> int:

@@ -1,4 +1,4 @@
-"""The tunnels of one node: opening at the caller and at the member, transports, end (docs/design.md section 11).
+"""The tunnels of a node: opening at the caller and at the member, transports, end (docs/design.md section 11).
 
 A tunnel is opened like a request: the caller's :class:`~iris_py.patterns.request.requester.Requester` gives a TUNNEL_OPEN to a
 member, and to another after a rejection or loss. The member answers with TUNNEL_ACCEPT. The handler starts when the caller's
@@ -67,7 +67,7 @@ TunnelEvent: TypeAlias = TunnelOpened | TunnelStarted | TunnelChanged
 
 
 class TunnelCounts:
-    """Counters of one node's tunnels.
+    """Counters of a node's tunnels.
 
     Attributes:
         opened: Tunnels opened here.
@@ -111,7 +111,7 @@ class LinkWay(Way[TunnelEnd]):
 
 
 class Tunnels:
-    """The tunnels of one node, opened here or served here: openings, transports and ends.
+    """The tunnels of a node, opened here or served here: openings, transports and ends.
 
     Args:
         entropy: The source of ephemeral keys.
