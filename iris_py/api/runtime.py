@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-#: Broadcasts, publications and subscriptions without a turn of the event loop. A loop of these calls may never have to wait and
-#: would otherwise stop all other tasks. Too small: batches stay small; too large: other tasks wait.
+#: Broadcasts, publications and subscriptions before the event loop gets a turn. A loop of these calls may never have to wait,
+#: and would otherwise stop all other tasks. Too small: batches stay small; too large: other tasks wait.
 SENT_PER_TURN_MAX = 256
 
 #: Cached names of the own cloud. A full cache is cleared, and names are checked again; a program with more names has as many
 #: groups, each of which costs a thousand times as much memory.
 OWN_NAMES_MAX = 4096
 
-#: The runtimes of this process, for its forks.
+#: The runtimes of this process: a fork of the process must disable its copies.
 _runtimes: WeakSet[Runtime] = WeakSet()
 
 
 class Reports:
-    """Waits for the overlay's reports that all nodes know of a change to a group.
+    """Gives futures for the overlay's reports that all nodes know of a change: this node has joined or left a group.
 
     The overlay reports each change once, and the changes of one group in their order.
 
@@ -63,7 +63,7 @@ class Reports:
         return group_id in self._waiting
 
     def expect(self, group_id: bytes) -> asyncio.Future[None]:
-        """Return a future for the report of one more change to a group."""
+        """Return a future for the report of a change to a group that has just begun."""
         reported = self._loop.create_future()
         self._waiting.setdefault(group_id, deque()).append(reported)
         return reported
@@ -74,7 +74,7 @@ class Reports:
         return waiting[-1] if waiting else None
 
     def receive(self, group_id: bytes) -> None:
-        """Resolve the earliest future of a group."""
+        """Resolve the earliest future of a group, because the report of its change has come."""
         waiting = self._waiting.get(group_id)
         if waiting:
             resolve([waiting.popleft()])
@@ -82,7 +82,7 @@ class Reports:
             self._waiting.pop(group_id, None)
 
     def end(self) -> None:
-        """Resolve all futures: no further reports come."""
+        """Resolve all futures, because no further reports come."""
         for waiting in self._waiting.values():
             resolve(waiting)
 
@@ -99,7 +99,7 @@ class Runtime(PartInLoop):
         core: The pure core; made when the node opens, as ``entropy`` is.
         driver: Runs the core on the network.
         loop: The event loop of the node.
-        is_own_thread: Tells whether the caller is in the thread of the node.
+        is_own_thread: Returns whether the caller is in the thread of the node's event loop.
         listened: The listening address; known when the node opens.
         entropy: Randomness for keys.
         keyring: The secrets in use; a rotation replaces it.
@@ -108,14 +108,14 @@ class Runtime(PartInLoop):
         closing: The end of the node, done once the node has ended; None while the node is open.
         started_at: The start of the node, by the clock of the loop.
         is_inherited: Whether this process is a fork of the node's process.
-        own_names: The valid names of this cloud that were used.
+        own_names: The names of this cloud that were used and need no second check.
         runs: By topic: the batch that accepts further publications. Empty while publications are not batched.
-        unrested: Messages sent since the last turn of the event loop.
-        busy_poll: Polls for the reply to a lone request; None to sleep.
-        next_poll: Polls for the next request after a single one; None to sleep.
+        unrested: The number of messages sent since the event loop last had a turn.
+        busy_poll: Polls the sockets for the reply, after the only request in flight; None to sleep at once.
+        next_poll: Polls the sockets for the next request, after the reply to a lone request; None to sleep at once.
         joins: Waits until all nodes know of a joined group.
         leaves: Waits until all nodes know of a left group.
-        companions: Called after the end of the node, such as that of its health endpoint.
+        companions: Functions called after the end of the node, for example to close its health endpoint.
     """
 
     _what = "node"
@@ -207,10 +207,10 @@ class Runtime(PartInLoop):
     async def send_to_all(
         self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers
     ) -> int:
-        """Broadcast or publish, as soon as there is room.
+        """Broadcast or publish a message as soon as the links have room; return the number of receivers.
 
         Args:
-            send: The command; returns the number of receivers, or None to wait.
+            send: Sends the message; returns the number of receivers, or None if the caller must wait for room.
             name: The cluster or the topic.
             payload: The message.
             headers: Its headers.
@@ -232,7 +232,7 @@ class Runtime(PartInLoop):
         self.driver.wake()
 
     async def wait_for_room(self) -> None:
-        """Wait for a change that may end a wait: room on a link, or a first membership view."""
+        """Wait until a link has room again or a first membership view arrives; the caller then tries again."""
         waiter = self.loop.create_future()
         self._room_waiters.append(waiter)
         await waiter
@@ -243,7 +243,7 @@ class Runtime(PartInLoop):
         resolve(waiters)
 
     def spawn(self, coroutine: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Run a task that outlives the calling task, in the context of :func:`iris_py.connect` and not of the caller."""
+        """Run a task that outlives the calling task, with the context of :func:`iris_py.connect` and not the caller's."""
         return self.driver.run_apart(self.loop.create_task, coroutine)
 
     # -- the end
@@ -259,7 +259,7 @@ class Runtime(PartInLoop):
 
 
 class HasRuntime(Protocol):
-    """A node."""
+    """A node with a runtime."""
 
     _runtime: Runtime
 
@@ -269,7 +269,7 @@ runtime_of: Callable[[HasRuntime], Runtime] = attrgetter("_runtime")
 
 
 def resolve(futures: Iterable[asyncio.Future[None]]) -> None:
-    """Resolve futures, unless they are done."""
+    """Set the result of each future that is not done yet."""
     for future in futures:
         if not future.done():
             future.set_result(None)

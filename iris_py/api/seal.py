@@ -34,12 +34,12 @@ __all__ = ["Seal", "SealLike", "Sealed", "SealedCall", "as_seal", "seal_parts"]
 
 SecretLike: TypeAlias = "Secret | str | bytes"
 
-#: The longest sealed text of a failure, in bytes of UTF-8; longer texts are cut. Sealed, with the name of its class, and
-#: encoded as text it must fit into ``FAILURE_TEXT_MAX`` characters, or the caller could not decrypt it.
+#: The longest text of a failure that is sealed, in bytes of UTF-8; longer texts are cut. Together with the name of its class,
+#: sealed and encoded in Base64, the text must fit into ``FAILURE_TEXT_MAX`` characters, or the caller could not decrypt it.
 TEXT_BYTES_MAX: Final = 2560
-#: The longest name of a failure's class, likewise.
+#: The longest name of a failure's class that is sealed, in bytes of UTF-8; longer names are cut.
 TYPE_BYTES_MAX: Final = 256
-#: The patterns that are not sealed in this version.
+#: The methods of a handler whose patterns are not sealed in this version; a Sealed handler must not override them.
 _OPEN_HOOKS: Final = {"on_broadcast": "broadcasts", "on_tunnel": "tunnels"}
 
 
@@ -48,7 +48,7 @@ class SealedFailure(Exception):
 
 
 class Seal:
-    """Seals requests and surveys for members with a :class:`Sealed` handler: a secret, and a name used by both sides.
+    """Seals requests and surveys for members with a :class:`Sealed` handler, with a secret and a name known to both sides.
 
     Args:
         secret: The secret, as printed by ``iris keys new``; the first of several generations encrypts. Not the network secret,
@@ -71,14 +71,14 @@ class Seal:
 
     @property
     def _secret(self) -> Secret:
-        """The secret that encrypts; each of them decrypts."""
+        """The secret that encrypts: the first of the generations, all of which decrypt."""
         return self._secrets[0]
 
     def _label(self, cluster: str) -> str:
         return self._name or _name_of(cluster)
 
 
-#: A seal, or a secret for a seal with the name of the cluster.
+#: The argument ``seal=``: a seal, or a secret for a seal with the name of the cluster.
 SealLike: TypeAlias = "Seal | SecretLike | Sequence[SecretLike]"
 
 
@@ -135,7 +135,7 @@ class SealedCall:
         )
 
     async def ask(self, asking: Awaitable[bytes]) -> bytes:
-        """Await the sealed reply, and return the reply.
+        """Await a sealed reply, and return it decrypted; decrypt the failure of the handler likewise.
 
         Raises:
             SealError: The reply cannot be decrypted.
@@ -225,7 +225,7 @@ class Sealed:
         return f"<Sealed {self._handler!r} under {self._name or 'the name of the cluster'}>"
 
     def _over(self, handler: Handler | RequestFunction) -> Sealed:
-        """Return the same with another handler, a wrapper of the present one."""
+        """Return a copy with another handler, which wraps the present one."""
         other = object.__new__(Sealed)
         other._handler, other._secrets, other._name = handler, self._secrets, self._name
         return other
@@ -242,12 +242,12 @@ class Sealed:
 
 
 def unsealed(handler: object) -> Any:  # noqa: ANN401 - any handler
-    """Return the handler in a :class:`Sealed`; any other handler unchanged."""
+    """Return the inner handler of a :class:`Sealed`; return any other handler unchanged."""
     return handler._handler if isinstance(handler, Sealed) else handler
 
 
 def sealed_over(sealed: Sealed, handler: Handler[Any, Any] | RequestFunction) -> Sealed:
-    """Return a :class:`Sealed` with another handler, a wrapper of its own one."""
+    """Return a copy of a :class:`Sealed` with another handler, which wraps its handler."""
     return sealed._over(handler)
 
 
@@ -262,7 +262,7 @@ def sealed_with(handler: Handler[Any, Any] | RequestFunction, seal: Seal) -> Sea
 
 
 class _Door:
-    """Decrypts the requests to a handler, without duplicates, and encrypts the answers. Thread-safe."""
+    """Decrypts the requests to a :class:`Sealed` handler, refuses duplicates, and encrypts the answers. Thread-safe."""
 
     def __init__(self, cluster: str, name: str, secrets: Sequence[Secret], entropy: Callable[[int], bytes]) -> None:
         self._cluster = cluster
@@ -273,7 +273,7 @@ class _Door:
         self._lock = threading.Lock()
 
     def open(self, request: Request) -> tuple[Request, SealedExchange]:
-        """Return the decrypted request, and the keys for its answer.
+        """Return the decrypted request, and the exchange (the keys) that encrypts its answer.
 
         Raises:
             SealError: The request is not sealed for this handler, too old, or a duplicate; the caller is not told which.
@@ -287,17 +287,17 @@ class _Door:
         return with_payload(request, opened.payload, is_sealed=True), opened.exchange
 
     def seal(self, reply: object, exchange: SealedExchange) -> bytes:
-        """Return the sealed reply; an invalid reply is returned unchanged, for the caller of the handler to refuse."""
+        """Return the sealed reply; return None or a reply of a wrong type unchanged: the server of the handler checks it."""
         if isinstance(reply, bytes | bytearray | memoryview):
             return exchange.seal_reply(reply, self._entropy(SALT_BYTES))
         return reply  # type: ignore[return-value] # None of a survey, or a mistake
 
     def fail(self, error: BaseException, exchange: SealedExchange) -> NoReturn:
-        """Raise the failure of :meth:`seal_failure`."""
+        """Raise the exception of a handler, sealed for the caller."""
         raise self.seal_failure(error, exchange)
 
     def open_all(self, requests: Sequence[Request]) -> tuple[Any, list[tuple[Request, SealedExchange] | SealError]]:
-        """Return the decryptable requests, and the results of all requests for :meth:`seal_all`."""
+        """Return the decrypted requests; and for :meth:`seal_all` the result of each request, or its error."""
         opened: list[tuple[Request, SealedExchange] | SealError] = []
         for request in requests:
             try:
@@ -309,24 +309,24 @@ class _Door:
     def seal_all(
         self, answers: Sequence[object], opened: Sequence[tuple[Request, SealedExchange] | SealError]
     ) -> list[bytes | Exception]:
-        """Return the answers to several requests, sealed for the callers."""
+        """Return the sealed answer to each of several requests; the error of a request that could not be decrypted."""
         given = iter(check_answers(answers, sum(isinstance(each, tuple) for each in opened)))
         return [each if isinstance(each, SealError) else self._seal_answer(next(given), each[1]) for each in opened]
 
     def fail_all(
         self, error: BaseException, opened: Sequence[tuple[Request, SealedExchange] | SealError]
     ) -> list[bytes | Exception]:
-        """Return a failure of several requests, sealed for the callers."""
+        """Return an exception of the handler, sealed for the caller of each request; or the request's own error."""
         return [each if isinstance(each, SealError) else self.seal_failure(error, each[1]) for each in opened]
 
     def _seal_answer(self, answer: object, exchange: SealedExchange) -> bytes | Exception:
         return self.seal_failure(answer, exchange) if isinstance(answer, BaseException) else self.seal(answer, exchange)
 
     def seal_failure(self, error: BaseException, exchange: SealedExchange) -> SealedFailure:
-        """Return an exception like the handler's, with another traceback.
+        """Return the handler's exception sealed for the caller: class and text are encrypted, and the traceback stays.
 
         Raises:
-            BaseException: The exception is not the handler's: a cancellation, or the end of the process.
+            BaseException: The given exception, if it is a cancellation or ends the process.
         """
         if isinstance(error, CancelledError | GeneratorExit) or is_interrupt(error):
             raise error

@@ -1,6 +1,7 @@
-"""The seeds of a node: the answers of nodes of the network, and the reasons for missing ones.
+"""The seeds of a node (addresses to dial at the start), each with its last outcome.
 
-Users configured the seeds, so errors, logs and health report their states.
+Users configured the seeds, so errors, logs and health report their states. A *stranger* is a node that answers, but has another
+secret.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: Connections in a row that must end in the middle of the handshake to count as a wrong secret. A node with another secret ends
-#: each connection silently, but so does once a process killed at that moment; a further dial to a killed process is refused.
+#: Connections to a seed in a row that must end in the middle of the handshake to count as a wrong secret. A node with another
+#: secret ends each connection silently; a process killed at that moment does so only once, and then refuses connections.
 #: Too small: a killed seed is taken for a stranger; too large: a wrong secret is reported later.
 ENDS_MIN = 3
 #: Time in seconds that :func:`connect` watches seeds that end connections in the middle of the handshake. Too small: the
@@ -32,10 +33,10 @@ _UNTRIED = "has not answered yet"
 
 
 class Seeds:
-    """Keeps the last outcome of each seed.
+    """Keeps the outcome of the last dial to each seed, and decides whether the secret must be wrong.
 
     Args:
-        addresses: The seeds without the node itself.
+        addresses: The addresses of the seeds, without those of the node itself.
     """
 
     def __init__(self, addresses: Iterable[str]) -> None:
@@ -51,22 +52,22 @@ class Seeds:
 
     @property
     def unreached(self) -> dict[str, str]:
-        """Return the seeds without an answering node, with their states: "refuses connections" and the like."""
+        """Return the seeds at which no node of the network answers: the state of each, such as "refuses connections"."""
         return dict(self._outcomes)
 
     @property
     def strangers(self) -> dict[str, str]:
-        """Return the seeds with an answer but without our secret, with the proofs."""
+        """Return the seeds that answer but do not have our secret, by address, with the reason of the failed handshake."""
         return dict(self._strangers)
 
     @property
     def is_unknown(self) -> bool:
-        """Return whether a silent seed may be a node of the network."""
+        """Return whether a seed without an answer may still be a node of the network."""
         return not self._absent.issuperset(self._outcomes)
 
     @property
     def error(self) -> HandshakeError | None:
-        """Return the error if every seed answers, but without our secret."""
+        """Return the error if every seed answers, but without our secret; otherwise None."""
         if not self._strangers or len(self._strangers) < len(self._addresses):
             return None
         address, reason = next(iter(self._strangers.items()))
@@ -79,7 +80,7 @@ class Seeds:
         return bool(doubtful) and len(doubtful) + len(self._strangers) == len(self._addresses)
 
     async def check(self, has_peers: Callable[[], bool]) -> None:
-        """Wait while further dials decide whether the secret is wrong: every seed answers, but without the secret.
+        """Wait until further dials have decided whether the secret is wrong: every seed then answers, but without the secret.
 
         Args:
             has_peers: Returns whether the node has found the network, and the secret is right.
@@ -98,7 +99,7 @@ class Seeds:
             raise self.error
 
     def dialled(self, event: DialAnswered | DialBroken | DialRefused) -> None:
-        """Note the outcome of an answered dial. Outside of the seeds, only strangers are logged."""
+        """Note the outcome of a dial with an accepted connection. If the address is no seed, only log a failed handshake."""
         if event.address not in self:
             if isinstance(event, DialRefused):
                 logger.debug(
@@ -119,24 +120,24 @@ class Seeds:
         self._changed.set()
 
     def dial_failed(self, address: str, error: OSError | IrisError) -> None:
-        """Note an unanswered dial to a seed."""
+        """Note that a dial to a seed made no connection; ignore other addresses."""
         if address in self:
             self.failed(address, describe_dial_error(error), is_absent=is_absence(error))
             self._changed.set()
 
     def reached(self, address: str) -> None:
-        """Note that a node of the network answers at an address."""
+        """Note that a node of the network answers at the address of a seed."""
         self._forget(address)
         if self._outcomes.pop(address, _UNTRIED) is not _UNTRIED:
             logger.info("seed_reached", "reached the seed %s", address, about=address, seed=address)
 
     def refused(self, address: str, reason: str, *, is_end: bool) -> None:
-        """Note that a seed answered but could not be authenticated.
+        """Note that a seed accepted a connection but could not be authenticated.
 
         Args:
             address: The seed.
             reason: The reason for the failed handshake.
-            is_end: Whether the connection merely ended: only several in a row are a proof.
+            is_end: Whether the connection merely ended: only several ends in a row prove another secret.
         """
         if is_end:
             self._absent.discard(address)
@@ -150,12 +151,12 @@ class Seeds:
             self._outcomes[address] = f"may hold another secret: {reason}"
 
     def failed(self, address: str, reason: str, *, is_absent: bool = False) -> None:
-        """Note that a seed did not answer.
+        """Note that no node answered at a seed.
 
         Args:
             address: The seed.
-            reason: Its state: "refuses connections".
-            is_absent: Whether the seed is surely absent; otherwise a silent node may be there.
+            reason: The state of the seed, such as "refuses connections".
+            is_absent: Whether surely no node runs at the seed; otherwise a silent node may run there.
         """
         self._forget(address)
         if is_absent:

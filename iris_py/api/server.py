@@ -1,4 +1,4 @@
-"""Run handlers for the requests, surveys, broadcasts and tunnels that a member receives."""
+"""Servers of registrations: run a member's handler for received requests, surveys, broadcasts and tunnels."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ logger = EventLogger("iris_py")
 #: How long a handler may take to end after its cancellation, in seconds. Too small: cleanup is cut off; too large: a handler
 #: that ignores the cancellation delays the end of the program.
 CANCEL_TIMEOUT_S = 1.0
-#: After a reply of this size pending data goes to the links at once: the next reply of the same turn then sees which links are
-#: full. Smaller replies of a turn are encrypted together, which is faster.
+#: After a reply of at least this size pending data goes to the links at once: the next reply of the same turn then sees which
+#: links are full. Smaller replies of a turn are encrypted together, which is faster.
 LARGE_REPLY_BYTES = 256 * 1024
 
 _NO_SPAN = nullcontext()
@@ -53,7 +53,7 @@ ServerType: TypeAlias = "Callable[..., Server]"
 if sys.version_info >= (3, 12):
 
     def _start_at_once(coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-        """Return a task after its first step, unless the program has a task factory."""
+        """Return a task that has made its first step; with a task factory of the program, a task that has not begun."""
         if loop.get_task_factory() is not None:
             return loop.create_task(coroutine)
         return asyncio.Task(coroutine, loop=loop, eager_start=True)  # novm: vermin does not see the version that was asked for
@@ -66,22 +66,22 @@ else:
 
 
 class Server:
-    """Runs the handler of one registration.
+    """Runs the handler of one registration (a membership in a cluster, with one handler).
 
     Args:
         core: The node.
         driver: Sends the output of the core, and stops reading from links with too many broadcasts.
-        registration: The registration in the cluster, with its name and the number of concurrent requests.
-        hooks: The functions of its handler.
-        wait_for_room: Waits until some congested link has room.
+        registration: The registration, with the cluster and the number of concurrent requests.
+        hooks: The functions of the handler.
+        wait_for_room: Waits until a congested link has room again.
         tracing: The spans of the node, if any.
-        next_poll: Polls for the next request after a single one; None to sleep until it comes.
+        next_poll: Polls the sockets for the next request, after the reply to a lone request; None to sleep until it comes.
 
     Attributes:
         drained: Done once the closed registration has answered all requests.
         leaving: The end of the registration, done once the handler has ended; None while the registration serves.
-        settled: Done once only calls that wait for an end remain.
-        occasion: The reason for leaving, for the log; empty if the program left.
+        settled: Done once the only calls that remain wait for an end themselves (:mod:`iris_py.api.handler_calls`).
+        occasion: The reason for leaving the cluster, for the log; empty if the program left.
     """
 
     tunnel_type: ClassVar[type[Tunnel]] = Tunnel
@@ -129,7 +129,7 @@ class Server:
         self.occasion = ""
 
     def start(self, executions: Sequence[Execution]) -> None:
-        """Run the handler for each execution."""
+        """Run the handler for each execution (a received request)."""
         self._is_alone = len(executions) == 1 and not self._tasks
         if self._next is not None:
             self._next.set_result(None)
@@ -193,11 +193,11 @@ class Server:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some call itself waits for an end."""
+        """Whether some call of the handler itself waits for an end."""
         return bool(self._waiting) or (self._broadcasts is not None and self._broadcasts.is_waiting)
 
     async def settle(self) -> None:
-        """Wait until only calls of the closed registration remain that themselves wait for an end."""
+        """Wait until the only calls of the closed registration that remain wait for an end themselves."""
         registration = self._registration
         while not self.drained.done():
             waiting = sum(len(call.works) for call in self._waiting)
@@ -209,7 +209,7 @@ class Server:
             await self._broadcasts.settle()
 
     def handle_waiting(self, call: HandlerCall) -> None:
-        """Note that a call has begun to wait for an end, or has stopped."""
+        """Note that a call has begun or stopped waiting for the end of a membership, a node or a subscription."""
         if call.waits:
             self._waiting[call] = None
         else:
@@ -233,7 +233,7 @@ class Server:
             return
         _done, deaf = await asyncio.wait(ending, timeout=CANCEL_TIMEOUT_S)
         for future in list(self._in_threads.values()):
-            # Unobserved: the result of the thread must not need an event loop that has ended.
+            # Cancel the future of a thread that cannot be stopped: its result must not reach an event loop that has ended.
             future.cancel("the handler was cancelled")
         if deaf:
             logger.warning(
@@ -255,7 +255,7 @@ class Server:
         return tasks if self._broadcasts is None else tasks + self._broadcasts.abort()
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait until all calls have ended and all received broadcasts have been handled, or for the timeout."""
+        """Wait until all calls have ended and all received broadcasts have been handled, at most for the timeout."""
         ending: list[asyncio.Future[None]] = [self.drained]
         if self._broadcasts is not None:
             ending.append(asyncio.ensure_future(self._broadcasts.join()))
@@ -363,7 +363,7 @@ class Server:
         return check_answers(await call, len(executions))
 
     def _answer_together(self, executions: Sequence[Execution], answers: Sequence[BytesLike | Exception]) -> None:
-        """Answer several requests; ordinary replies at once."""
+        """Answer the requests of one call; small replies are encrypted together."""
         small_max = min(LARGE_REPLY_BYTES, self._max_message_bytes)
         usual = []
         for execution, answer in zip(executions, answers, strict=True):
@@ -381,7 +381,7 @@ class Server:
                 self._driver.transmit_now()
 
     def _answer(self, execution: Execution, answer: BytesLike | Exception) -> None:
-        """Answer one of several requests."""
+        """Answer a request with a reply or an exception of its handler."""
         if isinstance(answer, Exception):
             self._fail(execution, answer)
             return
@@ -395,8 +395,8 @@ class Server:
     async def _call_together_traced(
         self, tracing: Tracing, executions: Sequence[Execution], requests: Sequence[Request], hook: HandlerHook
     ) -> Sequence[bytes | Exception]:
-        """Call with a span per request, because the requests belong to different traces; the handler's own spans belong to the
-        last.
+        """Call the handler of several requests in a span for each, because the requests belong to different traces. Spans that
+        the handler makes belong to the last request.
         """
         with ExitStack() as stack:
             spans = [self._span(tracing, *each) for each in zip(executions, requests, strict=True)]
@@ -413,8 +413,8 @@ class Server:
         return tracing.serve(operation, request.cluster, request.source, request)
 
     async def _call_in_thread(self, executions: Sequence[Execution], hook: HandlerHook, argument: object) -> Any:  # noqa: ANN401
-        """Call as :meth:`HandlerHook.call` does. After a cancellation the executions stay running until the thread has
-        returned.
+        """Call a function in a thread, and await an awaitable result. After a cancellation the executions count as running
+        until the thread has returned.
         """
         context = copy_context()  # of the task, with its span
         future = self._loop.run_in_executor(hook.threads, context.run, contain, hook.function, argument)
@@ -466,7 +466,7 @@ class Server:
         next_poll.look_for(self._next)
 
     def _handle_ended(self, execution: Execution, task: asyncio.Task[None]) -> None:
-        """Note the end of a cancelled task, which may have answered nevertheless and be waiting for room."""
+        """Note the end of a cancelled task, unless another task now sends the reply to its request."""
         if self._tasks.get(execution) is task:
             self._handle_cancelled(execution)
 
@@ -490,7 +490,7 @@ class Server:
         in_thread.add_done_callback(lambda done: self._handle_thread_of_many_done(executions, done))
 
     def _handle_thread_done(self, execution: Execution, done: asyncio.Future[object]) -> None:
-        """Note the end of a thread that could not be stopped. The reply to an idempotent request is kept for repetitions."""
+        """Take the result of a cancelled call whose thread ran on: a reply to an idempotent request is kept for repetitions."""
         try:
             reply = self._check_reply(_result_of(done), execution)
         except BaseException as exc:
@@ -499,7 +499,7 @@ class Server:
             self._reply(execution, reply)
 
     def _handle_thread_of_many_done(self, executions: Sequence[Execution], done: asyncio.Future[Any]) -> None:
-        """Note the end of a thread with several requests."""
+        """Take the results of a cancelled call for several requests whose thread ran on."""
         try:
             answers = check_answers(_result_of(done), len(executions))
         except BaseException as exc:
@@ -545,8 +545,8 @@ class Server:
         self._ended.set()
 
     def _handle_raised(self, executions: Sequence[Execution], error: BaseException) -> None:
-        """Answer the callers with an exception of the handler, and free their places. An exception of the process is raised
-        again.
+        """Answer the callers with an exception of the handler, and free the places of the requests. Raise the exception again
+        if it ends the process.
 
         Args:
             executions: The executions of the call.
@@ -571,7 +571,7 @@ class Server:
         self._ended.set()
 
     def _check_reply(self, reply: object, execution: Execution) -> bytes | None:
-        """Return a handler's reply as bytes; for a survey it may be None."""
+        """Return a handler's reply as bytes, or None for a survey; raise for any other type and for too large replies."""
         if isinstance(reply, bytes):
             payload = reply
         elif isinstance(reply, bytearray | memoryview):
@@ -586,7 +586,7 @@ class Server:
 
 
 def _result_of(done: asyncio.Future[Any]) -> Any:  # noqa: ANN401 - any result of a function
-    """Return a thread's result; an unstarted awaitable is closed, because no task awaits it any more."""
+    """Return the result of a thread whose call was cancelled; close an unstarted coroutine, which no task awaits any more."""
     result = done.result()
     if inspect.iscoroutine(result):
         result.close()

@@ -1,4 +1,4 @@
-"""The state of a node: statistics, recent events and health.
+"""The state of a node for operators and balancers: statistics, recent events and health.
 
 Health tells whether a node is ready for work, and if not, why (docs/design.md 16.3). The status names are those of gRPC's
 health checking, known to load balancers. Load never makes a node unready: a full member rejects requests, and callers try other
@@ -40,23 +40,23 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasons: tuple[str, ...] = ()
     """The reasons for not being ready, as sentences without full stop."""
     notes: tuple[str, ...] = ()
-    """Faults that do not make the node unready, likewise: for a gateway, unreachable clouds."""
+    """Faults that do not make the node unready, as sentences without full stop: for a gateway, unreachable clouds."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether the node is ready for work."""
+        """Whether the status is ``SERVING``: the node is ready for work."""
         return self.status == "SERVING"
 
 
 class Observation:
-    """The state of one node: statistics, recent events and health.
+    """Reads the state of one node: statistics, recent events and health.
 
     Args:
         runtime: The node.
-        memberships: Its memberships.
-        topics: Its subscriptions.
-        desk: Its answers to the questions of other nodes.
-        seeds: Its seeds.
+        memberships: The memberships of the node.
+        topics: The subscriptions of the node.
+        desk: The answers of the node to questions of other nodes.
+        seeds: The seeds of the node.
     """
 
     def __init__(self, runtime: Runtime, memberships: Memberships, topics: Topics, desk: Desk, seeds: Seeds) -> None:
@@ -126,7 +126,7 @@ class Observation:
         return Health(status="NOT_SERVING", reasons=tuple(reasons)) if reasons else Health(status="SERVING")
 
     def _reasons(self, servers: Mapping[Registration, Server]) -> Iterator[str]:
-        """Return the reasons of memberships for not being ready."""
+        """Yield the reasons why memberships are not ready: the node is joining or leaving a cluster."""
         leaving = {each.group.name for each, server in servers.items() if server.leaving is not None}
         joining = {each.group.name for each in servers if each.group.id in self._runtime.joins}
         for name in dict.fromkeys(each.group.name for each in servers):
@@ -137,5 +137,5 @@ class Observation:
 
 
 def _is_of_gateway(registration: Registration) -> bool:
-    """Tell whether a registration serves another cloud: a gateway leaves and joins as that cloud comes and goes."""
+    """Tell whether a registration is a gateway's for another cloud: its end while the cloud is unreachable is no fault."""
     return registration.group.name.startswith(RESERVED_NAMES) or registration.rank > 0

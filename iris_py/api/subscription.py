@@ -1,4 +1,4 @@
-"""Subscriptions of an application: taken message by message, in batches, or by a callback."""
+"""Subscriptions of a program: messages are taken one by one, in batches, or by a callback."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ Callback: TypeAlias = "Callable[[Message[Payload]], Awaitable[object] | object]"
 
 
 class Inbox(PartInLoop):
-    """A subscription at its node: the queue, the callback, the connection and the end.
+    """A subscription as the node handles it: the queue, the callback, the connection and the end.
 
-    Programs see a :class:`Subscription`, which has one.
+    Programs see a :class:`Subscription`, which has an inbox.
 
     Args:
         queue: The queue of messages.
-        hook: The callback; None to iterate.
-        leave: Tells the publishers of the end.
+        hook: The callback; None for a program that iterates.
+        leave: Tells the publishers of the end of the subscription.
         drained: Lets the publishers of a blocking subscription continue.
         tracing: The spans of the node, if any.
 
     Attributes:
         queue: As passed.
         waiting: The messages in the queue.
-        taken: Messages taken out of the queue, for the next iteration.
-        calls: The calls of the callback; None without one.
+        taken: Messages already taken out of the queue, for the next steps of an iteration.
+        calls: Calls the callback; None without a callback.
         consumer: The task that calls the callback; None while none runs.
-        leaving: The end, once it has begun.
-        settled: Done once closed, when only a callback that waits for an end remains.
+        leaving: The task that ends the subscription, once begun.
+        settled: Done once the subscription is closed, and the callback has returned or itself waits for an end.
         is_connected: Whether messages published now will arrive, as far as the node knows.
     """
 
@@ -108,7 +108,7 @@ class Inbox(PartInLoop):
     # -- taking
 
     async def fill(self) -> bool:
-        """Wait for messages to iterate over; returns False at the end."""
+        """Wait for messages, and take some for an iteration; return False at the end of the subscription."""
         if not await self.wait():
             return False
         if not length_hint(self.taken):
@@ -116,7 +116,7 @@ class Inbox(PartInLoop):
         return True
 
     def take(self, *, is_some: bool = False) -> list[Message[Any]]:
-        """Take the messages in the queue; with ``is_some`` at most as many as an iteration may hold."""
+        """Return all messages in the queue; with ``is_some`` only as many as an iteration may hold."""
         queue = self.queue
         batch = queue.take_some() if is_some else queue.take()
         queue.note_lag(self.loop.time())
@@ -125,7 +125,7 @@ class Inbox(PartInLoop):
         return batch
 
     async def wait(self) -> bool:
-        """Wait for messages to take; returns False at the end."""
+        """Wait until there are messages to take; return False once the subscription is closed, raise if ended by an error."""
         self.check_loop()
         while not self.waiting and not length_hint(self.taken):
             queue = self.queue
@@ -144,7 +144,7 @@ class Inbox(PartInLoop):
     # -- for the node
 
     def handle_ready(self) -> None:
-        """Note the arrival of a message, or the end."""
+        """Wake the reader, or begin the calls of the callback: a message has arrived, or the subscription has ended."""
         if self.calls is None:
             self._more.set()
         elif self.consumer is None and self.waiting:
@@ -173,7 +173,7 @@ class Inbox(PartInLoop):
         self._drops_seen, self._dropped_at = drops, now
 
     def fail(self, error: IrisError) -> None:
-        """End it with an error; messages in the queue may still be taken."""
+        """End the subscription with an error; messages in the queue may still be taken."""
         self._error = error
         self._more.set()
         if self.calls is not None:
@@ -188,14 +188,14 @@ class Inbox(PartInLoop):
             )
 
     def end_with_node(self) -> None:
-        """End it: the node has ended."""
+        """End the subscription, because the node has ended."""
         self._node_closed = True
         self._more.set()
         if self.consumer is not None:
             self.consumer.cancel()
 
     async def close(self, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """End it, as :meth:`Subscription.close` does."""
+        """End the subscription, as :meth:`Subscription.close` does."""
         if self.leaving is None or not self.leaving.done():
             self.check_loop()
         ended = self.begin_closing(timeout)
@@ -211,7 +211,7 @@ class Inbox(PartInLoop):
         return self.leaving
 
     def handle_waiting(self, call: HandlerCall) -> None:
-        """Note that the callback has begun to wait for an end, or has stopped."""
+        """Note that the callback has begun or stopped waiting for the end of a membership, a node or a subscription."""
         assert self._waits is not None
         if call.waits:
             self._waits.set()
@@ -225,7 +225,7 @@ class Inbox(PartInLoop):
             await calls.call_each(self._pop_each())
 
     def _pop_each(self) -> Iterator[Message[Any]]:
-        """Take the waiting messages one by one, as the callback returns."""
+        """Yield the waiting messages: the next one leaves the queue when the callback has returned."""
         queue, waiting = self.queue, self.waiting
         while waiting:
             message = queue.pop()
@@ -275,8 +275,8 @@ class Subscription(Closable, Generic[Payload]):
     """The messages of the topics that match a pattern, as returned by :meth:`Node.subscribe`.
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` takes
-    all waiting messages at once, which is faster. Both end when the subscription is closed. Otherwise, after the messages still
-    held, they raise :exc:`SlowSubscriber` if the overflow policy ended it, :exc:`NotExported` if the other cloud no longer
+    all waiting messages at once, which is faster. Both end when the subscription is closed. Otherwise, after the remaining
+    messages, they raise :exc:`SlowSubscriber` if the overflow policy ended it, :exc:`NotExported` if the other cloud no longer
     exports its topics, or :exc:`NodeClosed` if the node was closed. The first form takes up to a quarter of the queue's
     capacity, or 1 MiB, out of the queue at once. Several tasks may share a subscription; after a loop is left or cancelled, the
     next loop gets the remaining messages.
@@ -307,8 +307,8 @@ class Subscription(Closable, Generic[Payload]):
         """The number of dropped messages, by reason.
 
         ``oldest`` and ``newest``: by the overflow policies of that name; ``over_block``: too many, although publishers were
-        told to wait; ``cut_off``: the message over the limit of the policy ``disconnect``; ``closed``: not taken before it was
-        closed; ``undecodable``: not decodable by the codec.
+        told to wait; ``cut_off``: the message over the limit of the policy ``disconnect``; ``closed``: not taken before the
+        subscription was closed; ``undecodable``: not decodable by the codec.
         """
         return dict(self._inbox.queue.dropped)
 
@@ -325,7 +325,7 @@ class Subscription(Closable, Generic[Payload]):
 
     @property
     def queued_bytes(self) -> int:
-        """The size of their payloads and headers."""
+        """The size in bytes of the payloads and headers in the queue."""
         inbox = self._inbox
         in_hand = () if inbox.calls is None else copy(inbox.calls.in_hand)
         return inbox.queue.bytes + sum(map(size_of, chain(copy(inbox.taken), in_hand)))
@@ -370,7 +370,7 @@ class Subscription(Closable, Generic[Payload]):
             yield [*inbox.taken, *inbox.take()]
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
-        """End it. Messages in the queue are dropped; a callback still gets them. Harmless if repeated.
+        """End the subscription. Messages in the queue are dropped, but a callback still gets them. Harmless if repeated.
 
         Within the callback this does not wait for the callback to return.
 
@@ -387,5 +387,5 @@ class Subscription(Closable, Generic[Payload]):
     _end = close
 
 
-#: Returns the inbox of a subscription, for the node.
+#: Returns the inbox of a subscription; only for the node.
 inbox_of: Callable[[Subscription[Any]], Inbox] = attrgetter("_inbox")

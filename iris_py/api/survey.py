@@ -1,4 +1,4 @@
-"""Surveys (scatter-gather) of an application: single replies or all together, and the results of all other members."""
+"""Surveys (scatter-gather) of a program: the replies one by one or all together, and the results of all other members."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: too large: surveys fill the memory.
 REPLIES_BYTES_MAX = 64 * 1024 * 1024
 REPLIES_MAX = 131_072
-#: Characters of a failure's text in its repr.
+#: Characters of a failure's text in the repr of a :class:`SurveyFailure`.
 SHOWN_MAX = 80
 
 
@@ -87,15 +87,15 @@ class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
     missing_count: int
     """The number of members without an answer from all of their handlers."""
     missing: tuple[Member, ...]
-    """These members. Empty for a cluster of more than 32: a node knows their number, but not all of their ids."""
+    """The members without an answer. Empty for a cluster of more than 32: a node knows the number, but not all ids."""
     failed: tuple[SurveyFailure, ...]
     """Members with a failed handler, or a reply that could not be decrypted or decoded."""
     rejected: tuple[Member, ...]
-    """Members that were full, or got the survey too late: surely not executed."""
+    """Members that refused the survey, because they were full or got it too late: their handlers surely did not run."""
     declined: tuple[Member, ...]
     """Members whose handler returned None."""
     dropped: int
-    """Replies received and dropped, because the waiting ones hold too much memory."""
+    """The number of replies dropped on arrival, because replies not taken yet hold too much memory."""
 
     @property
     def is_complete(self) -> bool:
@@ -117,7 +117,7 @@ class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
 
 
 class SurveyTaker(ABC):
-    """The receiver of a survey's events: an application, or a gateway for a node of another cloud."""
+    """The receiver of a survey's events: a program, or a gateway for a node of another cloud."""
 
     @abstractmethod
     def handle_event(self, event: SurveyEvent) -> None:
@@ -125,14 +125,14 @@ class SurveyTaker(ABC):
 
 
 class Gathering(PartInLoop, SurveyTaker):
-    """A survey at its node: the members, their answers, and the end.
+    """A survey as the node handles it: the members, their answers, and the end.
 
-    Programs see a :class:`Survey`, which has one.
+    Programs see a :class:`Survey`, which has a gathering.
 
     Args:
         begin: Sends the survey; returns the function that cancels it.
         count_drop: Counts replies that are dropped for want of memory.
-        read: Decodes a reply of a member id; None if replies are bytes.
+        read: Decodes a reply, given the bytes and the member id; None if replies are bytes.
 
     Attributes:
         call: The span of the survey, if the node traces.
@@ -198,7 +198,7 @@ class Gathering(PartInLoop, SurveyTaker):
         )
 
     def cancel(self) -> None:
-        """End it, as :meth:`Survey.cancel` does."""
+        """End the survey, as :meth:`Survey.cancel` does."""
         self.check_loop()
         if not self.is_over:
             if self._cancel is not None:
@@ -212,7 +212,7 @@ class Gathering(PartInLoop, SurveyTaker):
             self._cancel = self._begin(self)
 
     async def all(self) -> Answers[Any]:
-        """Wait for the end; return all answers."""
+        """Send the survey unless sent before, wait for its end, and return all answers."""
         self.start()
         try:
             await self._ended.wait()
@@ -237,7 +237,7 @@ class Gathering(PartInLoop, SurveyTaker):
         return self._replies.popleft()
 
     def leave(self) -> None:
-        """Handle the end of a loop. The garbage collector may call this at any time, in any thread."""
+        """Cancel the survey at the end of a loop over its replies. The garbage collector may call this in any thread."""
         if not self.is_over:
             try:
                 self.loop.call_soon_threadsafe(self.cancel)
@@ -308,7 +308,7 @@ class Gathering(PartInLoop, SurveyTaker):
     # --
 
     def _is_full_of_others(self) -> bool:
-        """Tell whether the lists of members without a reply are full."""
+        """Tell whether the lists of failed, rejected and declined members have no place left."""
         return len(self._failed) + len(self._rejected) + len(self._declined) >= REPLIES_MAX
 
     def _note_answered(self, member: Member) -> None:
@@ -369,7 +369,7 @@ class Survey(Unpicklable, SurveyTaker, Generic[Payload]):
         return self._gathering.answers()
 
     def cancel(self) -> None:
-        """End it: running handlers are cancelled, and the answers so far are the result. Harmless if it has ended."""
+        """End the survey: running handlers are cancelled, and the answers so far are the result. Harmless if already ended."""
         self._gathering.cancel()
 
     def __await__(self) -> Generator[object, object, Answers[Payload]]:
@@ -391,7 +391,7 @@ class Survey(Unpicklable, SurveyTaker, Generic[Payload]):
 
 
 class SurveyReplies(Generic[Payload]):
-    """The replies to a survey, as they come."""
+    """The iterator over the replies to a survey, as they arrive."""
 
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
@@ -411,7 +411,7 @@ BeginFar: TypeAlias = "Callable[[Gathering, str, bytes, float, int | None, Heade
 
 
 class Surveys:
-    """The surveys of one node.
+    """Makes the surveys of one node.
 
     Args:
         runtime: The node.
@@ -475,7 +475,7 @@ class Surveys:
             stop_after: The number of replies that ends the survey; None for all.
             given: The headers.
             sealing: The seal of the payload, if any.
-            read: Decodes the reply of a member id; None for bytes.
+            read: Decodes a reply, given the bytes and the member id; None for bytes.
             is_far: Whether the cluster is one of another cloud.
         """
 

@@ -28,8 +28,8 @@ class DaemonThreads(Executor):
     """Runs functions in threads, which are made on demand and reused.
 
     Args:
-        count_max: The maximum number of threads; further functions wait for one. None where the number of functions is bounded
-            elsewhere.
+        count_max: The maximum number of threads; further functions wait for a free thread. None where the number of
+            functions is bounded elsewhere.
         name: The name of the threads.
     """
 
@@ -45,7 +45,7 @@ class DaemonThreads(Executor):
     def submit(
         self, function: Callable[Arguments, Result], /, *args: Arguments.args, **values: Arguments.kwargs
     ) -> Future[Result]:
-        """Run a function.
+        """Run a function in a thread; return a future for its result.
 
         Raises:
             RuntimeError: The threads were shut down.
@@ -62,7 +62,7 @@ class DaemonThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:
-        """Let threads end when all submitted functions have returned, without waiting; ``wait`` has no effect."""
+        """Let the threads end once all submitted functions have returned. Returns at once: ``wait`` has no effect."""
         with self._lock:
             if self._is_shut:
                 return

@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The cost of a new batch, counted in ``SENT_PER_TURN_MAX``; a message sent alone costs one, an appended publication nothing.
-#: Too small: megabytes are made before any of it is sent; too large: batches of small messages are sent before they are full.
+#: The cost of a new batch in ``SENT_PER_TURN_MAX``; a message sent alone counts 1, a publication added to a batch 0.
+#: Too small: megabytes of payloads are made before any is sent; too large: batches of small messages are sent half full.
 RUN_COST: Final = 32
-#: Payloads that :meth:`Topics.publish_many` takes at a time. Too small: batches of small ones are cut; too large: a
+#: Payloads that :meth:`Topics.publish_many` takes at a time. Too small: batches of small payloads are cut; too large: a
 #: generator makes many payloads before the first is sent.
 MANY_AT_ONCE: Final = 1024
 
 
 class Topics:
-    """The publications and subscriptions of a node.
+    """Publishes and subscribes for one node.
 
     Args:
         runtime: The node.
-        far_topics: The subscriptions to topics of other clouds.
-        publications: The publications to topics of other clouds.
+        far_topics: Subscribes to topics of other clouds.
+        publications: Publishes to topics of other clouds.
 
     Attributes:
         inboxes: The inboxes of the open subscriptions.
@@ -77,7 +77,7 @@ class Topics:
         payload: Any,  # noqa: ANN401 - anything that passes as bytes
         headers: Mapping[str, HeaderValue] | None,
     ) -> int:
-        """Publish a message that does not fit the present batch of its topic, as :meth:`iris_py.Node.publish` describes."""
+        """Publish a message for which the present batch of its topic has no room, as :meth:`iris_py.Node.publish` describes."""
         runtime = self._runtime
         if runtime.closing is not None or not runtime.is_own_thread():
             runtime.check_open()
@@ -142,7 +142,7 @@ class Topics:
         return count
 
     async def _publish_alike(self, topic: str, payloads: list[bytes]) -> int:
-        """Publish messages without headers, each time as many as the batch of the topic has room for."""
+        """Publish messages without headers, in batches as large as the topic's batch has room for."""
         count = begin = used = 0
         ends = list(accumulate(map(RUN_MESSAGE_COST.__add__, map(len, payloads))))
         while begin < len(payloads):
@@ -239,7 +239,7 @@ class Topics:
         return subscription
 
     async def begin_subscription(self, inbox: Inbox) -> None:
-        """Wait until every publisher knows of a subscription."""
+        """Subscribe at the core, and wait until every publisher knows of the subscription."""
         queue = inbox.queue
         self.inboxes[queue] = inbox
         try:
@@ -257,7 +257,8 @@ class Topics:
                 await inbox.close()
                 raise
         else:
-            # This never waits: tens of thousands in a row would hold up the loop until others believe the node to be dead.
+            # This branch never waits: many thousands of subscriptions in a row would hold up the loop until others believe this
+            # node to be dead.
             runtime = self._runtime
             runtime.unrested += 1
             if runtime.unrested >= SENT_PER_TURN_MAX:
@@ -276,8 +277,8 @@ class Topics:
             await left
 
     def begin_closing_callbacks(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
-        """Begin to close the subscriptions with running callbacks; return two futures of each: its end, and its
-        settled end.
+        """Begin to close the subscriptions with running callbacks; return two futures for each: of its end, and of its
+        settled end (:mod:`iris_py.api.handler_calls`).
         """
         running = [each for each in self.inboxes.values() if each.consumer is not None]
         return [(each.begin_closing(timeout), each.settled) for each in running]
@@ -297,7 +298,7 @@ class Topics:
     # -- events of the core
 
     def handle_told(self, queue: SubscriptionQueue) -> None:
-        """Note that every publisher knows of a subscription."""
+        """Wake the task that waits in :meth:`begin_subscription`: every publisher knows of the subscription."""
         told = self._telling.pop(queue, None)
         if told is not None and not told.done():
             told.set_result(None)

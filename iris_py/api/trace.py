@@ -1,4 +1,4 @@
-"""Tracing the path of a request without sending it (docs/observe.md)."""
+"""Traces of the path of a request, made without sending the request (docs/observe.md)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Explanation:
         )
 
     async def _find_view(self, cluster: str, timeout: float) -> Group:
-        """Return the group of a cluster, with known members if they arrive in time."""
+        """Return the group of a cluster, after waiting for its members for at most the timeout."""
         group = self._core.group(cluster, self._loop.time())
         try:
             async with asyncio.timeout(timeout):
@@ -82,7 +82,7 @@ class Explanation:
         return group
 
     async def _open_link(self, peer: Peer, timeout: float) -> bool:
-        """Ask for a link to a peer and wait for it; returns whether the link is open."""
+        """Have a link to a peer opened, and wait for at most the timeout; return whether the link is open."""
         ends_at = self._loop.time() + timeout
         self._core.requester.wanted.append(peer)
         self._driver.wake()
@@ -93,7 +93,7 @@ class Explanation:
 
 
 def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate, ...], KnownMember | None]:
-    """Return the members of a cluster in the order in which a request considers them, and the member it would go to now.
+    """Return the members of a cluster in the order in which a request considers them, and the member for a request sent now.
 
     A request draws two of the nearest members at random and takes the less loaded. The returned member wins against all others.
     The function has no random choice and no effects.
@@ -120,7 +120,7 @@ def explain(group: Group, placement: Placement | None) -> tuple[tuple[Candidate,
 
 
 def _is_before(one: KnownMember, other: KnownMember) -> bool:
-    """Tell whether a member wins against another one, if both are drawn."""
+    """Tell whether a request that has drawn two members takes ``one`` rather than ``other``."""
     if one.is_ready is not other.is_ready:
         return one.is_ready
     return is_less_loaded(one, other)

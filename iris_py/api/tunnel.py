@@ -1,4 +1,4 @@
-"""Tunnels of an application: bidirectional, in order, with back-pressure."""
+"""Tunnels of a program: bidirectional connections for messages, in order and with back-pressure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tunnel(Duplex[TunnelEnd]):
 
     @property
     def id(self) -> str:
-        """The id of the tunnel at both ends, to find it in their logs."""
+        """The id of the tunnel, the same at both ends: finds the tunnel in the logs of both nodes."""
         return f"{self.source[:8]}-{self._core.id & ~FROM_MEMBER:x}"
 
     @property
@@ -58,7 +58,7 @@ class Tunnel(Duplex[TunnelEnd]):
 
     @property
     def member(self) -> str:
-        """The id (hex) of the serving node; for a tunnel to another cloud, of the gateway that forwards it."""
+        """The id (hex) of the serving node; for a tunnel to another cloud, of the forwarding gateway."""
         return self._core.peer.name if self._core.registration is None else self._local
 
     @property
@@ -199,7 +199,7 @@ async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _call_file(file: BinaryIO, method: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
-    """Call a method of a file in a thread, because a disk may be slow; of a file in memory at once."""
+    """Call a method of a file in a thread, because a disk may be slow; call a method of a file in memory directly."""
     if isinstance(file, io.BytesIO):
         return method(argument)
     return await asyncio.to_thread(method, argument)

@@ -1,4 +1,4 @@
-"""The tunnels that a node opens, as the caller of a member."""
+"""The tunnels that a node opens as a caller, to members of clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def open_end(runtime: Runtime, begin: Callable[[asyncio.Future[TunnelEnd],
 
     Args:
         runtime: The node.
-        begin: Begins to open the tunnel, given a future for the end and the time; returns the number of the request.
+        begin: Begins to open the tunnel, given a future for the local end, and the time; returns the number of the request.
 
     Raises:
         IrisError: The tunnel cannot be opened.
@@ -44,12 +44,12 @@ async def open_end(runtime: Runtime, begin: Callable[[asyncio.Future[TunnelEnd],
         raise
 
 
-#: Opens a tunnel to a cluster of another cloud: cluster, timeout, window, headers, and whether to wait for a place.
+#: Opens a tunnel to a cluster of another cloud, given cluster, timeout, window, headers, and whether to wait for a place.
 OpenFar: TypeAlias = "Callable[[str, float, int, Headers, bool], Awaitable[Tunnel]]"
 
 
 class TunnelCaller:
-    """The tunnels that one node opens.
+    """Opens the tunnels of one node.
 
     Args:
         runtime: The node.
@@ -93,7 +93,7 @@ class TunnelCaller:
     # -- events of the core
 
     def handle_opened(self, event: TunnelOpened) -> None:
-        """Hand the end of an opened tunnel to its caller, or break the tunnel if the caller has given up."""
+        """Hand the local end of an opened tunnel to the caller, or break the tunnel if the caller has given up."""
         opened = event.token
         assert isinstance(opened, asyncio.Future)
         if opened.done():
@@ -104,6 +104,6 @@ class TunnelCaller:
 
     @staticmethod
     def handle_changed(event: TunnelChanged) -> None:
-        """Note data, credit or the end of a tunnel."""
+        """Wake the tasks of a tunnel: data or credit has arrived, or the tunnel has ended."""
         if event.end.on_changed is not None:
             event.end.on_changed()

@@ -32,7 +32,7 @@ CANCEL_TIMEOUT_S: Final = 1.0
 
 
 class OpenNode(Protocol):
-    """A node of this process."""
+    """A node of this process that may be open."""
 
     _runtime: Runtime
 
@@ -71,12 +71,12 @@ class Guard:
         _guard_close(self._runtime.loop)
 
     async def begin(self) -> None:
-        """Begin to wait for the end of the loop."""
+        """Start the generator that closes the node at the end of the loop."""
         await anext(self._waiting)
 
     @property
     def abandoned_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of an open node, if it neither runs nor is closed."""
+        """The event loop of the node if the loop neither runs nor is closed although the node is open; otherwise None."""
         loop = self._runtime.loop
         return None if self._runtime.closing is not None or loop.is_running() or loop.is_closed() else loop
 
@@ -100,7 +100,7 @@ class Guard:
         await self._node.close(timeout=0.0)
 
     async def _end(self) -> None:
-        """End the guard of a closed node."""
+        """End the guard, because the program has closed the node."""
         if not self._is_closing:
             await self._waiting.aclose()
 
@@ -111,7 +111,7 @@ _guards: WeakSet[Guard] = WeakSet()
 def ignore_abandoned_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Suppress reports about tasks of an ended program that fail with an error of Iris, because their nodes are being closed.
 
-    Tasks that asyncio cancels at the end are not reported either.
+    asyncio itself reports no tasks that it cancels at the end.
     """
     report = loop.get_exception_handler() or (lambda loop, context: loop.default_exception_handler(context))
 

@@ -1,4 +1,4 @@
-"""Objects of a single process."""
+"""The base of objects that belong to a single process."""
 
 from __future__ import annotations
 

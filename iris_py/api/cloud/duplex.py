@@ -1,4 +1,4 @@
-"""Duplexes with a gateway at one end or at both, and their opening by a node (docs/design.md 15.71, 15.81).
+"""Duplexes (message connections) with a gateway at one end or both, and their opening by a node (docs/design.md 15.71, 15.81).
 
 A tunnel to ``store@eu`` is a tunnel to ``iris.gateway.eu``, the cluster of the gateways to cloud ``eu``, with headers for the
 purpose. The gateway's first message accepts or refuses; from then on the gateway only forwards messages. Surveys, publications
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from iris_py.patterns.tunnel.duplex import Failure, Piece
     from iris_py.wire.headers import Headers, HeaderValue
 
-#: The largest first message of a gateway.
+#: The size limit of a gateway's first message, which accepts or refuses the duplex.
 _FIRST_BYTES_MAX: Final = 64 * 1024
 
 
 class GatewayDuplex(Duplex[End]):
-    """A duplex with a gateway at one end or at both. Its owner also controls the local end, which no program does."""
+    """A duplex with a gateway at one end or both. Unlike a program, its owner also controls the local end directly."""
 
     @property
     def core(self) -> End:
-        """The local end."""
+        """The local end in the core, which keeps the buffers and the credit."""
         return self._core
 
     @property
@@ -62,11 +62,11 @@ class GatewayDuplex(Duplex[End]):
         return self._core.failure
 
     def wake(self) -> None:
-        """Send what the local end has to send."""
+        """Let the driver send the waiting data and credit of the local end."""
         self._wake()
 
     def try_send(self, payload: bytes) -> bool:
-        """Send a message at once if the credit covers all of it; returns whether it was sent."""
+        """Send a message at once if the credit covers the whole message; return whether the message was sent."""
         end, size = self._core, len(payload)
         if self._sending.locked() or end.is_ended or end.failure is not None:
             return False
@@ -79,7 +79,7 @@ class GatewayDuplex(Duplex[End]):
     # -- the end
 
     def break_by(self, exc: BaseException) -> None:
-        """Break the duplex, and tell the other side of an exception."""
+        """Break the duplex because of an exception; the other side gets its class and text."""
         self._break_by(exc)
 
     def break_off(self, reason: str, type: str = "", text: str = "") -> None:  # noqa: A002 - as TunnelBroken
@@ -88,22 +88,22 @@ class GatewayDuplex(Duplex[End]):
         Args:
             reason: The reason, for this side.
             type: The class of an exception, for the other side; empty for none.
-            text: Its text.
+            text: The text of the exception.
         """
         self._break(reason, type, text)
 
     def end_now(self) -> None:
-        """End this side's direction; not in the middle of a message."""
+        """End this side's direction; must not be called in the middle of a message."""
         self._end_now()
 
     def leave(self) -> None:
-        """End both directions without waiting: all messages were received."""
+        """End both directions without waiting, once all messages have been received."""
         self._end_now()
         self._core.stop()
         self._wake()
 
     def broken(self, failure: Failure) -> TunnelBroken:
-        """Return the error for a break."""
+        """Return the error to raise for the reason of a break."""
         return self._broken(failure)
 
     def check_intact(self) -> None:
@@ -141,12 +141,12 @@ class GatewayDuplex(Duplex[End]):
         return entry
 
     async def write_piece(self, data: Piece, source: GatewayDuplex[Any], *, is_last: bool) -> None:
-        """Send a part of a message, as credit comes; the caller is the only sender.
+        """Send a part of a message as fast as the other side gives credit; the caller must be the only sender.
 
         Args:
-            data: Must not change any more.
+            data: The part, which must not change any more.
             source: The duplex that the part comes from. After a break of the source, the call no longer waits for credit.
-            is_last: Whether the message ends with it.
+            is_last: Whether the part ends its message.
 
         Raises:
             TunnelClosed: As for :meth:`send`.
@@ -165,30 +165,30 @@ class GatewayTunnel(GatewayDuplex[TunnelEnd], Tunnel):
     """A tunnel between a node and a gateway."""
 
     def for_program(self) -> Tunnel:
-        """Return the tunnel for a program, which replaces this one."""
+        """Return the public tunnel with the same local end, which replaces this object."""
         return Tunnel(self._core, self._local, self._wake, self._name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuplexRequest:
-    """A node's request for a duplex to another cloud."""
+    """A node's request to a gateway for a duplex to another cloud: a tunnel, survey, subscription or publications."""
 
     op: str
-    """The operation of the gateway."""
+    """The operation that the gateway executes, such as "publish"."""
     name: str
-    """The addressed name, with its alias."""
+    """The addressed cluster or topic, with the alias of the cloud."""
     headers: Headers = NO_HEADERS
-    """The headers of the application."""
+    """The headers of the program."""
     further: Mapping[str, HeaderValue] | None = None
     """Further headers for the gateway."""
     timeout_s: float = TUNNEL_TIMEOUT_S
-    """The timeout of the opening."""
+    """The timeout of the opening, in seconds."""
     window_bytes: int = TUNNEL_WINDOW_BYTES
-    """The receive window."""
+    """The receive window: the limit on the bytes in transit to this node."""
     waits: bool = False
     """Whether to wait for a place if every gateway is full."""
     anchor: str = ""
-    """Chooses the gateway: equal anchors choose the same gateway, within one membership view. Empty: by load."""
+    """Chooses the gateway: nodes with the same membership view and anchor choose the same gateway. Empty: by load."""
 
 
 async def open_duplex(runtime: Runtime, request: DuplexRequest, ends_at: float | None = None) -> GatewayTunnel:
@@ -197,7 +197,7 @@ async def open_duplex(runtime: Runtime, request: DuplexRequest, ends_at: float |
     Args:
         runtime: The node.
         request: The request.
-        ends_at: The end of the caller's timeout, by the clock of the loop, which the gateway learns, too. None: the opening has
+        ends_at: The end of the caller's timeout, by the clock of the loop; the gateway learns it, too. None: the opening has
             the timeout of the request, and the gateway may take any time to answer.
 
     Raises:
@@ -232,7 +232,7 @@ async def open_duplex(runtime: Runtime, request: DuplexRequest, ends_at: float |
 
 
 async def _open_end(runtime: Runtime, request: DuplexRequest, alias: str, headers: Headers, timeout_s: float) -> TunnelEnd:
-    """Open a tunnel to a gateway; raises as :func:`open_duplex`."""
+    """Open the local end of a tunnel to a gateway. Raises as :func:`open_duplex`."""
     core, anchor = runtime.core, request.anchor
     key = hashlib.blake2b(f"{alias} {anchor}".encode(), digest_size=16).digest() if anchor else b""
 
@@ -248,7 +248,7 @@ async def _open_end(runtime: Runtime, request: DuplexRequest, alias: str, header
 
 
 async def open_in_time(runtime: Runtime, request: DuplexRequest) -> GatewayTunnel:
-    """Open a duplex to a member in another cloud. Before that no data is sent, so another gateway is tried after a loss.
+    """Open a duplex to a member in another cloud. If a gateway is lost before, try another one: no data was sent yet.
 
     Raises:
         IrisError: As :func:`open_duplex`; or every tried gateway was lost.
@@ -291,7 +291,7 @@ async def open_far_tunnel(
 
 
 def read_outcome(outcome: bytes, name: str) -> bytes | IrisError:
-    """Decode an outcome: a reply, or the error for this node's own caller."""
+    """Decode the outcome that a gateway reports: return the reply, or the error for the caller at this node."""
     decoded = decode_outcome(outcome, name, TUNNEL_TIMEOUT_S)
     if isinstance(decoded, RemoteError) and decoded.type == ConfigurationError.__qualname__:
         return ConfigurationError(decoded.text)

@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from iris_py.api.runtime import Runtime
     from iris_py.wire.headers import Headers
 
-#: The operation of these tunnels at the gateway, and the header of a tunnel that continues a broken one.
+#: The operation of a publisher's tunnel at the gateway; and the header of a tunnel that replaces a broken one.
 PUBLISH_OP: Final = "publish"
 RESUMES_HEADER: Final = "iris-resumes"
 #: An idle tunnel is closed after this time (seconds). Too small: a publisher with one message a minute opens a tunnel for each;
 #: too large: gateways keep unused tunnels.
 REST_S: Final = 60.0
-#: Tries of a publication to find another gateway after a loss. More gateways do not die at once.
+#: How many gateways a publication tries, one after the loss of the other. More gateways do not die at once.
 ATTEMPTS: Final = 8
 #: Timeout of the other cloud's answer at the first use of a topic (seconds).
 ASK_TIMEOUT_S: Final = 30.0
-#: Topics known as accepted. A full table is cleared, and the topics are asked for again.
+#: Remembered topics that a cloud accepts. A full table is cleared; the next publication to each topic asks the cloud again.
 NAMES_MAX: Final = 4096
 
 
 class FarPublications:
-    """The publications and broadcasts of one node to other clouds.
+    """Publishes and broadcasts to other clouds for one node.
 
     Args:
         runtime: The node.
@@ -53,19 +53,19 @@ class FarPublications:
         self._publishers: dict[str, CloudPublisher] = {}
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> int:
-        """Pass publications to a gateway, in order; waits while it has no room.
+        """Pass publications to a gateway, in order; wait while the gateway has no room.
 
         Args:
-            topic: With its alias.
+            topic: The topic, with the alias of the cloud.
             payloads: The messages; at least one.
-            headers: The headers of each.
+            headers: The headers of each message.
 
         Returns:
-            1.
+            1: the number of nodes that a publication was sent to, the gateway.
 
         Raises:
-            MessageTooLarge: A payload is too large. Those before it were sent.
-            IrisError: They cannot be sent.
+            MessageTooLarge: A payload is too large. The payloads before were sent.
+            IrisError: The publications cannot be sent.
         """
         publisher, name = self._publisher_for(topic)
         tracing = self._runtime.tracing
@@ -92,7 +92,7 @@ class FarPublications:
         return 1
 
     async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
-        """Broadcast to a cluster; returns the number of members it was sent to."""
+        """Broadcast to a cluster; return the number of members that the broadcast was sent to."""
         with refusals:
             name, alias = split(cluster)
         packets.check_size(payload, self._runtime.core.max_message_bytes)
@@ -103,7 +103,7 @@ class FarPublications:
             return await publisher.broadcast(name, payload, headers)
 
     async def close(self, timeout: float) -> None:
-        """Deliver pending messages before the node ends."""
+        """Pass the pending messages to the gateways, at most for the timeout, before the node ends."""
         publishers, self._publishers = self._publishers, {}
         await asyncio.gather(*(publisher.close(timeout) for publisher in publishers.values()))
 
@@ -128,11 +128,11 @@ class FarPublications:
 
 
 class CloudPublisher:
-    """The publications and broadcasts of a node to one cloud, and the successive tunnels for them.
+    """Publishes and broadcasts to one cloud for a node, over one tunnel after the other.
 
     Args:
         runtime: The node.
-        alias: The cloud.
+        alias: The alias of the cloud.
     """
 
     def __init__(self, runtime: Runtime, alias: str) -> None:
@@ -140,8 +140,8 @@ class CloudPublisher:
         self._alias = alias
         self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.spawn, alias)
         self._published: dict[str, None] = {}  # topics
-        # Topics that may have lost messages in a broken tunnel and were not published to since. While any exist, gateways are
-        # told so and report them at the first publication under each export rule, since this node cannot know the rules.
+        # Topics that may have lost messages in a broken tunnel and got no publication since then. While any exist, gateways are
+        # told, and report the losses at the first publication under each export rule: this node does not know the rules.
         self._doubted: dict[str, None] = {}
         self._resumes = False  # the present tunnel continues a broken one
         self._is_going = False  # the gateway leaves
@@ -155,7 +155,7 @@ class CloudPublisher:
         self._closing: asyncio.Task[None] | None = None
 
     async def learn(self, topic: str) -> None:
-        """Wait until the other cloud has accepted a topic.
+        """Wait until the other cloud has accepted a topic; return at once for a topic accepted before.
 
         Raises:
             IrisError: The cloud refuses the topic, or cannot be reached.
@@ -164,7 +164,7 @@ class CloudPublisher:
             await asyncio.shield(self._ask_once(topic))
 
     async def publish(self, topic: str, payloads: list[bytes], headers: Headers) -> None:
-        """Send publications to an accepted topic."""
+        """Send publications to a topic that the other cloud has accepted."""
         limit, encoded, begin = self._runtime.core.max_message_bytes, headers.encoded, 0
         small = list(takewhile(lambda payload: len(payload) <= limit, payloads))
         while begin < len(small):
@@ -175,7 +175,7 @@ class CloudPublisher:
             packets.check_size(payloads[len(small)], limit)
 
     def try_publish(self, topic: str, payload: bytes, headers: Headers) -> bool:
-        """Send one publication at once; returns whether it was sent."""
+        """Send a publication if that needs no wait; return whether it was sent."""
         if topic not in self._taken:
             if topic not in self._asking:
                 self._ask_once(topic).add_done_callback(_take_exception)
@@ -191,12 +191,12 @@ class CloudPublisher:
         return True
 
     async def broadcast(self, cluster: str, payload: bytes, headers: Headers) -> int:
-        """Send a broadcast; returns the number of members it was sent to."""
+        """Send a broadcast; return the number of members that the broadcast was sent to."""
         item = Item(cluster, [payload], 0, headers=headers.encoded, flags=items.BROADCAST | items.ANSWERED)
         return await (await self._say_answered(item))
 
     async def close(self, timeout: float) -> None:
-        """Wait until the gateway has taken all messages, and end."""
+        """Wait until the gateway has taken all messages, at most for the timeout, and close the tunnel."""
         for task in self._asking.values():
             task.cancel()
         if self._resting is not None:
@@ -224,7 +224,7 @@ class CloudPublisher:
         return task
 
     async def _ask(self, topic: str) -> None:
-        """Ask whether the other cloud accepts a topic, again after each loss of a gateway."""
+        """Ask the other cloud to accept a topic; ask again after the loss of a gateway."""
         name = f"{topic}@{self._alias}"
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
@@ -240,13 +240,13 @@ class CloudPublisher:
         self._taken[topic] = None
 
     async def _say_answered(self, item: Item) -> asyncio.Future[int]:
-        """Send an item; returns a future of its answer."""
+        """Send an item (a question or a broadcast) to the gateway; return a future of the answer."""
         answer: asyncio.Future[int] = self._runtime.loop.create_future()
         await self._say(item, answer)
         return answer
 
     async def _say(self, said: Item, answer: asyncio.Future[int] | None = None) -> None:
-        """Send an item in a message, over the present or a new tunnel.
+        """Send a message with an item to the gateway, over the present tunnel or a new one.
 
         Raises:
             IrisError: The cloud cannot be reached.
@@ -281,7 +281,7 @@ class CloudPublisher:
                 self._doubted.pop(topic, None)
 
     async def _ready_tunnel(self, name: str) -> GatewayTunnel:
-        """Return the tunnel, or open one."""
+        """Return the present tunnel to a gateway, or open one."""
         self._runtime.check_open()
         if self._is_going:
             await self._close_tunnel(REST_S)
@@ -301,14 +301,14 @@ class CloudPublisher:
         return tunnel
 
     async def _close_tunnel(self, timeout: float) -> None:
-        """End the tunnel cleanly: the gateway has then taken all messages."""
+        """End the tunnel cleanly, which waits until the gateway has taken all messages."""
         try:
             await self._connection.close(timeout)
         except TunnelBroken:
             self._doubted |= self._published
 
     def _drop_tunnel(self, tunnel: GatewayTunnel) -> None:
-        """Handle the break of a tunnel."""
+        """Forget a broken tunnel, and note the topics that may have lost messages in it."""
         if self._connection.forget(tunnel):
             self._doubted |= self._published
             self._taken.clear()  # the next gateway may know different topics
@@ -357,7 +357,7 @@ class CloudPublisher:
         self._resting = self._runtime.driver.call_at(when, self._handle_rest)
 
     def _handle_rest(self) -> None:
-        """Close the tunnel if it is idle, or has to end."""
+        """Close the tunnel if it is idle, or if its gateway has asked the node to use another gateway."""
         loop = self._runtime.loop
         self._resting = None
         if self._connection.duplex is None or self._runtime.closing is not None:
@@ -375,7 +375,7 @@ class CloudPublisher:
 
 
 def _fail(answers: dict[int, tuple[str, asyncio.Future[int]]], error: IrisError | None) -> None:
-    """Fail waiting calls with an error; None: the gateway is lost."""
+    """Fail the calls that wait for an answer with an error; None stands for the loss of the gateway."""
     for name, answer in answers.values():
         if not answer.done():
             answer.set_exception(error or MemberLost(name, ""))
@@ -384,6 +384,6 @@ def _fail(answers: dict[int, tuple[str, asyncio.Future[int]]], error: IrisError 
 
 
 def _take_exception(task: asyncio.Task[None]) -> None:
-    """Retrieve a task's exception: the next waiter raises it again."""
+    """Mark a task's exception as retrieved, so that asyncio does not log it: the next waiter raises it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""The successive duplexes of one node or gateway to another gateway: each has a reader, and the next one follows a break."""
+"""Reconnection of a node or gateway to another gateway: after the break of a duplex the next duplex replaces it."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 #: that has just started; too large: messages are missed or wait although a gateway is available.
 RETRY_MIN_S: Final = 0.1
 RETRY_MAX_S: Final = 5.0
-#: Failures that count for the pause; more would only make large numbers.
+#: Failures in a row that are counted for the length of a pause, which is at its maximum long before.
 FAILURES_MAX: Final = 16
 
 AnyDuplex = TypeVar("AnyDuplex", bound="GatewayDuplex[Any]")
 
 
 class Reconnecting(Generic[AnyDuplex]):
-    """The successive duplexes for one purpose, at most one at a time.
+    """Keeps a duplex to a gateway for one purpose: reads it, writes to it, and pauses after a break.
 
     Args:
         read: Reads a duplex until its end; must not raise an error.
         spawn: Runs a coroutine as a task.
-        seed: Decides about the lengths of the pauses.
+        seed: Seeds the random lengths of the pauses.
         look_s: The longest time without a call of the function that writes, in seconds; None for no limit.
 
     Attributes:
         duplex: The present duplex; None without one.
-        changed: Set to call the function that writes, or to end the pause: something is wanted, or the reader has ended.
+        changed: Set to call the function that writes, or to end the pause: the owner has new work, or the reader has ended.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class Reconnecting(Generic[AnyDuplex]):
         self._failures = 0
 
     def begin(self, duplex: AnyDuplex) -> asyncio.Task[None]:
-        """Begin to read an open duplex; returns the reader."""
+        """Begin to read an open duplex; return the task that reads."""
         self.duplex = duplex
         reader = self._reader = self._spawn(self._read(duplex))
         reader.add_done_callback(lambda _reader: self.changed.set())
         return reader
 
     async def use(self, duplex: AnyDuplex, write: Callable[[AnyDuplex], Awaitable[bool]]) -> None:
-        """Read and write a duplex until it breaks, or is no longer wanted; then break it.
+        """Read and write a duplex until it breaks, or is no longer wanted; then break the duplex.
 
         Args:
             duplex: The duplex, just opened.
@@ -87,7 +87,7 @@ class Reconnecting(Generic[AnyDuplex]):
                 await reader
 
     def forget(self, duplex: AnyDuplex) -> bool:
-        """Forget a broken duplex; returns whether it was the present one."""
+        """Forget a broken duplex; return whether it was the present duplex."""
         is_present = self.duplex is duplex
         if is_present:
             self.duplex = self._reader = None

@@ -47,32 +47,32 @@ if TYPE_CHECKING:
 
 #: The errors that prove that a request was not executed.
 _UNEXECUTED: Final = (NoMembers, NotConnected, Overloaded, MessageTooLarge)
-#: The repetition of idempotent requests at gateways: gateways execute nothing, so any number may be lost.
+#: How requests to gateways are repeated for idempotent requests: gateways execute nothing, so any number may be lost.
 _AT_GATEWAYS: Final = Retry(members_lost_max=None)
-#: The same if the caller set a time to wait for members: a waiting gateway is not silent, and with two gateways neither could
-#: prove that the request was not executed.
+#: The same without a second gateway for slow requests, if the caller set a time to wait for members: a gateway that waits is
+#: not slow, and with two gateways neither could prove that the request was not executed.
 _AT_ONE_GATEWAY: Final = Retry(members_lost_max=None, hedge_after=None)
 
 
 @dataclass(slots=True, eq=False)
 class Crossing:
-    """A request to another cloud, from the call to the outcome.
+    """The state of a request to another cloud, from the call to the outcome.
 
     Attributes:
         cluster: The requested name, with its alias.
         gateways: The cluster of the gateways that reach the cloud.
-        content: The content for a gateway; the same in all tries, with a single identity.
-        timeout_s: The caller's timeout, from the beginning.
+        content: The request as gateways get it; the same in all tries, with a single identity.
+        timeout_s: The caller's whole timeout, in seconds.
         ends_at: The end of the timeout, by the clock of the loop.
-        retry: How the request may go to another gateway after one may have forwarded it; None if it may not.
+        retry: How the request is repeated at another gateway after one may have forwarded it; None if that is not allowed.
         members_wait_s: How long to wait while no gateway reaches the cloud, in seconds.
         members_by: The end of that wait, by the clock of the loop.
         waits: Whether to wait for a place if every gateway is full.
-        headers: The headers of the application.
+        headers: The headers of the program.
         token: A future, or the ticket of an :class:`~iris_py.api.bulk_requester.Asker`, for the outcome.
         counts: The counters of the cluster.
         request_id: The id of the current or last request to a gateway.
-        pending: The requester's state of that request.
+        pending: The state of the request to a gateway, at the requester.
         is_unsure: Whether a gateway may have forwarded the request without reporting an outcome.
         attempts: The number of requests to gateways.
         timer: Starts the next try; None while no try is scheduled.
@@ -98,7 +98,7 @@ class Crossing:
 
 
 class Crossings:
-    """The requests of one node to other clouds."""
+    """Sends the requests of one node to other clouds."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -173,18 +173,18 @@ class Crossings:
             self._stop(crossing)
 
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
-        """Cancel the requests with selected tokens, as :meth:`cancel` does."""
+        """Cancel the requests whose tokens ``is_meant`` selects, as :meth:`cancel` does."""
         for crossing in [crossing for crossing in self._under_way if is_meant(crossing.token)]:
             self.cancel(crossing)
 
     def close(self) -> None:
-        """End the requests between two tries; the others end with their request to a gateway."""
+        """End the requests between two tries. All other requests end with their present request to a gateway."""
         for crossing in [crossing for crossing in self._under_way if crossing.timer is not None]:
             self._stop(crossing)
             self._tell(crossing, NodeClosed())
 
     def receive_outcome(self, ticket: Ticket, outcome: bytes | IrisError) -> None:
-        """Handle the outcome of a request to a gateway; for the node."""
+        """Handle the outcome of a request to a gateway; called by the node."""
         crossing = ticket.question
         assert isinstance(crossing, Crossing)
         if crossing not in self._under_way:
@@ -209,7 +209,7 @@ class Crossings:
         """Send the request to the least loaded gateway that reaches the cloud."""
         core = self._runtime.core
         group = core.group_to_ask(crossing.gateways, b"", now)
-        # An identity valid up to the gateway: equal keys of two nodes are two requests there.
+        # The identity is for gateways only: at a gateway, equal keys of two nodes are two requests.
         identity = core.identity_of(crossing.gateways, None) if crossing.retry is not None else b""
         crossing.attempts += 1
         spec = RequestSpec(
@@ -236,7 +236,7 @@ class Crossings:
         return True
 
     def _ask_again(self, crossing: Crossing) -> bool:
-        """Try a gateway again after a pause; returns whether the timeout allows it."""
+        """Schedule another try after a pause; return False if the timeout leaves no time for a try."""
         now = self._loop.time()
         again_at = now + pause_s(crossing.attempts, 1)
         if again_at >= crossing.ends_at or self._runtime.closing is not None:
@@ -281,11 +281,11 @@ class Crossings:
 
 
 def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
-    """Return the caller's error for an error of a request or tunnel to a gateway.
+    """Translate the error of a request or tunnel to a gateway into the error for the caller.
 
     Args:
         error: The error.
-        cluster: The name, with its alias.
+        cluster: The requested name, with the alias of the cloud.
         timeout_s: The caller's timeout.
     """
     if isinstance(error, NoMembers):
@@ -311,14 +311,14 @@ def translate(error: IrisError, cluster: str, timeout_s: float) -> IrisError:
 
 
 class _GatewayPath(msgspec.Struct):
-    """One cloud, as one gateway sees it."""
+    """Another cloud as one gateway sees it, in the gateway's status."""
 
     is_up: bool = False
     round_trip_s: float | None = None
 
 
 class _GatewayDescription(msgspec.Struct):
-    """The used part of a gateway's description of itself."""
+    """The part of a gateway's status that callers use."""
 
     clouds: dict[str, _GatewayPath] = {}
 

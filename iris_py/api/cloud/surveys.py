@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from iris_py.federation.calls import MemberPlace, Said
     from iris_py.wire.headers import Headers
 
-#: The largest message of a survey: the largest reply of any node, with its overhead.
+#: The size limit of a gateway's message about a survey: the largest reply of any node, with overhead.
 _SAID_BYTES_MAX: Final = MESSAGE_BYTES_LIMIT + OVERHEAD_BYTES
 
 
 class FarSurveys:
-    """The surveys of one node to other clouds.
+    """Surveys clusters of other clouds for one node, each survey over a tunnel to a gateway.
 
     Args:
         runtime: The node.
@@ -38,7 +38,7 @@ class FarSurveys:
     def begin(
         self, gathering: Gathering, cluster: str, question: bytes, timeout: float, stop_after: int | None, headers: Headers
     ) -> asyncio.Task[None]:
-        """Begin a survey of a cluster of another cloud. Cancelling the returned task ends it at all members."""
+        """Begin a survey of a cluster of another cloud. Cancelling the returned task ends the survey at all members."""
         request = DuplexRequest(
             op="survey",
             name=cluster,
@@ -86,7 +86,7 @@ class FarSurveys:
 
 
 def _take(gathering: Gathering, said: Said | None, tunnel: GatewayTunnel) -> None:
-    """Pass a gateway's message about a survey to the survey."""
+    """Decode a gateway's message about a survey, and give its content to the survey."""
     if said is None:
         raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a faulty one
     if isinstance(said, Asked):

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The operation of these tunnels at the gateway, and the header for subscriptions with the policy ``block``.
+#: The operation of a subscriber's tunnel at the gateway; and its header for subscriptions with the policy ``block``.
 SUBSCRIBE_OP: Final = "subscribe"
 BLOCK_HEADER: Final = "iris-block"
 #: The number of shards of a cloud's topics. Too small: all subscriptions of a cloud meet at one gateway; too large: each node
@@ -63,14 +63,14 @@ SHARDS: Final = 8
 #: Timeout of the other cloud's confirmation (seconds). Too small: a subscription fails when a gateway is lost meanwhile; too
 #: large: a hanging gateway goes unnoticed.
 SUBSCRIBE_TIMEOUT_S: Final = 30.0
-#: Topics whose matching subscriptions are cached. Forgetting one costs a new lookup.
+#: Topics whose matching subscriptions are cached. A topic dropped from the cache costs a new lookup.
 TOPICS_MAX: Final = 4096
-#: A placeholder for the blocked publishers of another cloud.
+#: The entry of a queue's blocked publishers that stands for all publishers of another cloud.
 _PUBLISHERS: Final = (None, None)
 
 
 class FarTopics:
-    """The subscriptions of one node to topics of other clouds.
+    """Subscribes to topics of other clouds for one node.
 
     Args:
         runtime: The node.
@@ -90,14 +90,14 @@ class FarTopics:
         registry: dict[SubscriptionQueue, Inbox],
         subscription_type: Callable[..., Subscription[Any]] = Subscription,
     ) -> Subscription[Any]:
-        """Begin a subscription; returns when all publishers of the other cloud know of it.
+        """Begin a subscription; return when all publishers of the other cloud know of the subscription.
 
         Args:
-            queue: Its queue.
-            hook: The callback; None to iterate.
-            alias: The cloud.
-            registry: The inboxes of the node.
-            subscription_type: Makes the subscription.
+            queue: The queue of the subscription.
+            hook: The callback; None for a program that iterates.
+            alias: The alias of the cloud.
+            registry: The inboxes of the node, to which the inbox of the subscription is added.
+            subscription_type: The class of the subscription.
 
         Raises:
             IrisError: The subscription is not possible.
@@ -162,13 +162,13 @@ class FarTopics:
 
 
 class _Want:
-    """One pattern, and its subscriptions.
+    """A pattern that subscriptions of this node want from a gateway.
 
     Attributes:
-        tokens: The pattern, split.
-        tellings: The subscriptions, with the futures of their confirmations; None once done.
+        tokens: The tokens of the pattern.
+        tellings: By subscription, the future of its confirmation; None once confirmed.
         is_asked: Whether the pattern was sent to the present gateway.
-        is_added: Whether the gateway has confirmed it.
+        is_added: Whether the present gateway has confirmed the pattern.
     """
 
     __slots__ = ("is_added", "is_asked", "tellings", "tokens")
@@ -180,16 +180,16 @@ class _Want:
 
 
 class Shard:
-    """The subscriptions of a node to one shard of a cloud's topics, and the successive tunnels for them.
+    """Handles the subscriptions of a node to one shard of a cloud's topics, over one tunnel after the other.
 
-    A blocking subscription has its own object, and so its own tunnel.
+    A blocking subscription has a shard object of its own, and so its own tunnel.
 
     Args:
         runtime: The node.
         alias: The cloud.
         number: The number of the shard.
-        is_blocking: Whether its publishers wait for a full queue.
-        paths: Numbers for the tunnels.
+        is_blocking: Whether publishers wait while the queue of the subscription is full.
+        paths: The source of numbers for the tunnels.
     """
 
     def __init__(self, runtime: Runtime, alias: str, number: int, is_blocking: bool, paths: count[int]) -> None:
@@ -211,11 +211,11 @@ class Shard:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no subscriptions."""
+        """Whether the shard has no subscriptions."""
         return not self._wants
 
     def add(self, inbox: Inbox) -> asyncio.Future[None]:
-        """Add a subscription; returns a future for the confirmation or error."""
+        """Add a subscription; return a future for its confirmation or its error."""
         told: asyncio.Future[None] = self._runtime.loop.create_future()
         name = self._pattern_of(inbox)
         want = self._wants.get(name)
@@ -249,7 +249,7 @@ class Shard:
         self._room.set()
 
     def handle_drained(self) -> None:
-        """Continue reading: a blocking subscription has room again."""
+        """Continue reading the tunnel, because a blocking subscription has room again."""
         self._room.set()
 
     def abort(self) -> None:
@@ -312,7 +312,7 @@ class Shard:
             )
 
     async def _tell(self, tunnel: GatewayTunnel) -> bool:
-        """Send new patterns to the gateway, and removed ones; return whether there are any patterns."""
+        """Send the added and the removed patterns to the gateway; return whether any patterns are left."""
         if not self._wants:
             return False
         removed, self._removed = self._removed, []
@@ -457,7 +457,7 @@ class Shard:
         return found
 
     async def _wait_for_room(self) -> None:
-        """Stop reading while a queue is full: the gateway waits, and in the end the publishers."""
+        """Wait while a queue is full. The tunnel is not read meanwhile: its gateway waits, and in the end the publishers."""
         while full := [each for want in self._wants.values() for each in want.tellings if each.queue.is_full]:
             for inbox in full:
                 inbox.queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
@@ -467,7 +467,7 @@ class Shard:
     # --
 
     def _end(self, inbox: Inbox, error: IrisError) -> None:
-        """End a subscription with an error: at its confirmation, or for its reader."""
+        """End a subscription with an error: for the subscribe call if that still waits, otherwise for the reader."""
         want = self._wants.get(self._pattern_of(inbox))
         told = None if want is None else want.tellings.get(inbox)
         self.remove(inbox)
@@ -477,7 +477,7 @@ class Shard:
             told.set_exception(error)
 
     def _fail_waiting(self, error: IrisError) -> None:
-        """Fail the subscriptions without a confirmation: the cloud cannot be reached."""
+        """Fail the subscriptions that are not confirmed yet, because the cloud cannot be reached."""
         for want in list(self._wants.values()):
             for inbox, told in list(want.tellings.items()):
                 if told is not None:
