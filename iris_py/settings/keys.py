@@ -35,27 +35,27 @@ __all__ = [
     "settle_keys",
 ]
 
-#: A secret, or its generations, the primary one first.
+#: A secret, or its generations (the secrets accepted during a rotation), the encrypting one first.
 Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 
-#: Files in a directory of cluster secrets. Too small: networks with many secret clusters do not start; too large: another
-#: directory, named by mistake, is read.
+#: The number of files that a directory of cluster secrets may have. Too small: networks with many secret clusters do not
+#: start; too large: another directory, named by mistake, is read.
 CLUSTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """The effective source of a node's keys; empty for the per-user secret."""
+    """The effective source of a node's keys: a keyring, secret, file or command; empty for the per-user secret."""
 
     secret: Secrets | None = field(default=None, repr=False)
     keyring: Keyring | None = field(default=None, repr=False)
     secret_command: tuple[str, ...] | None = None
     rank: int = 0
-    """The number of its layer, from 0; the number of layers without a source."""
+    """The index of the layer (source of settings) that gives the keys; without keys the number of layers."""
 
 
 def settle_keys(layers: Sequence[Layer]) -> KeySource:
-    """Find the keys in the first layer with any: a secret passed as argument overrides the keyring of a Config.
+    """Take the keys from the first layer that gives keys: a secret passed as argument overrides the keyring of a Config.
 
     Raises:
         ConfigurationError: A layer gives several sources, or an invalid secret.
@@ -108,7 +108,7 @@ def settle_clusters(layers: Sequence[Layer]) -> Mapping[str, Secrets] | FindSecr
 
 
 def _merge(found: Sequence[Mapping[str, Secrets] | FindSecret]) -> Mapping[str, Secrets] | FindSecret:
-    """Merge tables, or tables and functions into one function; the first one with a cluster counts."""
+    """Merge tables, or tables and functions into one function; for each cluster the first that has a secret counts."""
     if not any(map(callable, found)):
         merged: dict[str, Secrets] = {}
         for table in reversed(found):
@@ -156,7 +156,7 @@ def _read_clusters(directory: Path, origin: str) -> Mapping[str, Secrets]:
 
 
 def read_clusters_directory(directory: Path) -> list[Path]:
-    """Return the files in a directory of cluster secrets, in order.
+    """Return the files in a directory of cluster secrets, sorted by name.
 
     Raises:
         OSError: The directory cannot be read.

@@ -35,25 +35,25 @@ CONFIG_BYTES_MAX: Final = 1 << 20
 
 Source: TypeAlias = Literal["argument", "config", "variable", "file"]
 
-#: The unknown variables already warned of. The environment belongs to the process, and so does this set.
+#: The unknown variables that a warning has named already. Kept for the whole process, as the environment is.
 _warned: Final[set[str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One source of settings."""
+    """One source of settings: the arguments, a `Config`, the environment or the file."""
 
     source: Source
     values: Mapping[str, object] = field(repr=False)  # secrets are among them
     path: Path | None = None
-    """The file with the values; relative paths in it start in its directory."""
+    """The file with the values, whose directory is the base of relative paths; None for other sources."""
 
     def locate(self, path: Path, key: str) -> Path:
-        """Return the absolute path of a path among the values.
+        """Return the path given for a setting, with ``~`` replaced; relative paths of a file start in its directory.
 
         Args:
-            path: The path.
-            key: Its setting.
+            path: The given path.
+            key: The name of the setting.
 
         Raises:
             ConfigurationError: The path begins with ``~``, and the home directory is unknown.
@@ -70,10 +70,10 @@ class Layer:
 
 
 def first_value(layers: Sequence[Layer], key: str, default: object) -> tuple[object, str]:
-    """Return the value of the first layer with a setting, and its origin for errors. Not for settings that take a secret.
+    """Return a setting's value in the first layer that has the setting, and the origin for errors. Not for secrets.
 
     Raises:
-        ConfigurationError: The value holds a secret nevertheless.
+        ConfigurationError: The value holds a secret.
     """
     for layer in layers:
         if key in layer.values:
@@ -104,7 +104,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def file_layer(config: Path | str | None, environ: Mapping[str, str]) -> Layer:
-    """Return the settings of the file. A file named by the user must exist; the one at the usual place may be missing.
+    """Return the settings of the file. A file named by the user must exist; the file at the default path may be missing.
 
     Raises:
         ConfigurationError: The file is missing, cannot be read, is no TOML, has an unknown key, or others can write its secret.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_names", "show_settings"]
 
-#: The entry of ``**settings`` among the ``Args:`` of a docstring.
+#: Finds the entry of ``**settings`` among the ``Args:`` of a docstring.
 _ENTRY: Final = re.compile(r"^    settings: .*\n(?: {8}.*\n)*", re.MULTILINE)
 #: Columns of a docstring in ``help()``.
 _COLUMNS: Final = 124

@@ -46,15 +46,15 @@ Shape: TypeAlias = Literal["text", "choice", "path", "flag", "number", "addresse
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """The option of a setting on the command line."""
+    """The command-line option of a setting."""
 
     metavar: str
     help: str
-    """The description; a list of variables follows it in help texts."""
+    """The description; help texts append the environment variables."""
     name: str = ""
-    """By default the name of the setting, as in ``--secret-file``. A name ``--no-...`` sets a flag to False."""
+    """The option, by default from the name of the setting: ``--secret-file``. An option ``--no-...`` sets a flag to False."""
     other_variables: tuple[str, ...] = ()
-    """Variables beside that of the setting."""
+    """Environment variables that set the option, beside the variable of the setting."""
 
     @property
     def is_negated(self) -> bool:
@@ -64,20 +64,20 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An entry. Every setting is an argument of :func:`iris_py.connect`."""
+    """An entry of the table: a setting, which is also an argument of :func:`iris_py.connect`."""
 
     shape: Shape
     text: str
     """The description, as in a docstring. Its first sentence describes the key of the file."""
     option: Option | None = None
     is_variable: bool = True
-    """Whether an environment variable sets it: ``IRIS_`` and the name in capitals."""
+    """Whether an environment variable sets the setting: ``IRIS_`` and the name in capitals."""
     is_key: bool = True
-    """Whether a key of the file sets it."""
+    """Whether a key of the TOML file sets the setting."""
     name: str = ""
-    """The key of the entry."""
+    """The name of the setting: its key in `ConnectSettings`."""
     type: str = ""
-    """The type of the argument, as in the entry."""
+    """The type of the argument as text, as `ConnectSettings` states it."""
 
     @property
     def summary(self) -> str:
@@ -86,7 +86,7 @@ class Setting:
 
     @property
     def option_name(self) -> str:
-        """The option of the command line, as ``--secret-file``."""
+        """The option on the command line, such as ``--secret-file``."""
         own = self.option.name if self.option is not None else ""
         return own or f"--{self.name.replace('_', '-')}"
 
@@ -262,11 +262,11 @@ def _entries() -> tuple[Setting, ...]:
     return tuple(found)
 
 
-#: All settings.
+#: All settings, in the order of `ConnectSettings`.
 SETTINGS: Final = _entries()
 #: The arguments of :func:`iris_py.connect`, apart from ``config``.
 ARGUMENTS: Final = tuple(setting.name for setting in SETTINGS)
-#: The keys of the file.
+#: The settings that are keys of the TOML file.
 FILE_KEYS: Final = tuple(setting.name for setting in SETTINGS if setting.is_key)
 #: The environment variables by setting; ``IRIS_CONFIG`` names the file.
 VARIABLES: Final = {setting.name: variable_of(setting.name) for setting in SETTINGS if setting.is_variable} | {

@@ -1,4 +1,4 @@
-"""The check of each value of a setting. An error names the setting and its source, and shows no secret."""
+"""Parsers and checks of the values of settings; an error names the setting and its source, and shows no secret."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
 def parse_text(value: object, origin: str) -> str:
-    """Return a value that must be text."""
+    """Check that a value is text, and return it."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{origin} must be text, not {type(value).__name__}. Correct it.")
     return value
 
 
 def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, may_be_empty: bool = False) -> str:
-    """Return the name of a network, a cluster or a zone."""
+    """Check the name of a network, a cluster or a zone, and return the name."""
     text = parse_text(value, origin)
     refuse_secret_value(text, origin)
     if not text and not may_be_empty:
@@ -69,12 +69,12 @@ def parse_name(value: object, origin: str, bytes_max: int = NAME_BYTES_MAX, *, m
 
 
 def parse_zone(value: object, origin: str) -> str:
-    """Return the zone of a node; may be empty."""
+    """Check the zone of a node, which may be empty, and return the zone."""
     return parse_name(value, origin, ZONE_BYTES_MAX, may_be_empty=True)
 
 
 def parse_node_name(value: object, origin: str) -> str:
-    """Return the label of a node; may be empty."""
+    """Check the label of a node, which may be empty, and return the label."""
     text = parse_text(value, origin)
     if text and not is_name(text):
         raise ConfigurationError(
@@ -85,7 +85,7 @@ def parse_node_name(value: object, origin: str) -> str:
 
 
 def check_zone(zone: str | None, origin: str) -> str:
-    """Return a requested zone; empty for None.
+    """Check the zone of ``prefer=`` or ``require=``, and return the zone; empty for None.
 
     Raises:
         ConfigurationError: No node could be in this zone.
@@ -94,7 +94,7 @@ def check_zone(zone: str | None, origin: str) -> str:
 
 
 def parse_tracing(value: object, origin: str) -> TracingSetting:
-    """Return the setting ``tracing``: whether to make spans, or the provider of tracers."""
+    """Parse the setting ``tracing``: whether to make spans, or the provider of tracers."""
     if value is None:
         return None
     if hasattr(value, "get_tracer"):
@@ -103,7 +103,7 @@ def parse_tracing(value: object, origin: str) -> TracingSetting:
 
 
 def parse_observe(value: object, origin: str) -> Observe:
-    """Return the setting ``observe``: the node's answers to questions of other nodes."""
+    """Parse the setting ``observe``: the node's answers to questions of other nodes."""
     for known in get_args(Observe):
         if value == known:
             return cast("Observe", known)
@@ -111,7 +111,7 @@ def parse_observe(value: object, origin: str) -> Observe:
 
 
 def parse_boolean(value: object, origin: str) -> bool:
-    """Accept a truth value, or a word for it from the environment."""
+    """Parse a flag: True, False, or from the environment a word such as "yes"."""
     if isinstance(value, bool):
         return value
     word = value.lower() if isinstance(value, str) else ""
@@ -121,7 +121,7 @@ def parse_boolean(value: object, origin: str) -> bool:
 
 
 def parse_message_bytes(value: object, origin: str) -> int:
-    """Accept a whole number, or its text from the environment."""
+    """Parse the setting ``max_message_bytes``: a whole number, or from the environment its text."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not MESSAGE_BYTES_MIN <= value <= MESSAGE_BYTES_LIMIT:
@@ -132,7 +132,7 @@ def parse_message_bytes(value: object, origin: str) -> int:
 
 
 def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
-    """Return the addresses for other nodes to dial; warn if they cannot lead to ``listen``."""
+    """Parse the addresses for other nodes to dial; warn if they cannot lead to ``listen``."""
     advertised = _addresses(value, origin, ADDRESSES_MAX, "A node that suspects this node to be dead dials each of them.")
     host, listen_port = parse_address(listen)
     is_distant = False
@@ -158,7 +158,7 @@ def parse_advertise(value: object, origin: str, listen: str) -> tuple[str, ...]:
 
 
 def parse_seeds(value: object, origin: str) -> tuple[str, ...]:
-    """Return the addresses of nodes to dial at the start."""
+    """Parse the seeds: the addresses of nodes to dial at the start."""
     seeds = _addresses(value, origin, SEEDS_MAX, "A few seeds that answer are enough.")
     for seed in seeds:
         parse_address(seed, origin, port_min=1)
@@ -166,7 +166,7 @@ def parse_seeds(value: object, origin: str) -> tuple[str, ...]:
 
 
 def parse_administrator_setting(value: object, origin: str) -> str | None:
-    """Return the public half of an administrator key, or None without an administrator."""
+    """Parse the public half of an administrator key; return None without an administrator."""
     if value is None:
         return None
     text = parse_text(value, origin)
@@ -178,12 +178,12 @@ def parse_administrator_setting(value: object, origin: str) -> str | None:
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a text about to be shown may be a secret."""
+    """Tell whether a text may be a secret, and so must not be shown."""
     return TEXT_PREFIX in text or holds_secret(text)
 
 
 def refuse_secret_value(value: object, origin: str) -> None:
-    """Refuse a secret in any other setting: errors and the node would show the value.
+    """Refuse a secret given for a setting that takes none: errors and the node would show the value.
 
     Raises:
         ConfigurationError: The value, or one of a sequence, holds a secret or a private key. The error does not repeat it.
@@ -197,7 +197,7 @@ def refuse_secret_value(value: object, origin: str) -> None:
 
 
 def _addresses(value: object, origin: str, entries_max: int, advice: str) -> tuple[str, ...]:
-    """Accept a sequence, or a text separated by commas from the environment."""
+    """Parse addresses: a sequence, or from the environment a text with commas between the addresses."""
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or isinstance(parts, bytes):
         raise ConfigurationError(f"{origin} must be a list of host:port, not {type(value).__name__}. Correct it.")

@@ -1,4 +1,4 @@
-"""The event loop behind :mod:`iris_py.sync`: a single one per process, in a daemon thread, started at the first use.
+"""The event loop behind :mod:`iris_py.sync`: one per process, in a daemon thread that starts at the first use.
 
 Theory of operation. Every call from a thread becomes a task of the loop, and the thread waits for the task. Three events can
 end a program during the wait:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
 
 #: How often a thread that waits for a lock checks for signals (seconds). The system does not wake the main thread for a signal
-#: that came just before the wait, or went to another thread. Too small: turns for nothing; too large: Ctrl-C seems to have no
+#: that came just before the wait, or went to another thread. Too small: checks for nothing; too large: Ctrl-C seems to have no
 #: effect for this time.
 SIGNALS_LOOK_S: Final = 0.5
 
@@ -54,7 +54,7 @@ def acquire(lock: threading.Lock) -> None:
         lock: The lock.
 
     Raises:
-        KeyboardInterrupt: A signal handler raised. The lock is then not acquired, as a rule.
+        KeyboardInterrupt: A signal handler raised this error. The lock is then not acquired, as a rule.
     """
     while not lock.acquire(timeout=SIGNALS_LOOK_S):
         pass
@@ -70,24 +70,25 @@ AnyClosable = TypeVar("AnyClosable", bound="Closable")
 EXIT_TIMEOUT_S = 5.0
 #: Time in seconds for handlers that run at the end of the program; the rest is for telling other nodes.
 EXIT_DRAIN_S = 2.0
-#: Time in seconds for closing the nodes; then the remaining ones are cut off, as by a crash.
+#: Time in seconds for closing the nodes; the nodes still open after it are cut off, as by a crash.
 EXIT_CLOSE_S = 3.5
-#: Time in seconds for the thread of the loop to end. Only a handler stuck inside the loop takes longer, and is left behind.
+#: Time in seconds for the thread of the loop to end. Only a handler stuck inside the loop takes longer; the program then ends
+#: without waiting for the thread.
 JOIN_TIMEOUT_S = 1.0
-#: Threads for iterables sent through tunnels; each has one while it makes its next chunk. A waiting one costs some ten KiB. Too
-#: small: a thousand slow iterables starve each other; too large: more threads are no faster.
+#: Threads for iterables sent through tunnels: each iterable has one while making its next chunk. An idle thread costs some ten
+#: KiB. Too small: a thousand slow iterables starve each other; too large: more threads are no faster.
 THREADS_MAX = 1024
 
 
 class BlockingCall(Generic[Result]):
-    """A blocking call of a thread.
+    """A blocking call by a thread of a program, which waits for a task of the loop.
 
-    The thread may be interrupted between any two steps, and would leave its locks locked. So it shares no lock with the loop:
-    it waits until ``ended`` is released, and the loop, which no signal interrupts, does the rest.
+    The thread may be interrupted between any two steps, and would leave its locks locked. So the thread shares no lock with the
+    loop: it waits until ``ended`` is released, and the loop, which no signal interrupts, does the rest.
 
     Args:
         function: Makes the coroutine.
-        discard: Called with the result if the thread no longer waits.
+        discard: Called with the result if the thread no longer waits for it.
 
     Attributes:
         ended: A lock, held until there is a result.
@@ -107,7 +108,7 @@ class BlockingCall(Generic[Result]):
         self._is_ended = False
 
     def end(self, task: asyncio.Task[Result]) -> None:
-        """Note the end of the task; in the loop."""
+        """Wake the thread at the end of the task, or discard the result if the thread no longer waits. Called in the loop."""
         self._is_ended = True
         if self.is_given_up:
             self._drop(task)
@@ -115,7 +116,7 @@ class BlockingCall(Generic[Result]):
             self.ended.release()
 
     def give_up(self) -> None:
-        """Cancel the task, whose thread no longer waits; in the loop."""
+        """Cancel the task, or discard its result, because the thread no longer waits. Called in the loop."""
         self.is_given_up = True
         if self.task is None:
             return
@@ -125,7 +126,7 @@ class BlockingCall(Generic[Result]):
             self.task.cancel()
 
     def result(self) -> Result:
-        """Return the result or raise the error; in the thread, after the end."""
+        """Return the result of the task, or raise its error. Called in the thread, after the end of the task."""
         assert self.task is not None
         if self.task.cancelled():
             raise NodeClosed  # only the end of the loop cancels a task with a waiting thread
@@ -137,16 +138,16 @@ class BlockingCall(Generic[Result]):
 
 
 class Background:
-    """An event loop in a daemon thread. Its methods are thread-safe; see :func:`background`.
+    """An event loop in a daemon thread, for the objects of the synchronous API. Its methods are thread-safe.
 
     Args:
-        loop: A running event loop in a thread of the program, and ended by it. None for a new loop.
+        loop: An event loop that runs in a thread of the program, which also ends the loop. None for a new loop.
 
     Attributes:
         loop: The event loop.
         executor: The threads for slow iterables.
-        is_over: Whether the program ends, and so the nodes.
-        is_closed: Whether the end is complete.
+        is_over: Whether the program is ending, so that no further calls are accepted.
+        is_closed: Whether all nodes are closed and the loop has ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -192,24 +193,24 @@ class Background:
     def wait(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Run a coroutine function in the loop; return its result. An interrupt cancels it."""
+        """Run a coroutine function in the loop; return its result. An interrupt cancels the coroutine."""
         return self._wait(BlockingCall(lambda: _await(function, *args, **kwargs)))
 
     def open(
         self, function: Callable[Arguments, Awaitable[AnyClosable]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> AnyClosable:
-        """As :meth:`wait`, for an object that must be closed again if an interrupt came at the moment of its opening."""
+        """Open an object in the loop, as :meth:`wait` does; close the object if an interrupt came during its opening."""
         return self._wait(BlockingCall(lambda: _await(function, *args, **kwargs), self._discard))
 
     def submit(
         self, function: Callable[Arguments, Awaitable[Result]], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
-        """As :meth:`wait`, but return a future at once. Cancelling the future cancels the task."""
+        """Start a coroutine function in the loop; return a future of its result. Cancelling the future cancels the task."""
         self.check()
         return self._submit(lambda: _await(function, *args, **kwargs))
 
     def soon(self, function: Callable[[], object]) -> None:
-        """Call a function in the loop soon; never waits, never raises."""
+        """Schedule the call of a function in the loop; return at once. If the loop has ended, do nothing."""
         if not self._is_inherited:
             try:
                 self.loop.call_soon_threadsafe(function)
@@ -226,7 +227,7 @@ class Background:
     # -- nodes
 
     async def keep(self, open_node: Callable[[], Awaitable[Node]]) -> Node:
-        """Open a node, to be closed at the end of the program at the latest."""
+        """Open a node, and remember the node so that the end of the program closes it."""
         node = await open_node()
         self._nodes[node] = node
         return node
@@ -253,14 +254,14 @@ class Background:
         self.is_closed = True
 
     def disown(self) -> None:
-        """Disable the loop in the child of a fork. Its nodes close their sockets themselves."""
+        """Disable the loop in the child of a fork, where its thread does not run. The nodes close their sockets themselves."""
         self._is_inherited = True
 
     # --
 
     def _serve(self) -> None:
-        """Run the loop to the end of the program. Without this, a task that raises SystemExit or KeyboardInterrupt would end
-        the loop.
+        """Run the loop to the end of the program, and continue after a task that raises SystemExit or KeyboardInterrupt, which
+        would end the loop.
         """
         while not self._is_ending:
             try:
@@ -273,7 +274,7 @@ class Background:
         self.check()
         refuse_event_loops()
         try:
-            # Also passes the context of this thread, for example the trace that the call belongs to.
+            # The loop also gets the context variables of this thread, for example the trace that the call belongs to.
             self.loop.call_soon_threadsafe(self._begin, call)
             acquire(call.ended)
         except BaseException:
@@ -313,7 +314,7 @@ class Background:
         self._nodes.pop(opened, None)
 
     async def _close_all(self) -> None:
-        """Close all nodes and end all tasks, regularly first."""
+        """Close all nodes, cut off those that take too long, and end all tasks."""
         own = asyncio.current_task()
         under_way = [task for task in self._tasks if task is not own]
         for task in under_way:
@@ -377,7 +378,7 @@ _inherited: list[Background] = []
 
 
 def background() -> Background:
-    """Return the event loop of this process; starts it at the first call."""
+    """Return the event loop of this process; the first call starts the loop."""
     global _current
     with _lock:
         if _current is None:
@@ -396,7 +397,7 @@ def _close_with_worker() -> None:
 
 
 def shut_down() -> None:
-    """Close the nodes of this process, unless that has begun."""
+    """Close the nodes of this process, unless the closing has already begun."""
     if _current is not None and not _current.is_over:
         _current.shut_down()
 
@@ -413,7 +414,7 @@ def is_program_over() -> bool:
 
 
 def _handle_fork() -> None:
-    """Disown the loop in the child of a fork."""
+    """Disable the loop in the child of a fork."""
     global _current, _lock
     _lock = threading.Lock()  # another thread of the parent may have held it
     inherited, _current = _current, None

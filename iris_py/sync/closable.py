@@ -25,4 +25,4 @@ class Closable(Unpicklable, ABC):
 
     @abstractmethod
     def _end(self) -> None:
-        """End it; harmless if it has ended."""
+        """End the object; harmless if the object has ended."""

@@ -1,4 +1,4 @@
-"""Docstrings of the synchronous API: derived from those of the asyncio API, so that no text can be out of date."""
+"""Docstrings of the synchronous API, derived from the docstrings of the asyncio API so that no text can be out of date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def documented_as(original: object, *, added: str = "") -> Callable[[Documented]
     """Give a function or class the docstring of its original in the asyncio API.
 
     Args:
-        original: The original.
+        original: The function or class of the asyncio API.
         added: The description of an additional argument.
     """
     text = inspect.getdoc(original)

@@ -1,4 +1,4 @@
-"""Handlers of plain methods, and their adaptation to the asyncio API."""
+"""Handlers of plain methods for the synchronous API, and their adaptation to the asyncio API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnyHandler: TypeAlias = "Handler[Question, Reply] | inner.Handler[Question, Repl
 
 
 class Handler(Generic[Question, Reply]):
-    """The work of a member. Override the methods for the patterns to serve. They run in threads, many at once.
+    """Base of the classes with which a member serves a cluster. The methods to override run in threads, many at once.
 
     Payloads are bytes, or values with the codec of the join: ``class Quotes(iris_py.sync.Handler[Ask, Quote])``.
 
@@ -35,8 +35,8 @@ class Handler(Generic[Question, Reply]):
     def on_request(self, request: Request[Question]) -> Reply:
         """Answer a request.
 
-        An exception reaches the caller as a :exc:`~iris_py.RemoteError`. Threads cannot be cancelled, so this runs on when the
-        caller gives up; ``request.time_left_s`` is the rest of the caller's timeout.
+        An exception reaches the caller as a :exc:`~iris_py.RemoteError`. Threads cannot be cancelled, so the call runs on
+        when the caller gives up; ``request.time_left_s`` is the rest of the caller's timeout.
         """
         if type(self).on_requests is Handler.on_requests:
             raise NotImplementedError(f"{type(self).__qualname__} does not answer requests")
@@ -69,7 +69,7 @@ class Handler(Generic[Question, Reply]):
 
 
 class _Adapted(inner.Handler[Any, Any]):
-    """A handler's methods as an asyncio handler, which runs plain methods in threads."""
+    """An asyncio handler that calls the methods of a handler of this API, in threads."""
 
     def __init__(self, handler: Handler[Any, Any], loop: Background) -> None:
         methods = {name: getattr(handler, name) for name in inner.HOOKS}
@@ -80,7 +80,7 @@ class _Adapted(inner.Handler[Any, Any]):
 
 
 def adapt(handler: AnyHandler[Any, Any], loop: Background) -> inner.Handler[Any, Any] | RequestFunction[Any, Any] | Sealed:
-    """Return a handler of the asyncio API; an invalid handler is passed on, for that API to refuse."""
+    """Return a handler of this API as a handler of the asyncio API; return an invalid one unchanged, for that API to refuse."""
     if isinstance(handler, Sealed):
         within: Any = adapt(unsealed(handler), loop)
         return sealed_over(handler, within)

@@ -1,4 +1,4 @@
-"""The node of a program of plain functions and threads."""
+"""The node of the synchronous API, for programs of plain functions and threads."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ leave_on_sigterm: Whether SIGTERM, with which supervisors stop a program, ends t
 
 
 class Node(Closable):
-    """A member of a network. Made by :func:`connect`; all methods may be called from every thread, also at the same time.
+    """A node of a network, made by :func:`connect`. All methods may be called from every thread, also at the same time.
 
     Each method waits for its result. An interrupt (Ctrl-C) ends the wait and cancels the operation. A handler or callback that
     is a plain function or method runs in a thread, and may use the node.

@@ -1,7 +1,7 @@
-"""Stop a program of plain functions: see :mod:`iris_py.api.run`.
+"""Stop a program of plain functions by signals, as :mod:`iris_py.api.run` does for coroutines.
 
 Signal handlers run in the main thread, in the middle of any code. So they neither wait nor log. The nodes are closed only when
-the program is over, and the main thread waits for other threads or runs exit functions.
+the program is over: when the main thread merely waits for other threads or runs exit functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subscriptions: taken message by message, in batches, or by a callback."""
+"""Subscriptions of the synchronous API: messages are taken one by one, in batches, or by a callback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Subscription(Closable, Generic[Payload]):
 
     ``for message in subscription`` takes one message after the other, ``for batch in subscription.batches()`` all waiting
     messages at once, and :meth:`take` the same with a timeout. Both loops end when the subscription is closed, in any thread.
-    Otherwise, after the messages still held, they raise :exc:`SlowSubscriber` if the overflow policy ended it,
+    Otherwise, after the remaining messages, they raise :exc:`SlowSubscriber` if the overflow policy ended it,
     :exc:`NotExported` if the other cloud no longer exports its topics, or :exc:`NodeClosed` if the node was closed. The first
     form takes up to a quarter of the queue's capacity, or 1 MiB, out of the queue at once. Several threads may share a
     subscription, and each message goes to a single thread.
@@ -171,7 +171,7 @@ class Subscription(Closable, Generic[Payload]):
     # -- in the event loop
 
     async def _fill(self, *, is_some: bool = False) -> bool:
-        """Take messages, at least one; returns False at the end."""
+        """Wait for messages, and take at least one for the reader; return False at the end of the subscription."""
         if not await self._inbox.wait():
             return False
         self._taken.extend(self._inbox.take(is_some=is_some))

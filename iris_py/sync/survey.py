@@ -1,4 +1,4 @@
-"""Surveys, members of a cluster, and memberships of the synchronous API."""
+"""Surveys, views of members and memberships of the synchronous API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunnels: bidirectional, in order, with back-pressure."""
+"""Tunnels of the synchronous API: bidirectional, in order, with back-pressure."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Tunnel(Closable):
         return await self._inner.send_chunks(self._each(iter(chunks)))
 
     async def _each(self, chunks: Iterator[BytesLike]) -> AsyncIterator[BytesLike]:
-        """Iterate over a program's iterable in a thread: the iterable may wait, and use this API."""
+        """Iterate over a program's iterable in a thread, because the iterable may wait and use this API."""
         while (chunk := await self._background.in_thread(_take, chunks)) is not None:
             yield chunk
 
