@@ -81,7 +81,7 @@ class Counts:
         self._watched.clear()
 
     def abort(self) -> None:
-        """End at once."""
+        """Stop all reports at once, without a message to the neighbours."""
         self._watched.clear()
         if self._task is not None:
             self._task.cancel()

@@ -242,7 +242,7 @@ class ExportSource:
         await asyncio.shield(self._begun)
 
     def add(self, outflow: Outflow, make_view: Callable[[], NeighbourView]) -> None:
-        """Add a channel."""
+        """Add an outflow (channel of a subscribing neighbour) to the source."""
         if self._lingering is not None:
             self._lingering.cancel()
             self._lingering = None
@@ -254,7 +254,7 @@ class ExportSource:
         view.forget()
 
     def remove(self, outflow: Outflow) -> None:
-        """Remove a channel that has ended."""
+        """Remove an outflow (channel of a subscribing neighbour) that has ended."""
         key = outflow.alias, outflow.rule.outside
         view = self.views.get(key)
         if view is not None:
@@ -276,7 +276,7 @@ class ExportSource:
             self._export.hold(is_held=is_held)
 
     def end(self) -> None:
-        """End the subscription."""
+        """End the local subscription of the source."""
         if self._ending is None:
             if self._lingering is not None:
                 self._lingering.cancel()
@@ -373,7 +373,7 @@ class Exports:
             source.end()
 
     def abort(self) -> None:
-        """End at once."""
+        """End all subscriptions at once."""
         for source in self._sources.values():
             source.abort()
 

@@ -383,7 +383,7 @@ class Flow:
         self._connection.changed.set()
 
     def abort(self) -> None:
-        """End at once."""
+        """End the flow at once."""
         self.is_over = True
         self._task.cancel()
 

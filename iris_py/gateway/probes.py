@@ -76,7 +76,7 @@ class GatewayProbes:
             told.pop(bundle, None)
 
     def abort(self) -> None:
-        """End at once."""
+        """End all probes at once."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -100,7 +100,7 @@ class GatewayProbes:
         self._timers[key] = self._loop.call_later(KEPT_S, self._unwatch, key)
 
     def _unwatch(self, key: tuple[str, str]) -> None:
-        """Stop watching, unless stand-ins need the count."""
+        """Stop watching the member count of a cluster, unless stand-ins need the count."""
         del self._timers[key]
         now, name = self._loop.time(), key[1]
         for bundle in self._told.pop(key):

@@ -136,7 +136,7 @@ class Outlet:
             channel.break_off("the cloud link is silent")
 
     def close(self) -> None:
-        """End at once."""
+        """Break the channel at once."""
         for handle in (self._resting, self._reader, self._ending):
             if handle is not None:
                 handle.cancel()
@@ -336,7 +336,7 @@ class Publishing:
                 tunnel.break_off("the gateway leaves")
 
     def close(self) -> None:
-        """End at once."""
+        """End all publishing at once."""
         self._is_draining = True
         for outlet in self._outlets.values():
             outlet.close()

@@ -63,7 +63,7 @@ class Republished(Feed):
         self.is_over = True
 
     def stop(self) -> None:
-        """Stop publishing."""
+        """Stop republishing this import."""
         self._task.cancel()
 
     async def _publish(self) -> None:
@@ -154,7 +154,7 @@ class Republishing:
             del self._refused_until[key]
 
     def close(self) -> None:
-        """Stop publishing; another gateway takes over."""
+        """Stop all republication here; another gateway takes over."""
         self._rules = {}
         if self._task is not None:
             self._task.cancel()

@@ -71,7 +71,7 @@ class RelayServer(Server):
         self._relay = relay
 
     def start(self, executions: Sequence[Execution]) -> None:
-        """Relay requests; run other executions."""
+        """Pass requests to the relay; run surveys and tunnels as other servers do."""
         surveyed = [execution for execution in executions if execution.surveyed]
         if surveyed:
             super().start(surveyed)

@@ -172,7 +172,7 @@ class _Splice:
         self._look(self._duplexes[1])
 
     def _look(self, moved: AnyDuplex) -> None:
-        """Note the end or break of a duplex."""
+        """Note that one of the two duplexes has ended or broken."""
         if self._broken is None and moved.failure is not None:
             self._broken = moved
         if not self._settled.done() and all(_has_ended(duplex) for duplex in self._duplexes):

@@ -109,7 +109,7 @@ class Subscriptions:
                 feed.end("the gateway leaves")
 
     def close(self) -> None:
-        """End at once."""
+        """Make subscribed nodes move to other gateways, and end all flows at once."""
         self.drain()
         for flow in list(self._flows.values()):
             flow.abort()
