@@ -1,10 +1,12 @@
-"""The generations of the network's secret signed by the administrator, stored for the next start (docs/design.md 2.10).
+"""The file with the generations of the network's secret that the administrator has signed (docs/design.md 2.10).
 
-A node starts with the secret of its settings, which may be retired. So nodes store the effective generations in the user's
-state directory, for the same settings: changed settings begin anew.
+Generations are the secrets accepted during a rotation.
+
+A node starts with the secret of its settings, which a rotation may have retired. So nodes
+store the effective generations in the user's state directory, for the same settings: with changed settings nodes begin anew.
 
 No function raises for the state of the file system: without the file a node still has the secrets of its settings, and a
-warning says that they may become too old.
+warning says that these secrets may become too old.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class GenerationsFile:
         self._administrator = configured.administrator
 
     def load(self) -> SignedGenerations | None:
-        """Return the stored generations, if the administrator has signed them."""
+        """Return the stored generations if the signature is the administrator's; otherwise None."""
         if self._administrator is None or self._path is None:
             return None
         try:

@@ -1,8 +1,8 @@
 """Remembered peers: one small file per live node of this user and machine (docs/design.md 5.6).
 
 A node adds its file at the start of listening, and removes the file at the end. A killed node leaves its file behind; the first
-node to dial it is refused and removes the file. So the files may be stale, but include every live node, and reading them takes
-no time, where a beacon could only time out.
+node to dial it is refused and removes the file. So files may be stale, but every live node has one, and reading the files takes
+no time, where waiting for a beacon (a datagram of other nodes) would end in a timeout.
 
 No function raises for the state of the file system. Without a writable directory a node still finds others by beacons and
 seeds, so the log has a single warning.
@@ -37,13 +37,13 @@ _logger = EventLogger(__name__)
 
 
 class RememberedPeers:
-    """The present and past nodes of a network on this user's machine.
+    """The files of the present and past nodes of a network on this machine, for this user.
 
     All calls do a few small operations on files, and never wait for another process.
 
     Attributes:
         malformed: The number of ignored files, without addresses or not plain files of this user.
-        is_available: False from the first failure on, which the log names.
+        is_available: False from the first failure of the file system on; the log names the failure.
     """
 
     def __init__(self, state_directory: Path, network_tag: str, *, is_needed: bool = True) -> None:
@@ -51,7 +51,7 @@ class RememberedPeers:
 
         Args:
             state_directory: The user's state directory for Iris.
-            network_tag: A meaningless name for the network, such as a hash; letters, digits, ``_`` and ``-``.
+            network_tag: A name for the network that reveals nothing, such as a hash; letters, digits, ``_`` and ``-``.
             is_needed: Whether the log warns of an unusable directory. A node with a secret of its own has seeds or beacons, and
                 often runs in a container without a writable directory: it only logs a detail.
         """
@@ -59,8 +59,8 @@ class RememberedPeers:
             raise ValueError(f"{network_tag!r} cannot name a directory")
         self._path = state_directory / "peers" / network_tag
         self._is_needed = is_needed
-        # The nodes by returned address. A new node has another id, so forgetting a dead one cannot hit it, even at the same
-        # port.
+        # The ids of the nodes by returned address. Forgetting a dead node removes only files of these ids, not the file of a new
+        # node at the same port.
         self._handed_out: dict[str, list[str]] = {}
         self.malformed = 0
         self.is_available = True
@@ -119,7 +119,7 @@ class RememberedPeers:
     def addresses(self) -> list[str]:
         """Return the addresses of the newest nodes first, without repetition, at most `REMEMBERED_MAX`.
 
-        If all of them are refused and forgotten, call again: older ones may have been left out.
+        If all these addresses refuse connections and are forgotten, call again: older addresses may have been left out.
         """
         found: dict[str, None] = {}
         handed_out: dict[str, list[str]] = {}
@@ -143,14 +143,14 @@ class RememberedPeers:
         return list(found)
 
     def forget(self, address: str) -> None:
-        """Remove the files with an address after a refused dial: their nodes are dead."""
+        """Remove the files of the nodes at an address that has refused a dial: the nodes are dead."""
         for node_id in self._handed_out.pop(address, ()):
             self.remove(node_id)
 
     def _open(self, *, create: bool) -> int:
-        """Open the directory: owned by this user, not writable by others, and no link.
+        """Open the directory of the files; raise unless it belongs to this user, is not writable by others, and is no link.
 
-        All operations are relative to the descriptor, and so use the checked directory.
+        All operations are relative to the returned descriptor, and so use the checked directory.
         """
         if create:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ class RememberedPeers:
         return directory
 
     def _read(self, directory: int, node_id: str) -> list[str]:
-        """Return the addresses in a file; none if no node wrote the file."""
+        """Return the addresses in the file of a node; an empty list if no node wrote the file."""
         try:
             descriptor = os.open(node_id, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         except FileNotFoundError:
@@ -226,7 +226,7 @@ def _is_address(line: str) -> bool:
 
 
 def _newest_first(directory: int) -> list[str]:
-    """Return the names that are node ids, the last written first, equal times by name."""
+    """Return the names of the files of nodes, the last written first, and files of equal times by name."""
     dated: list[tuple[int, str]] = []
     with os.scandir(directory) as entries:
         for entry in entries:

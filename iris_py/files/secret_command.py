@@ -1,4 +1,4 @@
-"""A secret printed by a command, such as a password manager: ``pass show iris``, ``vault kv get -field=secret iris``.
+"""Secrets printed by a command, such as a password manager: ``pass show iris``, ``vault kv get -field=secret iris``.
 
 The command runs without a shell, as this user, with the environment of this process. Standard input is empty, so the command
 cannot read the input of this process; a terminal stays available for a passphrase. The output has the format of a secret file,
@@ -28,18 +28,19 @@ __all__ = ["SECRET_COMMAND_TIMEOUT_S", "check_command", "run_secret_command", "s
 #: Seconds until a command is killed. Too small: a person has no time for a passphrase; too large: a service whose command waits
 #: for input reports the error late.
 SECRET_COMMAND_TIMEOUT_S: Final = 30.0
-#: The kept end of standard error, for its last line. Too small: the line is cut off; too large: memory for nothing.
+#: Bytes kept of the end of standard error, for its last line. Too small: the line is cut off; too large: memory for nothing.
 _ERROR_BYTES_MAX: Final = 4096
-#: Characters of that line in an error. Too small: the reason is cut off; too large: the line hides the advice of Iris.
+#: Characters of the last line of standard error that an error shows. Too small: the reason is cut off; too large: the line
+#: hides the advice of Iris.
 _LINE_CHARACTERS_MAX: Final = 200
-#: Two outputs share fewer bytes by chance.
+#: The length in bytes from which on a word that standard error shares with the output counts as a part of the secret.
 _WORD_BYTES_MIN: Final = 8
 _READ_BYTES: Final = 4096
 _EXAMPLE: Final = '["pass", "show", "iris"]'
 
 
 class _TooMuch(Exception):
-    """The output is longer than a secret file may be."""
+    """Raised if the output of a command is longer than a secret file may be."""
 
 
 def split_command(text: str, origin: str) -> tuple[str, ...]:
@@ -50,7 +51,7 @@ def split_command(text: str, origin: str) -> tuple[str, ...]:
         origin: The source of the command, for errors.
 
     Raises:
-        ConfigurationError: Its quotes do not match, or as for :func:`check_command`.
+        ConfigurationError: The quotes in the command do not match, or as for :func:`check_command`.
     """
     try:
         words = shlex.split(text)
@@ -60,7 +61,7 @@ def split_command(text: str, origin: str) -> tuple[str, ...]:
 
 
 def check_command(value: object, origin: str, directory: Path | None = None) -> tuple[str, ...]:
-    """Return a command ready to run.
+    """Check a command, and return its program and arguments, ready to run.
 
     Args:
         value: The program and its arguments. A program with a ``/`` is a path, in which ``~`` is the home directory; others are
@@ -129,13 +130,13 @@ def run_secret_command(command: Sequence[str], origin: str, timeout_s: float = S
 
 
 def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, bytes]:
-    """Wait for a process; return the output, and the end of standard error.
+    """Wait for a process; return its output, and the last bytes of its standard error.
 
     Standard error may stay open: a helper left behind, such as a passphrase agent, may have it.
 
     Raises:
         TimeoutError: The output takes too long.
-        subprocess.TimeoutExpired: The end takes too long.
+        subprocess.TimeoutExpired: The process has closed its output, but does not end in time.
         _TooMuch: The output is longer than a secret file may be.
     """
     assert process.stdout is not None
@@ -169,7 +170,7 @@ def _read(process: subprocess.Popen[bytes], ends_at: float) -> tuple[bytes, byte
 
 
 def _last_line(error: bytes, output: bytes) -> str:
-    """Return the last line of a command's standard error, unless the line repeats its output."""
+    """Return the last line of a command's standard error, or a remark if the line repeats a secret or the output."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     if not lines:
         return ""

@@ -119,7 +119,7 @@ logger = EventLogger("iris_py.config")
 _Key = TypeVar("_Key")
 
 SECRET_FILE_BYTES_MAX: Final = 1024  # one line, and some comment lines
-#: The comment on an added generation that has never encrypted.
+#: The comment in a secret file that marks an added generation that has never encrypted.
 _ADDED_NOTE: Final = "added by `iris keys add`; seals only after `iris keys rotate`: "
 _ADDED: Final = re.compile(rf"\s*#\s*{re.escape(_ADDED_NOTE)}([0-9a-f]+)\s*$")
 PRIVATE: Final = 0o600
@@ -134,15 +134,15 @@ class Exposure(enum.Enum):
     MOUNTED = enum.auto()
     """Readable by others, owned by another user and on a read-only file system: a mounted secret."""
     READABLE = enum.auto()
-    """Readable by others, which its owner could change."""
+    """Readable by others, because its owner has not restricted the mode."""
     WRITABLE = enum.auto()
     """Its group or others can change it."""
 
 
 def parse_secrets(value: object, origin: str) -> tuple[Secret, ...]:
-    """Convert text, bytes, a `Secret`, or several of these, to the generations of a secret, the primary first.
+    """Convert text, bytes, a `Secret`, or several of these, to the generations of a secret, the encrypting one first.
 
-    A text may hold several, separated by blanks, commas or line ends. An error names the origin and never shows the value.
+    A text may hold several secrets, separated by blanks, commas or line ends. Errors name the origin, never the value.
 
     Raises:
         ConfigurationError: The value has another type, or holds no secret.
@@ -239,7 +239,7 @@ def check_path(path: str | Path, origin: str) -> None:
 
 
 def is_present(path: Path) -> bool:
-    """Return whether a file exists; False also if this user may not look."""
+    """Return whether a file exists; False also if this user has no access to its directory."""
     return os.path.exists(path)
 
 
@@ -284,10 +284,10 @@ def check_exposure(exposure: Exposure, path: Path, prefix: str = "") -> None:
     Args:
         exposure: The exposure of the file.
         path: The file.
-        prefix: The text before the path.
+        prefix: The text before the path in errors and warnings.
 
     Raises:
-        ConfigurationError: Others may write the file.
+        ConfigurationError: Others can write the file.
     """
     if exposure is Exposure.WRITABLE:
         raise ConfigurationError(f"{prefix}other users can write {path}, and so choose the secret. Run: chmod 600 {path}")
@@ -344,7 +344,7 @@ def write_secret_file(path: Path, secret: Secret | AdministrationKey | CloudKey)
 def rewrite_secret_file(path: Path, secrets: Sequence[Secret], added: Collection[Secret] = ()) -> None:
     """Replace the generations in a secret file at once: readers get all the old ones or all the new ones.
 
-    Mode, owner and comments stay; comments move to the top. For a link, its target is replaced.
+    Mode, owner and comments stay; comments move to the top. If the path is a link, its target is replaced.
 
     Args:
         path: The file, which exists.
@@ -375,7 +375,7 @@ def find_added(path: Path, secrets: Sequence[Secret]) -> tuple[Secret, ...]:
 
     Args:
         path: The file.
-        secrets: Its generations.
+        secrets: The generations in the file.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -393,7 +393,7 @@ def _comments(content: bytes) -> list[str]:
 
 
 def _mark(secret: Secret) -> str:
-    """Return a few digits to distinguish the generations of one file, independent of the network."""
+    """Return a short hash of a secret, to find a generation in its file; independent of the name of the network."""
     return hashlib.sha256(b"iris generation mark" + secret.value).hexdigest()[:8]
 
 
@@ -421,11 +421,11 @@ def _read_checked(path: Path, origin: str) -> bytes:
 
 
 def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
-    """Read a small file; return content and exposure to other users.
+    """Read a small file; return the content, and the rights of other users to the file.
 
     Raises:
         OSError: The file cannot be read.
-        ConfigurationError: It is no regular file, or larger than `bytes_max`.
+        ConfigurationError: The file is no regular file, or larger than `bytes_max`.
     """
     content, status, is_read_only = _read(path, bytes_max)
     mode = stat.S_IMODE(status.st_mode)
@@ -438,7 +438,7 @@ def read_exposed(path: Path, bytes_max: int) -> tuple[bytes, Exposure]:
 
 
 def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = None) -> tuple[bytes, os.stat_result, bool]:
-    """Return the content, the status, and whether the file system is read-only.
+    """Read a file; return the content, the status, and whether the file system is read-only.
 
     Args:
         path: The file.
@@ -448,9 +448,9 @@ def _read(path: Path, bytes_max: int, flags: int = 0, directory: int | None = No
 
     Raises:
         OSError: The file cannot be read.
-        ConfigurationError: It is no regular file, or too large.
+        ConfigurationError: The file is no regular file, or too large.
     """
-    # The open file itself is checked, so it cannot be swapped in between; with O_NONBLOCK a FIFO does not block.
+    # Check the open file, which nobody can swap for another one; with O_NONBLOCK a FIFO does not block.
     name = path if directory is None else path.name
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=directory)
     try:
@@ -506,7 +506,7 @@ def parse_content(content: bytes, name: str, advice: str) -> tuple[Secret, ...]:
         advice: The remedy for invalid content.
 
     Raises:
-        ConfigurationError: The content holds no secret, or anything else.
+        ConfigurationError: The content holds no secret, or more than secrets and comments.
     """
     lines = list(_lines(content))
     if not lines:

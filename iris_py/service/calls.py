@@ -1,4 +1,4 @@
-"""Calls of the functions of a service: annotations define their arguments and codecs.
+"""Calls of the functions of a service, whose annotations define the arguments and the codecs.
 
 Theory of operation. A parameter with the type of a node gets the node, and one with the type of a start-up hook's result gets
 that resource. The remaining parameter is the *input*: the request of a handler, or the message of a consumer. An input of type
@@ -42,22 +42,22 @@ __all__ = [
 
 #: The payload of a message as bytes, without codec.
 BYTES: Final = bytes
-#: Annotations that leave the payload open.
+#: Annotations that do not tell the type of a payload: the payload is then bytes.
 _UNSAID: Final = (NOTHING, Any, object)
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function of a service with its arguments.
+    """How to call a function of a service: which arguments to pass, and with which codec.
 
     Attributes:
         function: The function, or the class of a handler.
         name: The function with its module, for errors.
-        is_async: Whether it is a coroutine function.
-        input: The parameter for the request or message; None without one.
+        is_async: Whether the function is a coroutine function.
+        input: The parameter for the request or message; None for a function without it.
         is_positional: Whether the input is passed by position.
         is_whole: Whether the input is a ``Request`` or ``Message``, and not its payload.
-        given: The other parameters to pass, with their types.
+        given: The parameters for the node and for resources, with their types.
         codec: The codec of payloads; None for bytes.
         returns: The annotation of the result.
     """
@@ -73,7 +73,7 @@ class FunctionCall:
     returns: Any
 
     def bind(self, values: Mapping[Any, Any]) -> Callable[..., Any]:
-        """Return a function of the input alone, or without parameters if there is no input.
+        """Return the function with node and resources filled in: it takes only the input, or nothing if there is no input.
 
         Args:
             values: The node and the resources, by their types.
@@ -103,7 +103,7 @@ def plan_handler(
     format: CodecFormat = "json",  # noqa: A002 - the public name
     inline: bool = False,
 ) -> FunctionCall:
-    """Return the call of a handler function.
+    """Read the signature of a handler function; return how to call the function.
 
     Args:
         function: The function.
@@ -135,7 +135,7 @@ def plan_consumer(
     codec: AnyCodec | None = None,
     format: CodecFormat = "json",  # noqa: A002 - the public name
 ) -> FunctionCall:
-    """Return the call of a consumer of topics; otherwise as :func:`plan_handler`."""
+    """Read the signature of a consumer of topics, as :func:`plan_handler` does; return how to call the consumer."""
     signature, is_async = read_signature(function), is_async_function(function)
     given, source = _split(signature, resources, in_loop=is_async, what="a consumer")
     if source is None:
@@ -146,7 +146,7 @@ def plan_consumer(
 
 
 def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what: str) -> FunctionCall:
-    """Return the call of a hook.
+    """Read the signature of a start-up or shut-down hook; return how to call the hook.
 
     Args:
         function: The function; it may be a generator.
@@ -165,7 +165,7 @@ def plan_hook(function: Callable[..., Any], resources: Collection[Any], *, what:
 
 
 def plan_construction(kind: type[Handler[Any, Any] | SyncHandler[Any, Any]], resources: Collection[Any]) -> FunctionCall:
-    """Return the call that makes an object of a handler class; otherwise as :func:`plan_hook`."""
+    """Read the signature of a handler class, as :func:`plan_hook` does; return the call that makes an object."""
     what = "the class of a handler"
     signature = read_signature(kind)
     given, source = _split(signature, resources, in_loop=issubclass(kind, Handler), what=what)
@@ -194,7 +194,7 @@ def class_codec(kind: type, format_: CodecFormat) -> Codec[Any, Any] | None:
 
 
 def refusal(name: str, why: str) -> ConfigurationError:
-    """Return the error of a function that cannot be served."""
+    """Return the error for a function that the service cannot call."""
     return ConfigurationError(f"{name} cannot be served: {why}")
 
 
@@ -227,7 +227,7 @@ _ADVICE: Final = {
 def _split(
     signature: Signature, resources: Collection[Any], *, in_loop: bool, what: str
 ) -> tuple[tuple[tuple[str, Any], ...], Parameter | None]:
-    """Return the parameters for the node and the resources, and the parameter for the input."""
+    """Split the parameters: return those for the node and the resources, and the one for the input or None."""
     given, rest = [], []
     for parameter in signature.parameters:
         kind = _kind_of(parameter.annotation, resources)
@@ -254,7 +254,7 @@ def _split(
 
 
 def _kind_of(annotation: Any, resources: Collection[Any]) -> Any:  # noqa: ANN401 - annotations are of any type
-    """Return the node or resource type of a parameter; None for any other type."""
+    """Return the type of an annotation if it is a node or a known resource, also as an optional type; otherwise None."""
     if get_origin(annotation) is Annotated:
         annotation = annotation.__origin__
     known = (Node, SyncNode, *resources)
@@ -288,7 +288,7 @@ def _unknown(signature: Signature, parameter: Parameter, what: str) -> Configura
 
 
 def unresolved(name: str, where: str, annotation: Unresolved) -> ConfigurationError:
-    """Return the error of an annotation that cannot be evaluated."""
+    """Return the error for an annotation that cannot be evaluated at run time."""
     return refusal(
         name,
         f"{where} is annotated {annotation.text}, which cannot be read when the program runs: {annotation.reason}. Define or "
@@ -316,8 +316,8 @@ def _input_type(signature: Signature, source: Parameter, whole: type, other: typ
     Args:
         signature: The signature.
         source: The parameter for the input.
-        whole: The message class for this kind of function.
-        other: The message class for the other kind.
+        whole: The class of a whole input: ``Request`` for a handler, ``Message`` for a consumer.
+        other: The class for the other kind of function, which is refused.
     """
     annotation = source.annotation
     if isinstance(annotation, Unresolved):
@@ -367,7 +367,7 @@ def _codec(
     reply: Any,  # noqa: ANN401 - likewise
     format_: CodecFormat,
 ) -> Codec[Any, Any] | None:
-    """Return the codec of two types; None if both are bytes."""
+    """Return the codec for the types of requests and replies; None if both are bytes."""
     if request is reply is BYTES:
         return None
     places = ((request, f"its parameter {source.name!r}"), (reply, "its result"))
@@ -401,7 +401,7 @@ class _AnnotatedCodec(Codec[Any, Any]):
 
 
 def _is_bytes_like(annotation: Any) -> bool:  # noqa: ANN401 - annotations are of any type
-    """Tell whether all values of a type are bytes. None is included, as the answer to a survey."""
+    """Tell whether all values of a type are bytes or None, which is the answer of a member that declines a survey."""
     if get_origin(annotation) in (Union, types.UnionType):
         members = [each for each in get_args(annotation) if each is not types.NoneType]
         return bool(members) and all(map(_is_bytes_like, members))

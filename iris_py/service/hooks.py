@@ -2,8 +2,8 @@
 
 Theory of operation. The hooks form one list, in the order of registration. The start goes through the list: start-up hooks run,
 and shut-down hooks are noted. The end runs the noted hooks in reverse order. So a shut-down hook registered right after a
-start-up hook undoes its work, even if a later hook fails. A generator is both kinds: it yields once, and the rest of it runs at
-the end.
+start-up hook undoes its work, even if a later hook fails. A generator is both kinds of hook: it yields once, and its rest runs
+at the end.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ __all__ = ["Hook", "HookPlan", "Hooks", "contain", "plan_hooks"]
 
 logger = EventLogger("iris_py")
 
-#: Threads for hooks that are plain functions. Hooks run one after the other: further threads are only for hooks that ignored
-#: their cancellation.
+#: Threads for hooks that are plain functions. Hooks run one after the other, so more than one thread is in use only while
+#: cancelled hooks run on.
 THREADS_MAX: Final = 16
 
 _GENERATORS: Final = (AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator)
-#: Result types that are no resources: too many parameters have them.
+#: Result types that a resource must not have: parameters of these types are too common.
 _NO_RESOURCES: Final = (bool, bytes, bytearray, complex, dict, float, frozenset, int, list, memoryview, object, set, str, tuple)
 _END: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A registered hook.
+    """A function that a program has registered as a start-up or shut-down hook.
 
     Attributes:
         function: The function.
-        is_startup: Whether it runs at start-up; else it runs at shut-down.
+        is_startup: Whether the function runs at start-up; otherwise it runs at shut-down.
     """
 
     function: Callable[..., Any]
@@ -59,12 +59,12 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class HookPlan:
-    """A hook ready to be called.
+    """A hook whose signature has been read.
 
     Attributes:
         hook: The hook.
-        call: Its call.
-        resource: The type of the resource it returns; None for none.
+        call: How to call the hook.
+        resource: The type of the resource that the hook returns; None without a resource.
     """
 
     hook: Hook
@@ -73,7 +73,7 @@ class HookPlan:
 
 
 def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
-    """Return the calls of hooks, in their order.
+    """Read the signatures of hooks; return how to call each hook, in the same order.
 
     Raises:
         ConfigurationError: A hook cannot be called, or returns a type that is no resource.
@@ -94,15 +94,15 @@ def plan_hooks(hooks: Sequence[Hook]) -> list[HookPlan]:
 
 
 class Hooks:
-    """The hooks of a running service.
+    """Runs the hooks of a service.
 
     Args:
-        plans: The calls of the hooks.
-        values: The node by its types. The resources are added.
+        plans: The hooks, with how to call each.
+        values: The node by its types; the resources of start-up hooks are added by their types.
 
     Attributes:
-        running: The running hook, for people; empty for none.
-        failed: The failed hook, for people; empty for none.
+        running: The kind and name of the running hook, for texts; empty while no hook runs.
+        failed: The kind and name of the failed hook, for texts; empty without a failure.
     """
 
     def __init__(self, plans: Sequence[HookPlan], values: dict[Any, Any]) -> None:
@@ -136,10 +136,10 @@ class Hooks:
                 )
 
     async def stop(self, timeout_s: float) -> BaseException | None:
-        """Run the noted shut-down hooks in reverse order. Errors are logged.
+        """Run the shut-down hooks that the start has noted, in reverse order. Errors are logged.
 
         Args:
-            timeout_s: Seconds for all of them. At the timeout the running hook and all later ones are cancelled.
+            timeout_s: Seconds for all hooks. At the timeout the running hook and all later ones are cancelled.
 
         Returns:
             The first error; None without one.
@@ -163,7 +163,7 @@ class Hooks:
     # --
 
     async def _noting(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401 - a resource
-        """Run a hook, and note its start and its failure."""
+        """Run a hook, and keep its name in :attr:`running` meanwhile, and in :attr:`failed` after a failure."""
         self.running = name
         try:
             return await function()
@@ -175,7 +175,7 @@ class Hooks:
             self.running = ""
 
     def _log(self, name: str, error: BaseException, timeout_s: float | None) -> None:
-        """Log the error of a shut-down hook. Errors of start-up hooks are raised."""
+        """Log the error of a shut-down hook. (The error of a start-up hook is raised instead.)"""
         if timeout_s is not None:
             self.failed = self.failed or name
             logger.error(
@@ -216,13 +216,13 @@ class Hooks:
 
 
 async def _finish(go_on: Callable[[], Awaitable[object]]) -> None:
-    """Run the rest of a generator."""
+    """Run the rest of a generator after its ``yield``; raise if it yields again."""
     if await go_on() is not _END:
         raise RuntimeError("it is a generator, and yielded twice")
 
 
 def contain(function: Callable[[], Any]) -> Any:  # noqa: ANN401 - a resource
-    """Call a function in a thread. A future cannot carry StopIteration: its waiter would wait forever."""
+    """Call a function, and raise a RuntimeError for its StopIteration, which the future of a thread could not carry."""
     try:
         return function()
     except StopIteration as exc:
@@ -233,7 +233,7 @@ def _resource_of(hook: Hook, call: FunctionCall) -> Any:  # noqa: ANN401 - a typ
     """Return the type of the resource that a start-up hook returns or yields; None for no resource.
 
     Raises:
-        ConfigurationError: The type cannot distinguish a resource from requests.
+        ConfigurationError: The type is too common for a resource, or cannot be evaluated.
     """
     annotation = call.returns
     if inspect.isgeneratorfunction(hook.function) or inspect.isasyncgenfunction(hook.function):

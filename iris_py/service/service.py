@@ -40,14 +40,14 @@ __all__ = ["Running", "Service"]
 #: Seconds for the end of a service: handlers and consumers have 30 of them, hooks have the rest. Less than the 40 s after which
 #: `iris serve` kills a worker. Too small: slow hooks are cut off; too large: hooks are killed.
 STOP_S: Final = 35.0
-#: The least time in seconds for shut-down hooks, even when handlers have used up theirs.
+#: The least time in seconds for shut-down hooks, even when the handlers have used up their time.
 HOOKS_MIN_S: Final = 5.0
 
 _Registered = TypeVar("_Registered")
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 #: The node and the resources, by their types.
 _Values: TypeAlias = dict[Any, Any]
-#: The codec of a handler or consumer, and a function to make it.
+#: The codec of a handler or consumer, and a function that makes the handler or consumer from the node and the resources.
 _Made: TypeAlias = "tuple[Codec[Any, Any] | None, Callable[[_Values], Any]]"
 #: Classes of handlers, of both APIs.
 _HANDLERS: Final = (Handler, sync_handlers.Handler)
@@ -55,7 +55,7 @@ _HANDLERS: Final = (Handler, sync_handlers.Handler)
 
 @dataclass(frozen=True, slots=True)
 class _HandlerEntry:
-    """A registered handler."""
+    """A handler that a program has registered for a cluster."""
 
     cluster: str
     handler: Any
@@ -67,7 +67,7 @@ class _HandlerEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ConsumerEntry:
-    """A registered consumer."""
+    """A consumer that a program has registered for topics."""
 
     pattern: str
     function: Callable[..., Any]
@@ -78,12 +78,12 @@ class _ConsumerEntry:
 
 @dataclass(frozen=True, slots=True)
 class _ServicePlan:
-    """A service with all signatures read.
+    """A service after the signatures of all its functions have been read.
 
     Attributes:
         hooks: The hooks.
         handlers: Each handler with its codec, and a function to make it from the node and the resources.
-        consumers: Likewise.
+        consumers: Each consumer, likewise with codec and function.
     """
 
     hooks: Sequence[HookPlan]
@@ -266,10 +266,10 @@ class Service:
 
 
 class Running:
-    """A service on a node, made by :meth:`Service.running`.
+    """A service that runs on a node within an ``async with`` block; made by :meth:`Service.running`.
 
     Attributes:
-        is_started: Whether it serves.
+        is_started: Whether the service has joined its clusters, and so serves.
         node: The node.
     """
 
@@ -285,7 +285,7 @@ class Running:
 
     @property
     def failed_hook(self) -> str:
-        """The first failed hook; empty for none."""
+        """The kind and name of the first failed hook; empty without a failure."""
         return self._hooks.failed
 
     def reasons(self) -> tuple[str, ...]:

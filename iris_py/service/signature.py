@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "Parameter", "Signature", "Unresolved", "read_signature", "show_type"]
 
-#: The annotation of a parameter without annotation.
+#: Stands for the missing annotation of a parameter or result.
 NOTHING: Final = inspect.Parameter.empty
 
-#: Names that programs import for type checkers only, and that resolve without an import.
+#: Names that annotations may use without an import at run time, because many programs import them for type checkers only.
 _KNOWN: Final = {f"{prefix}{kind.__name__}": kind for prefix in ("", "iris.", "iris_py.") for kind in (Message, Node, Request)}
 
 
@@ -28,7 +28,7 @@ class Unresolved:
     """An annotation that cannot be evaluated at run time.
 
     Attributes:
-        text: The annotation.
+        text: The annotation as written.
         reason: The error of its evaluation.
     """
 
@@ -75,7 +75,7 @@ class Signature:
 def read_signature(function: Callable[..., object]) -> Signature:
     """Return the signature of a function, a method, a partial, or a callable object.
 
-    A C function without a signature is taken for a function of a single parameter.
+    A C function without a signature counts as a function of a single parameter.
     """
     try:
         found = _inspect(function)
@@ -133,7 +133,7 @@ def _resolve(annotation: Any, names: dict[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def _function_of(function: Any) -> Any:  # noqa: ANN401 - any callable
-    """Return the Python function at the end of partials and wrappers."""
+    """Return the Python function inside of partials, methods and wrappers."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
