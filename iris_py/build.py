@@ -13,7 +13,7 @@ from iris_py.extras import DISTRIBUTION
 
 __all__ = ["build", "commit", "commit_of_clone", "commit_of_installation"]
 
-#: Digits of a commit to show, as many as `git describe` needs for large repositories.
+#: Hexadecimal digits of a commit in the version, as many as `git describe` shows for large repositories.
 _SHOWN: Final = 12
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REFERENCE: Final = re.compile(r"ref: (refs/[!-~]+)")
@@ -80,7 +80,7 @@ def _is_plain(head: str) -> bool:
 
 
 def _look_up(git: Path, reference: str) -> str:
-    """Return the commit of a reference, from the reference's own file or from the packed references."""
+    """Return the commit that a git reference (branch or tag) names, from its own file or from the packed references."""
     shared = git / "commondir"
     folders = [git, git / shared.read_text().strip()] if shared.exists() else [git]
     for folder in folders:

@@ -89,9 +89,9 @@ __all__ = [
 
 DEFAULT_NETWORK: Final = "default"
 DEFAULT_LISTEN: Final = "127.0.0.1:0"
-#: Settings that a keyring brings itself. From sources below the keyring they have no effect.
+#: Settings that a keyring contains. Values from sources below the keyring (with lower precedence) have no effect.
 _OF_KEYRING: Final = ("network", "strict", "administrator")
-#: Stands for the value of a setting without a source.
+#: Stands for the value of a setting that no source gives.
 _NOT_GIVEN: Final = object()
 
 
@@ -99,7 +99,7 @@ def _checked(check: Callable[[object, str], object], **limits: object) -> Mappin
     """Return the metadata of a field of `Config`.
 
     Args:
-        check: Makes the field's value from that of a source; its second argument names the source in errors.
+        check: Makes the field's value from the value in a source; its second argument names the source in errors.
         limits: The limits that ``check`` enforces, for the schema of the file: ``choices``, or arguments of `msgspec.Meta`.
     """
     return {"check": check, "limits": limits}
@@ -110,7 +110,7 @@ class Config:
     """The settings of a node. Passed as ``config=``, they replace environment and file."""
 
     network: str = field(default=DEFAULT_NETWORK, metadata=_checked(parse_name))
-    """Name of the network. Same secret, different names: different networks."""
+    """Name of the network. Nodes with the same secret and different names are in different networks."""
     secret: Secrets | None = field(default=None, repr=False)
     """The network secret, or None for the per-user secret (docs/design.md 2.5). The first of several generations encrypts, the
     others only decrypt (docs/security.md).
@@ -201,7 +201,7 @@ class Config:
 def load_config(
     *, config: Path | str | Config | None = None, environ: Mapping[str, str] = os.environ, **arguments: object
 ) -> Config:
-    """Settle every setting. Arguments override ``IRIS_*`` variables, which override the file, which overrides defaults.
+    """Combine all sources into a `Config`. Arguments override ``IRIS_*`` variables, which override the file and the defaults.
 
     Args:
         config: Path of the file, or a `Config` that replaces environment and file.
@@ -349,7 +349,7 @@ def check_file(path: Path) -> list[tuple[int, str]]:
 
 
 def _mistakes_of(values: dict[str, object], lines: Mapping[KeyPath, int], path: Path) -> list[tuple[int, str]]:
-    """Settle the settings repeatedly, each time without the wrong one of the pass before."""
+    """Find all mistakes by checking the settings repeatedly, each time without the wrong setting found before."""
     mistakes = []
     while True:
         try:
@@ -396,7 +396,7 @@ def make_keyring(config: Config) -> Keyring:
 
 
 def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:
-    """Return the program's function in the form that a keyring takes."""
+    """Adapt the program's function for secrets of clusters to the form that a keyring takes."""
 
     def find_own(cluster: str) -> tuple[Secret, ...] | None:
         found = find(cluster)
@@ -412,7 +412,7 @@ def default_secret(config: Config, environ: Mapping[str, str] = os.environ) -> S
     new secret would silently separate this node from the user's other nodes.
 
     Raises:
-        ConfigurationError: The file is not private to this user, damaged, cannot be made, or HOME does not say where.
+        ConfigurationError: The file is not private to this user, is damaged or cannot be made, or no home directory is known.
     """
     if config.config_directory is None:
         raise ConfigurationError(
@@ -476,11 +476,11 @@ def _check_keyring(layers: Sequence[Layer], keyring: Keyring) -> None:
     """Refuse settings that contradict a keyring, which brings the network, the cluster secrets and the administrator itself.
 
     Args:
-        layers: The layers down to that of the keyring, which overrides all lower layers.
+        layers: The sources from the highest precedence down to the source of the keyring, which overrides all lower ones.
         keyring: The keyring.
 
     Raises:
-        ConfigurationError: One of these layers gives a setting of the keyring.
+        ConfigurationError: One of these sources gives a setting that the keyring contains.
     """
     said = layers[0].values.get("network", keyring.network)  # a Config always has a network
     if said != keyring.network:

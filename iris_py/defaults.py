@@ -7,8 +7,8 @@ from typing import Final
 #: Timeout of a request in seconds.
 REQUEST_TIMEOUT_S: Final = 5.0
 #: Timeout of a survey in seconds. A single member without an answer makes a survey last this long, so it is shorter than the
-#: timeout of a request. Handlers that only look up a value answer in time from any continent. Too small: these are missing; too
-#: large: a silent member delays every survey.
+#: timeout of a request. Handlers that only look up a value answer in time from any continent. Too small: distant members
+#: are missing; too large: a silent member delays every survey.
 SURVEY_TIMEOUT_S: Final = 1.0
 #: Timeout in seconds for asking nodes about themselves. Too small: busy nodes are missing; too large: nodes that have just died
 #: delay the answer.
@@ -23,8 +23,8 @@ TUNNEL_TIMEOUT_S: Final = 5.0
 #: reported as missing.
 ROTATION_TIMEOUT_S: Final = 10.0
 
-#: Time in seconds that a query of a rotation waits for the neighbours' answers. Neighbours without an administrator never
-#: answer.
+#: Time in seconds that a query of the progress of a rotation waits for the neighbours' answers. Neighbours without an
+#: administrator never answer.
 ROTATION_ANSWER_S: Final = 1.0
 #: Time in seconds that leaving and closing wait for running handlers before cancelling them. Too small: work is cut off; too
 #: large: a stuck handler delays the end of the program.
@@ -39,11 +39,11 @@ CONCURRENCY: Final = 128
 #: Concurrent requests of one registration whose handler is a plain function, with a thread for each: the usual size of thread
 #: pools.
 THREADS: Final = 32
-#: Waiting requests of a registration, beyond which it answers that it is full.
+#: Waiting requests of a registration (a handler that serves a cluster); the member rejects further requests as full.
 HANDLER_QUEUE_MESSAGES: Final = 1024
-#: Waiting payload of a registration in bytes, beyond which it answers that it is full: four of the largest messages, or 64 KiB
-#: for each of ``HANDLER_QUEUE_MESSAGES``. Too small: large requests are rejected that would have had their turn; too large: a
-#: member that falls behind fills the memory of its machine unnoticed.
+#: Waiting payload of a registration in bytes; the member rejects further requests as full: four of the largest messages, or 64
+#: KiB for each of ``HANDLER_QUEUE_MESSAGES``. Too small: large requests are rejected that would have had their turn; too large:
+#: a member that falls behind fills the memory of its machine unnoticed.
 HANDLER_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
 #: The queue of a subscription, in messages and bytes. One read of tiny messages from each of a few publishers fits.

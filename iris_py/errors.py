@@ -79,7 +79,7 @@ class IrisError(Exception):
     """
 
     of_plain_request: bool = False
-    #: The advice to callers of requests that are not idempotent: how an idempotent request would have continued.
+    #: Advice for the text: how an idempotent request would have continued after this error. Empty without advice.
     _idempotent_advice: str = ""
 
     def _note_plain_request(self) -> None:
@@ -113,7 +113,7 @@ def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
 
 
 def _shown(node_id: str, name: str) -> str:
-    """Return a node for a text: the first digits of its id, and its label if known."""
+    """Return a node as error texts show it: the first digits of its id, and its label if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]
 
 
@@ -297,7 +297,7 @@ def _describe_strangers(strangers: Sequence[str]) -> str:
 
 
 class _Unserved(IrisError):
-    """Base of the errors of a request for which no member had a place, or time."""
+    """Base of the errors of a request that no member executed in time: all were full, or the time ran out."""
 
     cluster: str
     from_handler: bool = False
@@ -419,8 +419,8 @@ class TooManyMembersLost(MemberLost):
     Attributes:
         cluster: The name of the cluster.
         members: The ids (hex) of the lost members, in the order of their loss; pseudonyms for another cloud.
-        member: The last of them.
-        gateway: Empty.
+        member: The id (hex) of the last lost member.
+        gateway: Always empty.
     """
 
     def __init__(self, cluster: str, members: Sequence[str]) -> None:
@@ -671,7 +671,7 @@ class RotationIncomplete(IrisError):
     Attributes:
         number: The number of the step in effect at this node.
         missing: The ids of the neighbours that are behind; empty if there are no neighbours.
-        node_names: Their known labels, by id.
+        node_names: The known labels of these neighbours, by id.
         is_begun: Whether this node has taken the requested step, which then continues to spread.
     """
 
@@ -732,10 +732,10 @@ class UnpicklableCause(Exception):
 
 
 class _CauseCarrier:
-    """Carries the cause of an error through pickle, in a pickle of its own.
+    """Carries the cause of an error through pickle, as bytes pickled separately.
 
-    Any exception can be a cause, even one that cannot be pickled, or pickles but cannot be loaded. Neither may make the error
-    itself unusable: a ``multiprocessing.Pool`` waits forever for a result that fails to load.
+    A cause may be an exception that cannot be pickled or loaded, which must not make the error itself unusable: a
+    ``multiprocessing.Pool`` waits forever for a result that fails to load.
 
     A copy carries the cause unchanged.
 

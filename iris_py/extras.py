@@ -38,7 +38,7 @@ def requirements(extra: str) -> dict[str, str]:
 
 
 def _packages(extra: str) -> list[str]:
-    """Return the requirements of an extra, including those of the extras it consists of."""
+    """Return the requirements of an extra, including those of the extras that it names."""
     found: list[str] = []
     for line in _lines():
         match = _REQUIREMENT.fullmatch(line)

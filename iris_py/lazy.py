@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def lazily(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a module that exports names of other modules.
 
-    Hide this function from type checkers: otherwise every wrong name is an object and no error.
+    Call this only where type checkers do not see it: otherwise they would take every wrong name for an object.
 
     Args:
         namespace: ``globals()`` of the module.

@@ -24,17 +24,17 @@ __all__ = ["EventLogger", "escape", "forget_lines", "indented_traceback", "suppr
 #: Lines of one event, or of one object of an event, in a minute and in the whole process. Too small: the log does not show how
 #: a fault continues; too large: a repeated event, which strangers can cause, fills the disk.
 LINES_MAX: Final = 10
-#: The length of that minute (seconds).
+#: The time in seconds in which at most ``LINES_MAX`` lines are logged.
 WINDOW_S: Final = 60.0
-#: Objects of events with lines of their own; all others share those of their event. Too small: in a large program a noisy
-#: handler hides another one; too large: a program whose handlers all fail fills the disk, with ten lines for each.
+#: Objects of events that have a limit of their own; all further objects share the limit of their event. Too small: in a large
+#: program a noisy handler hides another one; too large: a program whose handlers all fail fills the disk, ten lines for each.
 OBJECTS_MAX: Final = 1024
 
 Fact = str | int | float | bool | None
 
 
 class _LogWindow:
-    """The lines of one event within a minute, counted from the first."""
+    """Counts the lines of one event within a minute from the first line."""
 
     __slots__ = ("began_at", "logged", "suppressed")
 
@@ -69,7 +69,7 @@ def suppressed_lines() -> int:
 
 
 def forget_lines() -> None:
-    """Reset all counts: for tests."""
+    """Reset all counts of lines; for tests."""
     _windows.clear()
 
 
@@ -97,7 +97,7 @@ def indented_traceback(error: BaseException) -> str:
 
 
 class _Escaped:
-    """An argument of a message whose text is shown escaped."""
+    """An argument of a log line that is formatted with unprintable characters escaped."""
 
     __slots__ = ("_argument",)
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeForm, TypeVar  # type checkers know them; programs need not have them
 
-    #: A payload of bytes, for every method that sends.
+    #: The types that every sending method accepts as a payload of bytes.
     BytesLike: TypeAlias = bytes | bytearray | memoryview[Any]
 
     Payload = TypeVar("Payload", default=bytes)

@@ -39,7 +39,7 @@ class Traced(Protocol):
 
     @property
     def headers(self) -> Mapping[str, HeaderValue]:
-        """The headers of the sender."""
+        """The headers that the sender has passed."""
 
 
 def context_of(received: Traced) -> Context:
@@ -61,7 +61,7 @@ def context_of(received: Traced) -> Context:
         from opentelemetry.context import Context
     except ImportError as exc:
         raise ConfigurationError(f"a trace context needs OpenTelemetry. Run: {install_command('otel')}") from exc
-    # Propagators read texts only, and some raise for other types.
+    # Only headers of type str: some propagators raise for other types.
     texts = {name: value for name, value in received.headers.items() if isinstance(value, str)}
     return propagate.extract(texts, Context())
 
@@ -70,7 +70,7 @@ class SenderSpan:
     """The span of a sender. Use ``with``, or call :meth:`end`.
 
     Attributes:
-        headers: The headers to send: those of the application, and the context of the span.
+        headers: The headers to send: the program's headers, and the trace context of the span.
     """
 
     __slots__ = ("_span", "headers")
@@ -110,7 +110,7 @@ class Handling:
         self._token = attach(self._context)
 
     def fail(self, error: Exception) -> None:
-        """Mark the span as failed with the caller's error, though nothing was raised."""
+        """Mark the span as failed with an error that the handler has returned for the caller and not raised."""
         _note(self._span, error)
 
     def __exit__(
@@ -126,7 +126,7 @@ class Handling:
 
 
 class Tracing:
-    """The spans of one node.
+    """Makes the spans of one node.
 
     Args:
         provider: Provides the tracer.
@@ -163,7 +163,7 @@ class Tracing:
         if not carrier:
             return SenderSpan(span, headers)
         try:
-            # Headers passed on by an application have the context of another span.
+            # The carrier comes last: headers that a program passes on from a request hold the context of another span.
             return SenderSpan(span, encode_headers({**headers, **carrier}, is_internal=True))
         except ConfigurationError:  # all headers together are too large; those of the application alone are not
             self._count_drop("trace_context")
@@ -186,7 +186,7 @@ class Tracing:
             name: The cluster or the topic.
             source: The sender.
             received: The message.
-            size: The bytes of its payload.
+            size: The size of the payload in bytes.
             pattern: The subscribed pattern; empty for a broadcast.
         """
         attributes = _messaging("process", "process", name, size) | self._own
@@ -202,8 +202,8 @@ def find_tracing(setting: TracingSetting, count_drop: Callable[[str], object], n
     """Return the tracing of a node; None if the node does not trace.
 
     Args:
-        setting: A provider of tracers; True for the program's provider, set up at any time; None for the program's provider if
-            already set up; False for no spans.
+        setting: A provider of tracers; True for the program's provider, which may be set up later; None for the program's
+            provider if already set up; False for no spans.
         count_drop: Counts trace contexts that could not be sent.
         name: The label of the node; empty for none.
 

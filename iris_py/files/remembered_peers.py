@@ -59,8 +59,8 @@ class RememberedPeers:
             raise ValueError(f"{network_tag!r} cannot name a directory")
         self._path = state_directory / "peers" / network_tag
         self._is_needed = is_needed
-        # The ids of the nodes by returned address. Forgetting a dead node removes only files of these ids, not the file of a new
-        # node at the same port.
+        # The ids of the nodes by returned address. Forgetting a dead node removes only files of these ids, not the file of a
+        # new node at the same port.
         self._handed_out: dict[str, list[str]] = {}
         self.malformed = 0
         self.is_available = True

@@ -48,7 +48,7 @@ _UNSAID: Final = (NOTHING, Any, object)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """How to call a function of a service: which arguments to pass, and with which codec.
+    """A function of a service, with the arguments to pass and the codec of its payloads.
 
     Attributes:
         function: The function, or the class of a handler.
