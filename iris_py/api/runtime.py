@@ -63,7 +63,10 @@ class Reports:
         return group_id in self._waiting
 
     def expect(self, group_id: bytes) -> asyncio.Future[None]:
-        """Return a future for the report of a change to a group that has just begun."""
+        """Return a future that is done when all nodes know of the change that this node has just made to its part in a group.
+
+        Call it once for each change, in the order of the changes: the overlay's reports resolve the futures in this order.
+        """
         reported = self._loop.create_future()
         self._waiting.setdefault(group_id, deque()).append(reported)
         return reported

@@ -46,7 +46,8 @@ def make_app(wanted: Collection[str] | None = None) -> typer.Typer:
     """Make the command line of `iris` with some or all of its commands.
 
     Args:
-        wanted: The commands to declare; None for all. Declaring all of them takes as long as a request.
+        wanted: The names of the commands to declare; None for all. `run` passes only the command it runs, because declaring all
+            of them would delay the start by the time of a request.
     """
     app = typer.Typer(
         name="iris",

@@ -35,14 +35,15 @@ LINE_CHARACTERS_MAX: Final = 64 * 1024
 
 
 def make_object(at: float, level: str, logger: str, message: str, facts: dict[str, object]) -> str:
-    """Return a line with a JSON object.
+    """Return one line with a JSON object, for a log record or for a line of a program's output.
 
     Args:
         at: The time (seconds since 1970).
         level: The severity.
         logger: The name of the logger.
         message: The text.
-        facts: Further fields, with the event. They may come from other users, and override no standard field.
+        facts: Further fields. The fact ``event`` gives the standard field of this name, which is ``other`` without it. Facts may
+            come from other users, so they replace no other standard field.
     """
     facts = dict(facts)
     event = facts.pop("event", "other")

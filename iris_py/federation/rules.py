@@ -196,9 +196,9 @@ def overlaps(one: Tokens, other: Tokens) -> bool:
 
 
 def find_clashes(rules: Iterable[AnyRule]) -> list[tuple[AnyRule, AnyRule]]:
-    """Return the pairs of equally specific rules for the same name of the same neighbour, which leave no rule to apply.
+    """Return the pairs of rules that clash: both match some name for the same neighbour, and neither is more specific.
 
-    Every clashing rule is paired with the first earlier rule in conflict.
+    The name is of a cluster or a topic. A rule that clashes with several earlier rules is paired with the first of them only.
     """
     clashes: list[tuple[AnyRule, AnyRule]] = []
     equals: dict[tuple[Kind, tuple[int, int, int]], list[tuple[AnyRule, frozenset[str]]]] = {}

@@ -41,7 +41,7 @@ class SigningKey:
         self._sign = private.sign
 
     def sign(self, label: bytes, data: bytes) -> bytes:
-        """Return the signature of `data` for the purpose named by a label, `SIGNATURE_BYTES`."""
+        """Return a signature of `data`, of `SIGNATURE_BYTES` bytes, that is valid only for the purpose named by the label."""
         return self.public_key + self._sign(_labelled(label, data))
 
 

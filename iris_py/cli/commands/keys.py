@@ -72,10 +72,11 @@ def keys_identity(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make the key of a cloud, for the gateways that connect it to other clouds.
+    """Make the key pair of a cloud, for the gateways that connect it to other clouds.
 
-    This prints the private key, or with -o writes it to a file: identity_file of all gateways of this cloud. It also prints the
-    public key, without -o to standard error. Neighbours write the public key into their settings; it is not secret.
+    The private key is printed, or with -o written to a file. All gateways of this cloud use this one key: the setting
+    identity_file is its path. The public key is printed too; without -o and --json it goes to standard error, so that standard
+    output has the private key alone. The public key is not secret: neighbours write it into their settings.
     """
     from iris_py.cli import keys as command
 

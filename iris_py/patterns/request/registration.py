@@ -184,7 +184,10 @@ class RequestsStarted(msgspec.Struct):
 
 
 class RequestCancelled(msgspec.Struct):
-    """All callers of a running request have stopped waiting."""
+    """No caller waits any longer for a running request: the owner must cancel its handler.
+
+    Identical idempotent requests run once and may have several callers; every other request has one.
+    """
 
     execution: Execution
 

@@ -267,7 +267,10 @@ class GroupRoot:
     # Casts
 
     def cast(self, source: NodeInfo, cast: CastDown, now: float, wait_s: float) -> None:
-        """Send a multicast down the tree, as soon as the inner nodes know their children."""
+        """Queue a multicast for the tree: it is sent once the inner nodes know their children, at the latest after ``wait_s``.
+
+        If too many multicasts or bytes are held, the oldest is sent at once, and counted in `hurried`.
+        """
         self.held.append(HeldCast(now + wait_s, source, cast))
         self._held_bytes += len(cast.payload)
         while len(self.held) > HELD_MAX or self._held_bytes > HELD_BYTES_MAX:

@@ -69,7 +69,10 @@ class Hearsay:
             allowance.left = min(allowance.left + charges, self._config.hearsay_dials_max)
 
     def note(self, node: NodeId) -> None:
-        """Note the sender of the current message as the peer to charge for a node, unless another peer was first."""
+        """Remember that the sender of the current message (`teller`) has named a node: `charge` charges that peer for its dials.
+
+        Only the first peer that names a node is remembered, and none for a node that has had a link or that names itself.
+        """
         if self.teller not in (None, node) and node not in self._named_by and node not in self._met:
             _remember(self._named_by, node, self.teller, NAMED_MAX)
 

@@ -189,7 +189,7 @@ class LeafSet:
         return [(self._local + distance) % RING for distance in sorted(fresh) if distance in chosen]
 
     def covers(self, key: int) -> bool:
-        """Return whether the root of a key is the local node or a member."""
+        """Return whether the root of a key is known here: it is the local node or a node of this leaf set."""
         distance = clockwise(self._local, key)
         right, left = self._right.distances, self._left.distances
         if (right and distance <= right[-1]) or (left and RING - distance <= left[-1]) or distance == 0:

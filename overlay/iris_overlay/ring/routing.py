@@ -377,7 +377,7 @@ class Router:
         self.hops.watch(pending, hop, sequence, now)
 
     def _times_with_own(self, message: Routed, taken_at: float, now: float) -> tuple[int, ...]:
-        """Return the times in the nodes of the path, with the local time added; empty if a time is missing."""
+        """Return how long each node of the path kept the message (microseconds), this node last; empty if a time is missing."""
         if len(message.held) != len(message.path):
             return ()
         kept_s = self._ring.read_clock(now) - taken_at
