@@ -42,8 +42,8 @@ def make_object(at: float, level: str, logger: str, message: str, facts: dict[st
         level: The severity.
         logger: The name of the logger.
         message: The text.
-        facts: Further fields. The fact ``event`` gives the standard field of this name, which is ``other`` without it. Facts may
-            come from other users, so they replace no other standard field.
+        facts: Further fields. The fact ``event`` gives the standard field of this name, which is ``other`` without it. Facts
+            may come from other users, so they replace no other standard field.
     """
     facts = dict(facts)
     event = facts.pop("event", "other")

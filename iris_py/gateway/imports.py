@@ -19,8 +19,8 @@ from iris_py.api.failures import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome
-from iris_py.federation.interest import Wanted, reduced
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
+from iris_py.federation.pattern_sets import Wanted, reduced
 from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import TopicTrie, parse_topic

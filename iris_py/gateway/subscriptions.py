@@ -15,8 +15,8 @@ from iris_py.api.cloud.topics import BLOCK_HEADER, SUBSCRIBE_OP
 from iris_py.api.failures import is_cancelled
 from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
-from iris_py.federation.interest import covers, intersection
 from iris_py.federation.items import ItemError
+from iris_py.federation.pattern_sets import covers, intersection
 from iris_py.federation.rules import specificity
 from iris_py.gateway.duplex import READY, Refusal
 from iris_py.gateway.imports import Feed, Flow, ItemQueue, TunnelFeed

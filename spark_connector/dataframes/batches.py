@@ -32,7 +32,7 @@ from spark_connector.errors import DispatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from spark_connector.dataframes.keys import Scope
+    from spark_connector.dataframes.idempotency_keys import Scope
     from spark_connector.dataframes.plan import Plan
     from spark_connector.dataframes.window import Window
 

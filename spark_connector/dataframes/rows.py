@@ -19,7 +19,7 @@ from spark_connector.errors import DispatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from spark_connector.dataframes.keys import Scope
+    from spark_connector.dataframes.idempotency_keys import Scope
     from spark_connector.dataframes.plan import Plan
 
 __all__ = ["ask_rows", "columns_of_replies", "name_rows"]

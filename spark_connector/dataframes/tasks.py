@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_connector.dataframes.batches import Bisector, ask_batches, columns_of_reply
 from spark_connector.dataframes.counts import Tally
-from spark_connector.dataframes.keys import task_scope
+from spark_connector.dataframes.idempotency_keys import task_scope
 from spark_connector.dataframes.plan import ERROR_COLUMN
 from spark_connector.dataframes.rows import ask_rows, columns_of_replies, name_rows
 from spark_connector.dataframes.window import Window

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from iris_py import ConfigurationError, IrisError
 from iris_py.connector import EventLogger
 from spark_connector.dataframes import worker_node as worker
-from spark_connector.dataframes.keys import Scope, task_scope
+from spark_connector.dataframes.idempotency_keys import Scope, task_scope
 from spark_connector.dataframes.sources import is_whole
 from spark_connector.shipment import reduced
 

@@ -69,7 +69,7 @@ class Hearsay:
             allowance.left = min(allowance.left + charges, self._config.hearsay_dials_max)
 
     def note(self, node: NodeId) -> None:
-        """Remember that the sender of the current message (`teller`) has named a node: `charge` charges that peer for its dials.
+        """Remember that the sender of the current message (`teller`) has named a node: `charge` charges that peer for dials.
 
         Only the first peer that names a node is remembered, and none for a node that has had a link or that names itself.
         """

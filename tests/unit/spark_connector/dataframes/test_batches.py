@@ -8,7 +8,7 @@ import pytest
 from spark_connector import Network
 from spark_connector.dataframes.arrow import decode_batch
 from spark_connector.dataframes.batches import ask_batches, slices
-from spark_connector.dataframes.keys import Scope
+from spark_connector.dataframes.idempotency_keys import Scope
 from spark_connector.dataframes.plan import Plan
 
 

@@ -19,7 +19,7 @@ from spark_connector import ArrowHandler, DispatchError, Network
 from spark_connector.dataframes import tasks, worker_node
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.batches import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
-from spark_connector.dataframes.keys import Scope
+from spark_connector.dataframes.idempotency_keys import Scope
 from spark_connector.dataframes.notify import Notification, notify_rows
 from spark_connector.dataframes.plan import Plan
 from spark_connector.dataframes.rows import name_rows

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.interest import Wanted, covers, intersection, reduced
+from iris_py.federation.pattern_sets import Wanted, covers, intersection, reduced
 from iris_py.patterns.topic.names import Tokens, TopicTrie
 
 TOPICS = [tokens for length in (1, 2, 3) for tokens in itertools.product("ab", repeat=length)]

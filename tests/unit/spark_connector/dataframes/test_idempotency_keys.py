@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_connector.dataframes.keys import Scope, scope_of
+from spark_connector.dataframes.idempotency_keys import Scope, scope_of
 
 BATCH = {"spark.app.id": "app-1", "spark.sql.execution.id": "3"}
 STREAM = {"sql.streaming.queryId": "9f", "streaming.sql.batchId": "12", **BATCH}
