@@ -222,7 +222,7 @@ def test_federation_two_clouds(environment: dict[str, str]) -> None:
 
 
 def test_federation_failover(environment: dict[str, str]) -> None:
-    lines = run("federation_failover.py", environment, complains="the line to 'us' at 127.0.0.1 is lost").splitlines()
+    lines = run("federation_failover.py", environment, complains="the cloud link to 'us' at 127.0.0.1 is lost").splitlines()
 
     assert lines == ["200 answered; exit codes -9 and 0"]
 

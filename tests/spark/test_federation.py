@@ -100,7 +100,7 @@ def clouds(tmp_path: Path) -> Iterator[Clouds]:
             a.write(b, IMPORT, dial=[gateway.address for gateway in far], listens=False)
             near = asyncio.run(a.start(near_node.address, count=2))
             for gateway in (*near, *far):
-                asyncio.run(gateway.wait_for("is reached"))
+                asyncio.run(gateway.wait_for("reached the cloud"))
             network = Network(name="a", secret=a.secret.text, seeds=[near_node.address], discovery=False)
             yield Clouds(network, far_node, near, far)
     finally:
