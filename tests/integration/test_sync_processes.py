@@ -96,7 +96,7 @@ def test_a_program_ends_though_a_handler_never_returns_and_says_so(start: Callab
     assert [line.partition(";")[0] for line in errors.splitlines()] == [
         "leaving 'stuck' waits for 1 request that runs",
         "handlers of 'stuck' still run after 2 s and are cancelled",
-        "1 handlers ignore their cancellation",
+        "1 handlers ignore their cancellation and are abandoned",
     ]
     assert remembered(home) == []
 
