@@ -196,8 +196,15 @@ class TopApp(App[int]):
         """The widget of the table."""
         return self.query_one(LiveTable)
 
+    @property
+    def _has_widgets(self) -> bool:
+        """Whether the screen has its widgets. While it ends it has none, and a reading of the network may still arrive."""
+        return bool(self.screen_stack) and bool(self.query(LiveTable))
+
     def draw(self) -> None:
         """Redraw the changed parts of the screen."""
+        if not self._has_widgets:
+            return
         place = self.place
         sheet = sheet_of(place)
         arranged = arrange(sheet, rows_of(place, self.gathering), self._order, self._words.get(place, ""))
@@ -271,7 +278,8 @@ class TopApp(App[int]):
         if not self.is_headless and is_hung_up():
             self.action_end(HUNG_UP)
             return
-        self._draw_head()
+        if self._has_widgets:
+            self._draw_head()
 
     def _note_log(self, line: str) -> None:
         self._logged = line

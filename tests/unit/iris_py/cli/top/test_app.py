@@ -49,6 +49,21 @@ class Network:
         return answers
 
 
+def screen_of(network: Network) -> TopApp:
+    """Return a paused screen."""
+    app = TopApp(
+        network,
+        network="test",
+        start=TablePlace("clusters"),
+        order=RowOrder("req/s"),
+        sample=64,
+        interval_s=1.0,
+        timeout_s=1.0,
+    )
+    app.is_paused = True
+    return app
+
+
 def show(
     network: Network,
     steps: Callable[[TopApp, Pilot[Any]], Awaitable[None]],
@@ -58,16 +73,7 @@ def show(
     """Show a screen that reads when it is told to, and take steps there."""
 
     async def run() -> TopApp:
-        app = TopApp(
-            network,
-            network="test",
-            start=TablePlace("clusters"),
-            order=RowOrder("req/s"),
-            sample=64,
-            interval_s=1.0,
-            timeout_s=1.0,
-        )
-        app.is_paused = True
+        app = screen_of(network)
         async with app.run_test(size=size) as pilot:
             await app.read()
             await pilot.pause(0)
@@ -288,6 +294,19 @@ def test_keys_end_the_screen(key: str, code: ExitCode) -> None:
         await press(app, pilot, "slash" if code else "1", key)  # an interrupt works while something is typed, too
 
     assert show(network(), steps).return_value == code
+
+
+def test_a_reading_that_arrives_while_the_screen_ends_is_no_error() -> None:
+    async def run() -> TopApp:
+        app = screen_of(network())
+        async with app.run_test():
+            await app.table.remove()
+            await app.read()
+            app._tick()
+        await app.read()
+        return app
+
+    assert asyncio.run(run()).failure is None
 
 
 def test_help_tells_the_keys_and_goes_away() -> None:
