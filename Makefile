@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -57,9 +57,18 @@ test: check unit ## everything that has to hold
 check: $(READY) ## format, lint with the import layers, strict types; the programs of the documents, by mypy and pyright
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line types collection
+
+# Only as parts of `make check`, side by side: each keeps one processor busy.
+types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy tests examples benchmarks docs
 	$(BIN)/python -m tests.typed_programs
+
+# Writes the bytecode of all tests, too, so that the processes of `make unit` do not each compile all of them.
+collection: $(READY)
+	@mkdir -p build
+	$(BIN)/pytest --collect-only -q > build/collection.txt || { tail -n 60 build/collection.txt; exit 1; }
 
 unit: $(READY) ## all tests that need no root
 	$(BIN)/pytest $(PARALLEL)

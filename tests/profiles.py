@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Examples of a property without a number of its own, in `make test-long`.
 NORMAL = 100
 #: The same in `make test`: the first ones of the same examples.
-QUICK = 40
+QUICK = 30
 
 
 def examples(count: int) -> int:

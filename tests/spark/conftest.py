@@ -1,8 +1,8 @@
 """Fixtures with Spark: one session on this machine alone; and those of a network with services in this process.
 
-Those that use the session are two groups for pytest-xdist, ``spark`` and ``spark-topics``, so that it is started once, or twice
-if each is long enough to have a process of its own. Those with a Spark of their own in other processes are another group,
-``spark-processes``: several at a time would be too many Javas. All others run anywhere.
+Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their
+own in other processes are another group, ``spark-processes``: several at a time would be too many Javas.
+All others run anywhere.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import iris_py.sync as iris
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 #: Large enough that Spark does not hold a batch of these back in a buffer.
 PADDING = b"x" * 4000

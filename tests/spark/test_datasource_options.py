@@ -16,7 +16,7 @@ from spark_connector.topics.writer import check_columns
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 
 def test_everything_can_be_set_whatever_the_case_of_its_name() -> None:

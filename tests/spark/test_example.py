@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.fixture

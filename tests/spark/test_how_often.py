@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 1000
 #: A line of the table: the query, how many rows were asked about, and how many were executed.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 350
 

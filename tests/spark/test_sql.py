@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import iris_py.sync as iris
     from tests.spark.services import Service
 
-pytestmark = pytest.mark.xdist_group("spark-topics")
+pytestmark = pytest.mark.xdist_group("spark")
 
 ROWS = 550
 #: Whatever holds it cannot be pickled.
