@@ -431,7 +431,7 @@ def test_another_schema_is_told(spark: SparkSession) -> None:
     rows = spark.readStream.format("iris").schema("a int").option("topic", "t").load()
     with (
         stopped_after(rows.writeStream.format("noop").start()) as query,
-        pytest.raises(StreamingQueryException, match=r"a topic has the columns topic string, .* and not a int"),
+        pytest.raises(StreamingQueryException, match=r"a topic has the columns topic string, .*, not a int"),
     ):
         query.awaitTermination(int(PATIENCE_S))
 

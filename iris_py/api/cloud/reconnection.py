@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import random
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -58,7 +59,8 @@ class Reconnecting(Generic[AnyDuplex]):
         """Begin to read an open duplex; return the task that reads."""
         self.duplex = duplex
         reader = self._reader = self._spawn(self._read(duplex))
-        reader.add_done_callback(lambda _reader: self.changed.set())
+        # In a context of its own: the reader outlives the call that opens the duplex, and must keep no part of its context.
+        reader.add_done_callback(lambda _reader: self.changed.set(), context=contextvars.Context())
         return reader
 
     async def use(self, duplex: AnyDuplex, write: Callable[[AnyDuplex], Awaitable[bool]]) -> None:
