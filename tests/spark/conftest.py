@@ -1,8 +1,7 @@
 """Fixtures with Spark: one session on this machine alone; and those of a network with services in this process.
 
-Those that use the session are one group for pytest-xdist, ``spark``, so that it is started once. Those with a Spark of their
-own in other processes are another group, ``spark-processes``: several at a time would be too many Javas.
-All others run anywhere.
+Tests with the session form one group for pytest-xdist, ``spark``, which starts Spark once. Tests with a Spark of their own in
+other processes form the group ``spark-processes``: several at a time would be too many Javas. All other tests run anywhere.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Duplex:
         self.broken.set()
 
 
-class Line:
-    """The owner of successive duplexes."""
+class Owner:
+    """The owner of successive duplexes, on the virtual clock as all of these tests."""
 
     def __init__(self, look_s: float | None = None) -> None:
         self.reads = 0
@@ -66,58 +66,58 @@ def simulate(scenario: Callable[[], Awaitable[None]]) -> None:
 
 def test_a_duplex_is_written_at_first_and_after_each_change_until_it_is_no_longer_wanted() -> None:
     async def scenario() -> None:
-        line, duplex = Line(), Duplex()
-        using = asyncio.ensure_future(line.connection.use(cast("Any", duplex), line.write))
+        owner, duplex = Owner(), Duplex()
+        using = asyncio.ensure_future(owner.connection.use(cast("Any", duplex), owner.write))
         await asyncio.sleep(FOREVER_S)
-        assert line.written_at == [0.0], "nothing has changed"
-        assert line.connection.duplex is duplex
-        line.connection.changed.set()
+        assert owner.written_at == [0.0], "nothing has changed"
+        assert owner.connection.duplex is duplex
+        owner.connection.changed.set()
         await asyncio.sleep(1.0)
-        line.wants = False
-        line.connection.changed.set()
+        owner.wants = False
+        owner.connection.changed.set()
         await using
-        assert line.written_at == [0.0, FOREVER_S, FOREVER_S + 1.0]
-        assert (line.reads, line.readers_ended, len(duplex.reasons)) == (1, 1, 1)
-        assert line.connection.duplex is None
+        assert owner.written_at == [0.0, FOREVER_S, FOREVER_S + 1.0]
+        assert (owner.reads, owner.readers_ended, len(duplex.reasons)) == (1, 1, 1)
+        assert owner.connection.duplex is None
 
     simulate(scenario)
 
 
 def test_a_duplex_is_looked_at_again_after_a_time_without_a_change() -> None:
     async def scenario() -> None:
-        line = Line(look_s=1.0)
-        using = asyncio.ensure_future(line.connection.use(cast("Any", Duplex()), line.write))
+        owner = Owner(look_s=1.0)
+        using = asyncio.ensure_future(owner.connection.use(cast("Any", Duplex()), owner.write))
         await asyncio.sleep(3.5)
-        assert line.written_at == [0.0, 1.0, 2.0, 3.0]
+        assert owner.written_at == [0.0, 1.0, 2.0, 3.0]
         using.cancel()
         with pytest.raises(asyncio.CancelledError):
             await using
-        assert line.readers_ended == 1
+        assert owner.readers_ended == 1
 
     simulate(scenario)
 
 
 def test_a_reader_that_waits_for_room_is_cancelled_at_the_end_of_the_use() -> None:
     async def scenario() -> None:
-        line = Line()
-        line.wants = False
+        owner = Owner()
+        owner.wants = False
         duplex = Duplex()
         duplex.break_off = lambda reason: duplex.reasons.append(reason)  # type: ignore[method-assign] # the reader reads nothing
-        await line.connection.use(cast("Any", duplex), line.write)
-        assert (len(duplex.reasons), line.readers_ended) == (1, line.reads)
+        await owner.connection.use(cast("Any", duplex), owner.write)
+        assert (len(duplex.reasons), owner.readers_ended) == (1, owner.reads)
 
     simulate(scenario)
 
 
 def test_the_end_of_the_reader_ends_the_use() -> None:
     async def scenario() -> None:
-        line, duplex = Line(), Duplex()
-        using = asyncio.ensure_future(line.connection.use(cast("Any", duplex), line.write))
+        owner, duplex = Owner(), Duplex()
+        using = asyncio.ensure_future(owner.connection.use(cast("Any", duplex), owner.write))
         await asyncio.sleep(1.0)
         duplex.broken.set()
         await using
-        assert line.written_at == [0.0]
-        assert line.readers_ended == 1
+        assert owner.written_at == [0.0]
+        assert owner.readers_ended == 1
 
     simulate(scenario)
 
@@ -127,12 +127,12 @@ def test_the_end_of_the_reader_ends_the_use() -> None:
 )
 def test_a_break_while_writing_ends_the_use_and_any_other_error_is_raised(error: Exception) -> None:
     async def scenario() -> None:
-        line = Line()
+        owner = Owner()
 
         async def fail(_duplex: Duplex) -> bool:
             raise error
 
-        await line.connection.use(cast("Any", Duplex()), cast("Any", fail))
+        await owner.connection.use(cast("Any", Duplex()), cast("Any", fail))
         error_of_program, duplex = ZeroDivisionError(), Duplex()
 
         async def fail_otherwise(_duplex: Duplex) -> bool:
@@ -140,24 +140,24 @@ def test_a_break_while_writing_ends_the_use_and_any_other_error_is_raised(error:
             raise error_of_program
 
         with pytest.raises(ZeroDivisionError):
-            await line.connection.use(cast("Any", duplex), cast("Any", fail_otherwise))
+            await owner.connection.use(cast("Any", duplex), cast("Any", fail_otherwise))
         assert len(duplex.reasons) == 1
-        assert line.connection.duplex is None
-        assert line.readers_ended == line.reads
+        assert owner.connection.duplex is None
+        assert owner.readers_ended == owner.reads
 
     simulate(scenario)
 
 
 def test_the_pauses_grow_to_the_longest_and_begin_anew_after_a_success() -> None:
     async def scenario() -> None:
-        line = Line()
+        owner = Owner()
         pauses = []
         for attempt in range(10):
             if attempt == 8:
-                line.connection.succeed()
-            began_at = line.loop.time()
-            await line.connection.pause()
-            pauses.append(line.loop.time() - began_at)
+                owner.connection.succeed()
+            began_at = owner.loop.time()
+            await owner.connection.pause()
+            pauses.append(owner.loop.time() - began_at)
         bounds = [min(RETRY_MAX_S, RETRY_MIN_S * 2**failures) for failures in (*range(8), 0, 1)]
         assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, bounds, strict=True)), pauses
 
@@ -166,42 +166,42 @@ def test_the_pauses_grow_to_the_longest_and_begin_anew_after_a_success() -> None
 
 def test_a_change_ends_the_pause_and_one_before_it_does_not() -> None:
     async def scenario() -> None:
-        line = Line()
+        owner = Owner()
         for _ in range(8):
-            await line.connection.pause()
-        line.connection.changed.set()
-        began_at = line.loop.time()
-        pausing = asyncio.ensure_future(line.connection.pause())
+            await owner.connection.pause()
+        owner.connection.changed.set()
+        began_at = owner.loop.time()
+        pausing = asyncio.ensure_future(owner.connection.pause())
         await asyncio.sleep(0.01)
         assert not pausing.done()
-        line.connection.changed.set()
+        owner.connection.changed.set()
         await pausing
-        assert line.loop.time() - began_at < RETRY_MIN_S
+        assert owner.loop.time() - began_at < RETRY_MIN_S
 
     simulate(scenario)
 
 
 def test_the_present_duplex_is_closed_and_its_reader_awaited() -> None:
     async def scenario() -> None:
-        line, duplex = Line(), Duplex()
-        await line.connection.close(3.0)  # harmless without one
-        line.connection.begin(cast("Any", duplex))
+        owner, duplex = Owner(), Duplex()
+        await owner.connection.close(3.0)  # harmless without one
+        owner.connection.begin(cast("Any", duplex))
         await asyncio.sleep(0)
-        await line.connection.close(3.0)
-        assert (duplex.closed_after, line.readers_ended, line.connection.duplex) == ([3.0], 1, None)
-        assert not line.connection.forget(cast("Any", duplex))
+        await owner.connection.close(3.0)
+        assert (duplex.closed_after, owner.readers_ended, owner.connection.duplex) == ([3.0], 1, None)
+        assert not owner.connection.forget(cast("Any", duplex))
 
     simulate(scenario)
 
 
 def test_a_duplex_that_was_replaced_is_not_forgotten_twice() -> None:
     async def scenario() -> None:
-        line, first, second = Line(), Duplex(), Duplex()
-        line.connection.begin(cast("Any", first))
-        assert line.connection.forget(cast("Any", first))
-        line.connection.begin(cast("Any", second))
-        assert not line.connection.forget(cast("Any", first))
-        assert line.connection.duplex is second
+        owner, first, second = Owner(), Duplex(), Duplex()
+        owner.connection.begin(cast("Any", first))
+        assert owner.connection.forget(cast("Any", first))
+        owner.connection.begin(cast("Any", second))
+        assert not owner.connection.forget(cast("Any", first))
+        assert owner.connection.duplex is second
         first.broken.set()
         second.broken.set()
         await asyncio.sleep(0)
