@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from iris_py.api.options import JoinOptions
     from iris_py.api.seal import Sealed
     from iris_py.config import Config
-    from iris_py.errors import IrisError
     from iris_py.net.network import Network
-    from iris_py.node.events import NodeEvent
     from iris_py.payloads import Answer, Payload, Question, TypeForm
     from iris_security import Keyring
 
@@ -158,14 +156,6 @@ class Node(Communication, Administration):
         self._memberships = parts.memberships
         self._tunnels = parts.tunnels
         self._requests = parts.requests
-
-    def handle_outcomes(self, outcomes: list[tuple[object, bytes | IrisError]]) -> None:
-        """Resolve the futures of ended requests."""
-        self._parts.handle_outcomes(outcomes)
-
-    def handle_events(self, events: list[NodeEvent]) -> None:
-        """Pass all other events of the core to the parts of the node."""
-        self._parts.handle_events(events)
 
 
 async def start_node(
