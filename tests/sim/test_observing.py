@@ -71,7 +71,7 @@ async def send_datagrams(nodes: list[Node]) -> None:
     await asyncio.sleep(0)
     ((peer, number),) = one._parts.introspection._echoes
     assert peer.hex() == two.id
-    one.handle_events([EchoReturned(NodeId(bytes.fromhex(three.id)), number), EchoReturned(peer, number + 1)])
+    one._parts.handle_events([EchoReturned(NodeId(bytes.fromhex(three.id)), number), EchoReturned(peer, number + 1)])
     await asyncio.sleep(0)
     assert (peer, number) in one._parts.introspection._echoes, (
         "what answers another question, or comes from another node, is none"

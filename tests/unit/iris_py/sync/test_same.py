@@ -51,7 +51,7 @@ def pairs() -> list[Any]:
             found.append(pytest.param(original, twin, id=name))
             continue
         for attribute, value in public_members(original).items():
-            if attribute not in ("handle_event", "handle_events", "handle_outcomes"):  # for the node itself
+            if attribute != "handle_event":  # for the node itself
                 found.append(pytest.param(value, public_members(twin).get(attribute), id=f"{name}.{attribute}"))
     return found
 
