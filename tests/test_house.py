@@ -25,7 +25,7 @@ PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", 
 #: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
 LIMITS: Final = {
     "modules under 60 lines": 98,
-    "functions over 70 lines": 3,
+    "functions over 70 lines": 0,
     "functions with nine parameters or more": 40,
     "private attributes of other objects": 16,
     "modules named by a gerund": 0,

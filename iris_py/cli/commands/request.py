@@ -8,6 +8,40 @@ from iris_py.cli.options import Cluster, Count, Header, Json, LinesOption, Outpu
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
+Idempotent = Annotated[
+    bool,
+    typer.Option(
+        "--idempotent",
+        metavar="",
+        help="Executing twice is harmless: retry at other members, and wait for a member.",
+    ),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="With --idempotent: a member answers a repeated key without executing it again."),
+]
+PreferredZone = Annotated[
+    str | None, typer.Option(metavar="ZONE", help="Prefer members near this zone; by default near this node's zone.")
+]
+RequiredZone = Annotated[str | None, typer.Option(metavar="ZONE", help="Use only members in this zone.")]
+RetryFailed = Annotated[
+    bool,
+    typer.Option("--retry-failed", metavar="", help="With --idempotent: retry after a handler fails."),
+]
+WaitForMembers = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        metavar="SECONDS",
+        help="Time to wait for a member if the cluster has none: by default 0, or with --idempotent all of --timeout.",
+    ),
+]
+OnFull = Annotated[
+    Literal["wait", "raise"],
+    typer.Option(metavar="wait|raise", help="When all members are full: wait for room within the timeout, or fail at once."),
+]
+Concurrency = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="With --lines or --count: requests in flight.")]
+
 app = typer.Typer()
 
 
@@ -24,46 +58,17 @@ def request(
     cluster: Cluster,
     text: TextOrLines = None,
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for the reply.")] = 5.0,
-    idempotent: Annotated[
-        bool,
-        typer.Option(
-            "--idempotent",
-            metavar="",
-            help="Executing twice is harmless: retry at other members, and wait for a member.",
-        ),
-    ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="With --idempotent: a member answers a repeated key without executing it again."),
-    ] = None,
-    prefer: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Prefer members near this zone; by default near this node's zone.")
-    ] = None,
-    require: Annotated[str | None, typer.Option(metavar="ZONE", help="Use only members in this zone.")] = None,
-    retry_failed: Annotated[
-        bool,
-        typer.Option("--retry-failed", metavar="", help="With --idempotent: retry after a handler fails."),
-    ] = False,
-    wait_for_members: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="Time to wait for a member if the cluster has none: by default 0, or with --idempotent all of --timeout.",
-        ),
-    ] = None,
-    on_full: Annotated[
-        Literal["wait", "raise"],
-        typer.Option(
-            metavar="wait|raise", help="When all members are full: wait for room within the timeout, or fail at once."
-        ),
-    ] = "wait",
+    idempotent: Idempotent = False,
+    key: IdempotencyKey = None,
+    prefer: PreferredZone = None,
+    require: RequiredZone = None,
+    retry_failed: RetryFailed = False,
+    wait_for_members: WaitForMembers = None,
+    on_full: OnFull = "wait",
     header: Header = None,
     lines: LinesOption = False,
     count: Count = None,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=1024, metavar="N", help="With --lines or --count: requests in flight.")
-    ] = 16,
+    concurrency: Concurrency = 16,
     output: OutputFile = None,
     seal_file: SealFile = None,
     seal_name: SealName = None,

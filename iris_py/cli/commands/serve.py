@@ -9,6 +9,52 @@ from iris_py.cli.options import Http, Json, SealFile, SealName
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:NAME",
+        help="A function that takes a request, an iris_py.Handler, or an iris_py.service.Service.",
+        show_default=False,
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of the cluster; by default that of the handler. A service names its own clusters.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        metavar="N",
+        help="Number of worker processes, restarted if they end. By default this process serves itself.",
+        show_default=False,
+    ),
+]
+Reload = Annotated[
+    bool,
+    typer.Option("--reload", metavar="", help="Replace the workers when an imported file changes, if it still works."),
+]
+Directory = Annotated[Path, typer.Option(metavar="DIR", help="First directory to search for the module.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65536,
+        metavar="N",
+        help="Concurrent requests in each worker; by default 128, or 32 for a plain function or method.",
+        show_default=False,
+    ),
+]
+Weight = Annotated[
+    float,
+    typer.Option(min=0.01, max=100.0, metavar="W", help="Share of the load of each worker, relative to other members."),
+]
+
 app = typer.Typer()
 
 
@@ -18,51 +64,13 @@ app = typer.Typer()
 @with_settings
 def serve(
     settings: Settings,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:NAME",
-            help="A function that takes a request, an iris_py.Handler, or an iris_py.service.Service.",
-            show_default=False,
-        ),
-    ],
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of the cluster; by default that of the handler. A service names its own clusters.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=256,
-            metavar="N",
-            help="Number of worker processes, restarted if they end. By default this process serves itself.",
-            show_default=False,
-        ),
-    ] = None,
-    reload: Annotated[
-        bool,
-        typer.Option("--reload", metavar="", help="Replace the workers when an imported file changes, if it still works."),
-    ] = False,
-    directory: Annotated[Path, typer.Option(metavar="DIR", help="First directory to search for the module.")] = Path("."),
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65536,
-            metavar="N",
-            help="Concurrent requests in each worker; by default 128, or 32 for a plain function or method.",
-            show_default=False,
-        ),
-    ] = None,
-    weight: Annotated[
-        float,
-        typer.Option(min=0.01, max=100.0, metavar="W", help="Share of the load of each worker, relative to other members."),
-    ] = 1.0,
+    target: Target,
+    cluster: ClusterOption = None,
+    workers: Workers = None,
+    reload: Reload = False,
+    directory: Directory = Path("."),
+    concurrency: Concurrency = None,
+    weight: Weight = 1.0,
     seal_file: SealFile = None,
     seal_name: SealName = None,
     http: Http = None,

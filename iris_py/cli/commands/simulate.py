@@ -8,6 +8,51 @@ import typer
 from iris_py.cli.options import Json
 from iris_py.cli.outcome import end_of_help
 
+Nodes = Annotated[
+    int | None,
+    typer.Option(min=2, metavar="N", help="Number of nodes; by default 1000, or 50 for layer full.", show_default=False),
+]
+Layer = Annotated[
+    str,
+    typer.Option(metavar="LAYER", help="ring: routing alone; groups: groups on a perfect ring; full: whole overlays."),
+]
+Churn = Annotated[
+    float | None,
+    typer.Option(metavar="RATE", help="Fraction of the nodes replaced per hour.", show_default=False),
+]
+Session = Annotated[
+    float | None,
+    typer.Option(metavar="MEAN", help="Churn as the mean lifetime of a node.", show_default=False),
+]
+Partition = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PART:SECONDS", help="Disconnect a fraction of the nodes for some seconds: 0.5:600.", show_default=False
+    ),
+]
+Kill = Annotated[float, typer.Option(metavar="PART", help="Kill a fraction at once, half of them silently.")]
+Detectors = Annotated[
+    bool | None,
+    typer.Option(
+        "--detectors/--no-detectors",
+        metavar="",
+        help="Run real failure detectors or model them; real up to 2,000 nodes.",
+        show_default=False,
+    ),
+]
+Suite = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="A suite of simulations in parallel: standard, million, huge.", show_default=False),
+]
+Workers = Annotated[int | None, typer.Option(min=1, max=256, metavar="N", help="Processes for a suite.", show_default=False)]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="FILE", help="With --json: write the JSON to a file, and print the tables.", show_default=False
+    ),
+]
+Plots = Annotated[Path | None, typer.Option(metavar="DIR", help="Write plots into this directory.", show_default=False)]
+
 app = typer.Typer()
 
 
@@ -19,64 +64,27 @@ app = typer.Typer()
     )
 )
 def simulate(
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="Number of nodes; by default 1000, or 50 for layer full.", show_default=False),
-    ] = None,
-    layer: Annotated[
-        str,
-        typer.Option(metavar="LAYER", help="ring: routing alone; groups: groups on a perfect ring; full: whole overlays."),
-    ] = "ring",
-    churn: Annotated[
-        float | None,
-        typer.Option(metavar="RATE", help="Fraction of the nodes replaced per hour.", show_default=False),
-    ] = None,
-    session_s: Annotated[
-        float | None,
-        typer.Option(metavar="MEAN", help="Churn as the mean lifetime of a node.", show_default=False),
-    ] = None,
+    nodes: Nodes = None,
+    layer: Layer = "ring",
+    churn: Churn = None,
+    session_s: Session = None,
     minutes: Annotated[float, typer.Option(metavar="M", help="Duration of the churn, in virtual time.")] = 10.0,
-    partition: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PART:SECONDS", help="Disconnect a fraction of the nodes for some seconds: 0.5:600.", show_default=False
-        ),
-    ] = None,
-    kill: Annotated[float, typer.Option(metavar="PART", help="Kill a fraction at once, half of them silently.")] = 0.0,
+    partition: Partition = None,
+    kill: Kill = 0.0,
     lookups: Annotated[int, typer.Option(metavar="N", help="Messages to random keys.")] = 10_000,
     loss: Annotated[float, typer.Option(metavar="PART", help="Fraction of datagrams and TCP segments lost.")] = 0.0,
     zones: Annotated[int, typer.Option(metavar="N", help="Number of zones; 0 spreads the nodes evenly.")] = 0,
-    detectors: Annotated[
-        bool | None,
-        typer.Option(
-            "--detectors/--no-detectors",
-            metavar="",
-            help="Run real failure detectors or model them; real up to 2,000 nodes.",
-            show_default=False,
-        ),
-    ] = None,
+    detectors: Detectors = None,
     members: Annotated[int, typer.Option(metavar="N", help="Members of a cluster (groups).")] = 1000,
     subscribers: Annotated[int, typer.Option(metavar="N", help="Subscribers of a topic (groups).")] = 1000,
     requesters: Annotated[int, typer.Option(metavar="N", help="Requesters of the cluster (groups).")] = 100,
     seed: Annotated[int, typer.Option(metavar="S", help="Seed of all random numbers.")] = 1,
-    suite: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="A suite of simulations in parallel: standard, million, huge.", show_default=False),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=256, metavar="N", help="Processes for a suite.", show_default=False)
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", metavar="FILE", help="With --json: write the JSON to a file, and print the tables.", show_default=False
-        ),
-    ] = None,
+    suite: Suite = None,
+    workers: Workers = None,
+    output: JsonFile = None,
     json: Json = False,
     file: Annotated[str | None, typer.Argument(hidden=True)] = None,
-    plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write plots into this directory.", show_default=False)
-    ] = None,
+    plots: Plots = None,
 ) -> None:
     """Simulate a network of many nodes under a virtual clock, with checks.
 
