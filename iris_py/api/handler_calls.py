@@ -96,5 +96,5 @@ async def wait_until_ended(ended: asyncio.Future[None], settled: asyncio.Future[
 
 
 async def wait_until_settled(ended: asyncio.Future[None], settled: asyncio.Future[None]) -> None:
-    """Wait until only calls that wait for an end remain, or the end has failed."""
+    """Wait for the end of a membership, node or subscription, but not for handler calls that wait for the same end."""
     await asyncio.wait([ended, settled], return_when=asyncio.FIRST_COMPLETED)

@@ -104,7 +104,7 @@ class SignedGenerations(KeyMaterial):
         return cls(encoded, number, tuple(map(Secret, values)))
 
     def __repr__(self) -> str:
-        """Show the number and the count of generations, not the secrets."""
+        """Show the number of rotations and the count of generations, but no secret."""
         return f"SignedGenerations(number={self.number}, generations={len(self.secrets)}, <hidden>)"
 
 
