@@ -160,7 +160,7 @@ class Account:
             snapshot["money"] = self.line_bytes_sent * price_per_gb / GIGABYTE
         return snapshot
 
-    def _take_weights(self) -> tuple[int, int]:
+    def take_weights(self) -> tuple[int, int]:
         """Return the weights (sent, received) of the rule's traffic since the last call, by which link bytes are split."""
         sent = self.bytes_sent + self.messages_sent * MESSAGE_WEIGHT_BYTES
         received = self.bytes_received + self.messages_received * MESSAGE_WEIGHT_BYTES
@@ -203,7 +203,7 @@ class Accounts:
         """
         self.line_bytes_sent += sent
         self.line_bytes_received += received
-        weights = [(account, *account._take_weights()) for account in self]
+        weights = [(account, *account.take_weights()) for account in self]
         sent_weight = sum(weight for _account, weight, _other in weights)
         received_weight = sum(weight for _account, _other, weight in weights)
         for account, its_sent, its_received in weights:

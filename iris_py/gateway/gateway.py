@@ -672,3 +672,6 @@ def _describe_down(neighbour: Neighbour) -> str:
 
 #: Opens a gateway, for :func:`iris_py.gateway.startup.start_gateway`.
 open_links: Callable[[Gateway], Coroutine[Any, Any, None]] = methodcaller("_open")
+
+#: Ends a gateway at once, as the crash of its process would; for simulations.
+abort_gateway: Callable[[Gateway], None] = methodcaller("_abort")

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import parse_settings
+from iris_py.gateway.gateway import abort_gateway
 from iris_py.gateway.startup import start_gateway as start_real_gateway
 from iris_py.testing.clock import VirtualLoop
 from iris_py.testing.network import EventHash, MemoryNetwork
@@ -412,7 +413,7 @@ class VirtualFederation:
     def _abort(self, post: Post) -> None:
         if post.gateway is not None:
             post.former.append(post.gateway)
-            post.gateway._abort()
+            abort_gateway(post.gateway)
             post.gateway = None
 
     async def _close_gateway(self, post: Post, timeout: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from iris_py import ConfigurationError
 from spark_connector.compat import arrow_schema, parse_type
-from spark_connector.dataframes.metrics import DispatchMetrics
+from spark_connector.dataframes.metrics import accumulator_of
 from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
 from spark_connector.dataframes.sources import (
     KEY_COLUMN,
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from spark_connector.dataframes.counts import DispatchCounts
+    from spark_connector.dataframes.metrics import DispatchMetrics
     from spark_connector.dataframes.sources import BatchSource, RowSource
 
-__all__ = ["accumulator_of", "check_network", "check_numbers", "dispatch", "reply_schema"]
+__all__ = ["check_network", "check_numbers", "dispatch", "reply_schema"]
 
 #: Requests of a task in flight at once. Rows: enough to hide some milliseconds of latency. Batches: enough to keep members busy
 #: while other batches are in transit; each takes about a megabyte at both ends.
@@ -181,19 +180,6 @@ def _check_id(df: DataFrame, id: object) -> tuple[str, ...]:  # noqa: A002
             known = ", ".join(df.columns)
             raise ConfigurationError(f"id={id!r}: {name!r} must be the name of one column, exactly as in: {known}.")
     return names
-
-
-def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
-    """Return the accumulator to which tasks add their counts; None without metrics.
-
-    Raises:
-        ConfigurationError: ``metrics`` is not a ``DispatchMetrics``.
-    """
-    if metrics is None:
-        return None
-    if not isinstance(metrics, DispatchMetrics):
-        raise ConfigurationError(f"metrics={metrics!r} must be a spark_connector.DispatchMetrics.")
-    return metrics._accumulator
 
 
 # -- checks

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener, StreamingQueryProgress
 
 
-__all__ = ["DispatchMetrics"]
+__all__ = ["DispatchMetrics", "accumulator_of"]
 
 logger = logging.getLogger("spark_connector")
 
@@ -65,6 +65,19 @@ class DispatchMetrics:
                 with common metrics share the counts.
         """
         return _listener(self, report or _log, query)
+
+
+def accumulator_of(metrics: DispatchMetrics | None) -> Accumulator[DispatchCounts] | None:
+    """Return the accumulator to which tasks add their counts; None without metrics.
+
+    Raises:
+        ConfigurationError: ``metrics`` is not a ``DispatchMetrics``.
+    """
+    if metrics is None:
+        return None
+    if not isinstance(metrics, DispatchMetrics):
+        raise ConfigurationError(f"metrics={metrics!r} must be a spark_connector.DispatchMetrics.")
+    return metrics._accumulator
 
 
 def _parameter() -> Any:  # noqa: ANN401 - PySpark is not imported before it is needed

@@ -16,11 +16,11 @@ from spark_connector.dataframes.dispatch import (
     TIMEOUT_S,
     WINDOW_BATCHES,
     WINDOW_ROWS,
-    accumulator_of,
     check_network,
     check_numbers,
     reply_schema,
 )
+from spark_connector.dataframes.metrics import accumulator_of
 from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
 from spark_connector.dataframes.sources import REQUEST_COLUMN
 from spark_connector.dataframes.tasks import dispatch_batches, dispatch_rows

@@ -219,7 +219,7 @@ class ExecutorCluster(Unpicklable):
             self._unsound: set[int] = set()  # generations that some executor could not load
             self._newest = 1  # the newest generation sent to executors, loaded or not
             self._reconciler = self._make_reconciler(poll)
-            _register(self)
+            _register(self._application.id, self)
         except BaseException:
             self._close_node()
             raise
@@ -439,7 +439,7 @@ class ExecutorCluster(Unpicklable):
                     self._dismiss()
                 self._close_node()
             finally:
-                _unregister(self)
+                _unregister(self._application.id, self.name)
 
     stop = close
 
@@ -632,9 +632,9 @@ def _token_of(application: str) -> bytes:
         return _tokens.setdefault(application, os.urandom(TOKEN_BYTES))
 
 
-def _register(cluster: ExecutorCluster) -> None:
+def _register(application: str, cluster: ExecutorCluster) -> None:
     with _register_lock:
-        key = (cluster._application.id, cluster.name)
+        key = (application, cluster.name)
         if key in _open:
             raise ConfigurationError(f"there is an ExecutorCluster {cluster.name!r} already. Close it, or use another name.")
         if not _open:
@@ -643,9 +643,9 @@ def _register(cluster: ExecutorCluster) -> None:
         _open[key] = cluster
 
 
-def _unregister(cluster: ExecutorCluster) -> None:
+def _unregister(application: str, name: str) -> None:
     with _register_lock:
-        _open.pop((cluster._application.id, cluster.name), None)
+        _open.pop((application, name), None)
 
 
 def _close_all() -> None:
