@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 from iris_py.connector import EventLogger, background
 from spark_connector.daemon import AHEAD, NOT_NEEDED
 from spark_connector.errors import AgentFailed, OrderRefused
-from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, AgentHello, Talk
-from spark_connector.executors.directory import (
+from spark_connector.executors.agent_files import (
     BIRTH_KEY_NAME,
     CONTROL_NAME,
     INFO_NAME,
@@ -38,6 +37,7 @@ from spark_connector.executors.directory import (
     remove_directory,
     reserve,
 )
+from spark_connector.executors.challenge import NONCE_BYTES, OPENING_BYTES, AgentHello, Talk
 from spark_connector.executors.orders import KEY_BYTES, open_adoption, open_local
 from spark_connector.executors.served_cluster import Hosted
 from spark_connector.executors.spawn import (

@@ -33,8 +33,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from spark_connector.daemon import NOT_NEEDED, inherited_environment
 from spark_connector.errors import AgentFailed, AgentNotTrusted
-from spark_connector.executors.challenge import NONCE_BYTES, AgentHello, Talk
-from spark_connector.executors.directory import (
+from spark_connector.executors.agent_files import (
     BIRTH_KEY_NAME,
     CONTROL_NAME,
     INFO_NAME,
@@ -43,6 +42,7 @@ from spark_connector.executors.directory import (
     reserve,
     sweep,
 )
+from spark_connector.executors.challenge import NONCE_BYTES, AgentHello, Talk
 from spark_connector.executors.orders import KEY_BYTES, agent_key, seal_adoption, seal_local
 from spark_connector.local.private_directory import PrivateDirectory
 from spark_connector.local.sockets import ForeignPeer, connect

@@ -688,7 +688,7 @@ def _socket_path() -> Path:
             "local_agent() is only for Spark tasks, but this is not a task. On the driver use the methods of the "
             "ExecutorCluster; elsewhere make a node with iris_py.connect()."
         )
-    directory: Path = importlib.import_module("spark_connector.executors.directory").agent_directory()
+    directory: Path = importlib.import_module("spark_connector.executors.agent_files").agent_directory()
     return directory / SOCKET_NAME
 
 

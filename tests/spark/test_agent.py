@@ -28,7 +28,7 @@ from iris_security import Secret
 from spark_connector import Network
 from spark_connector.errors import AgentFailed, PathNotPrivate
 from spark_connector.executors import agent, directory, spawn
-from spark_connector.executors.directory import agent_directory, is_alive
+from spark_connector.executors.agent_files import agent_directory, is_alive
 from spark_connector.executors.orders import BYE, GREET, UPDATE, Order, agent_key, control_name, seal_order
 from spark_connector.executors.spawn import ExecutorProcess, ensure_agent, run_ensure, started_at
 from spark_connector.local.private_directory import PrivateDirectory

@@ -96,7 +96,7 @@ def test_a_base_that_a_stranger_made_first_is_told_nothing(place: Place, monkeyp
         before = tree(place.base)
         become_somebody_else(monkeypatch)
         if not IS_ROOT:  # whose number is in the name
-            monkeypatch.setattr("spark_connector.executors.directory.directory_of", lambda _local: str(place.directory))
+            monkeypatch.setattr("spark_connector.executors.agent_files.directory_of", lambda _local: str(place.directory))
         row = ensure()
         assert squatter.received == b""
     assert row["error"].startswith(f"PathNotPrivate: {place.base} ")

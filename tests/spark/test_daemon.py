@@ -32,7 +32,7 @@ from iris_security import Secret
 from spark_connector import Network, configure, daemon
 from spark_connector.errors import AgentFailed
 from spark_connector.executors import agent, spawn
-from spark_connector.executors.directory import agent_directory
+from spark_connector.executors.agent_files import agent_directory
 from spark_connector.executors.orders import Order
 from spark_connector.local.private_directory import PrivateDirectory
 from tests.spark.driving import until

@@ -699,7 +699,7 @@ def test_a_task_finds_the_agent_of_its_executor(agent: Agent, monkeypatch: pytes
     from pyspark import TaskContext
 
     module = types.SimpleNamespace(agent_directory=lambda: agent.path.parent)
-    monkeypatch.setitem(sys.modules, "spark_connector.executors.directory", module)
+    monkeypatch.setitem(sys.modules, "spark_connector.executors.agent_files", module)
     monkeypatch.setattr(TaskContext, "get", lambda: object())
 
     found = local_agent(timeout=20)

@@ -1,4 +1,4 @@
-"""The directory of an executor's agent: its path, owner, locks, and removal.
+"""The files of an executor's agent, by which the executor's tasks find it: their directory, owner, locks, and removal.
 
 The path is resolved once, and only the descriptor is used from then on (:mod:`spark_connector.local.private_directory`).
 :mod:`.spawn` has the theory of operation of the locks.

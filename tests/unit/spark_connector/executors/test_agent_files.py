@@ -1,4 +1,4 @@
-"""The directory of an agent: its locks, how it is reserved, and how it is removed."""
+"""The files of an agent: the locks in its directory, how the directory is reserved, and how it is removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from iris_py import ConfigurationError
 from spark_connector.errors import PathNotPrivate
-from spark_connector.executors.directory import agent_directory, is_alive, lock_file, remove_directory, reserve, sweep
+from spark_connector.executors.agent_files import agent_directory, is_alive, lock_file, remove_directory, reserve, sweep
 from spark_connector.local.private_directory import PrivateDirectory
 
 if TYPE_CHECKING:
