@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
-from iris_py.patterns.request.stale import RoutedRequests, StandingRequests
+from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets

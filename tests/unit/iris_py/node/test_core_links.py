@@ -14,7 +14,7 @@ from iris_py.link.keepalive import LATE_S, TELL_S
 from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.node.spare_links import LINK_IDLE_S
-from iris_py.patterns.request import stale
+from iris_py.patterns.request import held_requests
 from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.retry import IDEMPOTENT
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
@@ -692,7 +692,7 @@ def test_what_was_cancelled_meanwhile_is_never_begun() -> None:
 
 
 def test_what_stands_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stale, "STANDING_BYTES_MAX", 3 * (stale.REQUEST_BYTES + 8))
+    monkeypatch.setattr(held_requests, "STANDING_BYTES_MAX", 3 * (held_requests.REQUEST_BYTES + 8))
     net = Net(2)
     caller, member = net.cores.nodes.values()
     warm(net, caller, member)

@@ -1,4 +1,4 @@
-"""Requests that may be stale: their callers may already have given up (docs/design.md 6.3).
+"""Requests held before their execution, because their callers may already have given up (docs/design.md 6.3).
 
 ``StandingRequests`` holds requests that may have waited unread while the node stood still, with the process stopped or the
 event loop blocked. A request does not reveal the wait. So the request is held until the peer answers a question asked since
