@@ -27,7 +27,7 @@ import iris_py.sync as iris
 from iris_security import Secret
 from spark_connector import Network
 from spark_connector.errors import AgentFailed, PathNotPrivate
-from spark_connector.executors import agent, directory, spawn
+from spark_connector.executors import agent, agent_files, spawn
 from spark_connector.executors.agent_files import agent_directory, is_alive
 from spark_connector.executors.orders import BYE, GREET, UPDATE, Order, agent_key, control_name, seal_order
 from spark_connector.executors.spawn import ExecutorProcess, ensure_agent, run_ensure, started_at
@@ -407,7 +407,7 @@ def test_what_a_killed_agent_has_left_is_swept_and_what_lives_is_not(place: Plac
     for name in ("lock", "control", "info.json"):
         (dead / name).touch()
 
-    directory.sweep(place.directory.parent)
+    agent_files.sweep(place.directory.parent)
     assert not dead.exists()
     assert place.node.request("etl", b"lives") == b"7 lives"
 
