@@ -11,7 +11,7 @@ import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Line, Output
-from iris_py.cli.request import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:

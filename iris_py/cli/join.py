@@ -19,7 +19,7 @@ from iris_py.api.run import SIGNALS, stopping_of
 from iris_py.cli.exec import CommandHandler, parse_command
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
-from iris_py.cli.seal_options import read_sealed
+from iris_py.cli.payload_options import read_sealed
 from iris_py.cli.standard_error import begin_timed_log, complain, tell
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager

@@ -1,10 +1,8 @@
-"""The commands `iris request` and `iris members`, and reading the payloads of commands."""
+"""The commands `iris request` and `iris members`."""
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +13,7 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
-from iris_py.cli.seal_options import read_seal
-from iris_py.cli.standard_input import read_lines
-from iris_py.errors import ConfigurationError
-from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
+from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload, read_seal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
@@ -28,10 +23,7 @@ if TYPE_CHECKING:
     from iris_py.cli.many_requests import CallOutcome
     from iris_py.cli.settings import Settings
 
-#: Number of repetitions of a message in one group of payloads.
-TOGETHER: Final = 256
-
-__all__ = ["LINES", "check_source", "members", "payloads_of", "read_headers", "read_payload", "request"]
+__all__ = ["LINES", "members", "request"]
 
 
 class ReplyLine(PayloadLine, tag="reply", kw_only=True):
@@ -232,81 +224,3 @@ _COLUMNS: Final = (
     Column[MemberLine]("zone", lambda line: line.zone),
     Column[MemberLine]("what", lambda line: "stand-in" if line.is_stand_in else "member"),
 )
-
-
-def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
-    """Return the bytes of an argument exactly as the shell passed them, or the bytes of standard input.
-
-    Args:
-        text: The argument; ``-`` for standard input.
-        bytes_max: The largest payload of this node. Reading stops one byte after it.
-        advice: Advice for larger payloads, besides raising the limit.
-
-    Raises:
-        ConfigurationError: Standard input is closed, or larger.
-    """
-    if text != "-":
-        return os.fsencode(text)
-    if sys.stdin is None:
-        raise ConfigurationError("standard input is closed. Give it something to read, or the text in place of -.")
-    payload = sys.stdin.buffer.read(bytes_max + 1)
-    if len(payload) > bytes_max:
-        raise ConfigurationError(
-            f"standard input has more than {bytes_max} bytes, the limit of a message of this node. {advice}, or raise "
-            f"max_message_bytes with IRIS_MAX_MESSAGE_BYTES (at most {MESSAGE_BYTES_LIMIT})."
-        )
-    return payload
-
-
-def check_source(text: str | None, *, has_lines: bool) -> None:
-    """Check that exactly one source is given: the text of the command line, or standard input with `--lines`.
-
-    Raises:
-        ConfigurationError: Both are given, or neither.
-    """
-    if has_lines and text is not None:
-        raise ConfigurationError("TEXT and --lines are both given. Leave TEXT out: with --lines each line is a message.")
-    if not has_lines and text is None:
-        raise ConfigurationError("there is nothing to send: give TEXT, - for standard input as one message, or --lines.")
-
-
-async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> AsyncIterator[list[bytes]]:
-    """Yield payloads in groups: copies of an argument, or the lines of standard input as they arrive.
-
-    Args:
-        text: The argument, sent repeatedly; None for the lines of standard input.
-        bytes_max: The largest payload.
-        count: Maximum number of messages; None for a single text, or for all lines.
-
-    Raises:
-        ConfigurationError: A payload is too large, or standard input cannot be read.
-    """
-    left = count if count is not None else 1 if text is not None else None
-    if text is not None:
-        payload = read_payload(text, bytes_max, "Split it")
-        while left:
-            some = min(left, TOGETHER)
-            yield [payload] * some
-            left -= some
-        return
-    async for lines in read_lines(bytes_max):
-        yield lines[:left]
-        if left is not None:
-            left -= len(lines)
-            if left <= 0:
-                return
-
-
-def read_headers(given: Sequence[str] | None) -> dict[str, str]:
-    """Parse headers given as `NAME=VALUE`. Of a repeated name, the last value counts.
-
-    Raises:
-        ConfigurationError: A header has no `=`.
-    """
-    headers = {}
-    for each in given or ():
-        name, separator, value = each.partition("=")
-        if not separator:
-            raise ConfigurationError(f"--header {each!r} has no value. Write it as NAME=VALUE.")
-        headers[name] = value
-    return headers

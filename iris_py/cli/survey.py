@@ -11,8 +11,7 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
 from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
-from iris_py.cli.request import check_source, payloads_of, read_headers, read_payload
-from iris_py.cli.seal_options import read_seal
+from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload, read_seal
 from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.join import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
 from iris_py.cli.outcome import ExitCode, complain, one_line, readable
 from iris_py.cli.output import Line, Lines, Output, PayloadLine, payload_fields
-from iris_py.cli.request import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import Line, Output
-from iris_py.cli.request import read_payload
+from iris_py.cli.payload_options import read_payload
 from iris_py.errors import IrisError
 from iris_py.observe.queries import SNAPSHOT_S
 from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema of lines is made of them

@@ -15,7 +15,7 @@ import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines
-from iris_py.cli.request import read_headers
+from iris_py.cli.payload_options import read_headers
 from iris_py.cli.standard_input import read_chunks
 
 if TYPE_CHECKING:

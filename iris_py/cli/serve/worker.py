@@ -14,7 +14,7 @@ from msgspec import UNSET
 import iris_py
 from iris_py.cli.join import ReadyLine, address_of, announce, ending_by_signal, reload_on_hangup, serving_status
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.seal_options import read_seal
+from iris_py.cli.payload_options import read_seal
 from iris_py.cli.serve.handlers import imported_files, load_target, parse_target
 from iris_py.cli.serve.line import SupervisorLine
 from iris_py.cli.serve.messages import Report
