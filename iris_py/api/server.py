@@ -11,7 +11,7 @@ from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from iris_py.api.broadcast import BroadcastQueue
+from iris_py.api.broadcast_queue import BroadcastQueue
 from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.handler import check_answers, context_of_calls
 from iris_py.api.handler_calls import HandlerCall, running_call

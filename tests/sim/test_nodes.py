@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import iris_py as iris
-from iris_py.api.broadcast import QUEUE_BYTES_MAX
+from iris_py.api.broadcast_queue import QUEUE_BYTES_MAX
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.link.config import LinkConfig
 from iris_py.testing import NodeSimulation, VirtualLoop, VirtualNetwork, run

@@ -12,8 +12,8 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.api import broadcast
-from iris_py.api.broadcast import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
+from iris_py.api import broadcast_queue
+from iris_py.api.broadcast_queue import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import hook_of
 from iris_py.api.threads import DaemonThreads
@@ -187,8 +187,8 @@ def test_a_stuck_handler_pauses_a_link_for_a_bounded_time_and_once() -> None:
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, size: int, kept: int
 ) -> None:
-    monkeypatch.setattr(broadcast, "QUEUE_MESSAGES_MAX", 100)
-    monkeypatch.setattr(broadcast, "QUEUE_BYTES_MAX", 500)
+    monkeypatch.setattr(broadcast_queue, "QUEUE_MESSAGES_MAX", 100)
+    monkeypatch.setattr(broadcast_queue, "QUEUE_BYTES_MAX", 500)
 
     async def main() -> None:
         taken: list[int] = []
@@ -212,7 +212,7 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(
 def test_the_first_drop_of_each_handler_is_logged_and_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(broadcast, "QUEUE_MESSAGES_MAX", 1)
+    monkeypatch.setattr(broadcast_queue, "QUEUE_MESSAGES_MAX", 1)
 
     async def main() -> None:
         async def handle(message: Message) -> None:
@@ -271,5 +271,5 @@ def test_headers_count_for_what_the_queue_holds(monkeypatch: pytest.MonkeyPatch)
         assert world.counter.drops == 3
         world.queue.abort()
 
-    monkeypatch.setattr(broadcast, "QUEUE_BYTES_MAX", 2 * 66)
+    monkeypatch.setattr(broadcast_queue, "QUEUE_BYTES_MAX", 2 * 66)
     run(main(), limit_s=1.0)
