@@ -35,8 +35,7 @@ from iris_py.peers.eviction import Crowd
 from iris_py.peers.known_nodes import KnownNodes
 from iris_py.peers.peer import Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
-from iris_py.wire.facts import name_in, named
-from iris_py.wire.hello import decode_hello, encode_hello
+from iris_py.wire.facts import decode_hello, encode_hello, name_in, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,19 +1,39 @@
-"""Facts: optional typed statements of a node about itself (docs/wire.md).
+"""The hello of a link, and facts: optional typed statements of a node about itself (docs/wire.md).
 
 A fact is a type, a length and a value. Facts follow the zone in the hello of a link, and the rank in the registration of a
 member. A receiver skips unknown types, so a new type is compatible with older nodes.
+
+A hello is a node's description of itself right after the handshake: the node description of overlay messages, then the node's
+facts. Overlay messages omit the facts: a node description is repeated in leaf sets and membership views, and a peer needs the
+facts once.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from iris_overlay.messages import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FACTS_BYTES_MAX", "NAME", "NAME_LENGTH_MAX", "decode_facts", "encode_facts", "is_name", "name_in", "named"]
+__all__ = [
+    "FACTS_BYTES_MAX",
+    "NAME",
+    "NAME_LENGTH_MAX",
+    "decode_facts",
+    "decode_hello",
+    "encode_facts",
+    "encode_hello",
+    "is_name",
+    "name_in",
+    "named",
+]
 
 #: The type of a node's name: a human-readable label in printable ASCII.
 NAME: Final = 1
@@ -79,3 +99,29 @@ def name_in(data: bytes) -> str:
     """Decode the name in a node's facts; empty if the name is absent or invalid."""
     name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
     return name if is_name(name) else ""
+
+
+class _Hello(NodeInfo, frozen=True, array_like=True):
+    facts: Annotated[bytes, Meta(max_length=FACTS_BYTES_MAX)] = b""
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_Hello)
+
+
+def encode_hello(info: NodeInfo, facts: bytes = b"") -> bytes:
+    """Encode a hello.
+
+    Args:
+        facts: The result of :func:`~iris_py.wire.facts.encode_facts`; an empty value is omitted.
+    """
+    return _ENCODER.encode(_Hello(info.id, info.addresses, info.zone, facts) if facts else info)
+
+
+def decode_hello(data: bytes) -> tuple[NodeInfo, bytes] | None:
+    """Decode a hello; return the node and its facts, or None if it is malformed."""
+    try:
+        hello = _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return NodeInfo(hello.id, hello.addresses, hello.zone), hello.facts

@@ -34,9 +34,8 @@ from iris_py.observe.statistics import ClusterStatistics, Statistics
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_topic
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
-from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, encode_facts, is_name, name_in, named
+from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, decode_hello, encode_facts, encode_hello, is_name, name_in, named
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
-from iris_py.wire.hello import decode_hello, encode_hello
 from iris_py.wire.imported import NUMBER_MAX, ImportedHead, decode_imported
 from iris_security import AuthenticationError, Identity, Keyring, Secret
 from tests.fuzz.source import Source

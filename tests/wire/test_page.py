@@ -44,9 +44,8 @@ from iris_py.peers.group import CAST_LABEL
 from iris_py.peers.member import membership_attributes
 from iris_py.wire import imported, packets
 from iris_py.wire.cast_pieces import PIECE
-from iris_py.wire.facts import named
+from iris_py.wire.facts import encode_hello, named
 from iris_py.wire.headers import HEADERS_BYTES_MAX
-from iris_py.wire.hello import encode_hello
 from iris_security import (
     AdministrationKey,
     CloudKey,

@@ -1,4 +1,4 @@
-"""Tests of iris_py/wire/facts.py and iris_py/wire/hello.py: what a node says of itself in a typed form."""
+"""Tests of iris_py/wire/facts.py: what a node says of itself in a typed form."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.wire.facts import FACTS_BYTES_MAX, NAME, NAME_LENGTH_MAX, decode_facts, encode_facts, is_name, name_in, named
-from iris_py.wire.hello import decode_hello, encode_hello
+from iris_py.wire.facts import (
+    FACTS_BYTES_MAX,
+    NAME,
+    NAME_LENGTH_MAX,
+    decode_facts,
+    decode_hello,
+    encode_facts,
+    encode_hello,
+    is_name,
+    name_in,
+    named,
+)
 
 INFO = NodeInfo(NodeId(b"n" * 16), ("127.0.0.1:1",), "eu")
 
