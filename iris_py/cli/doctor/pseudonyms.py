@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.config import SettingLine
-from iris_py.cli.doctor.check_list import CHECKS
+from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.doctor.plain_objects import fields_of
 from iris_py.cli.doctor.recorder import SeenLine
 from iris_py.cli.doctor.redaction import read_file_values, strings_of

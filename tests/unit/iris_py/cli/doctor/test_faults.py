@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.events import DialOutcome
 from iris_py.cli.doctor.check import FindingStatus, Subject
-from iris_py.cli.doctor.check_list import CHECKS, NAMES
-from iris_py.cli.doctor.examination import Examined, examine
+from iris_py.cli.doctor.examination import CHECKS, NAMES, Examined, examine
 from iris_py.cli.doctor.surroundings import (
     ClusterMember,
     Dialled,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.cli import slowness
 from iris_py.cli.doctor import answers, cluster, disks, machine, partition, prober, real_surroundings
-from iris_py.cli.doctor.check_list import CHECKS
+from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.outcome import ExitCode
 
 if TYPE_CHECKING:
