@@ -56,8 +56,6 @@ CHECKS: Final = (
     DoctorCheck("cluster", "the members of the cluster", cluster.cluster, _PEERS, limit_s=15.0),
 )
 
-NAMES: Final = tuple(check.name for check in CHECKS)
-
 
 @dataclass(frozen=True, slots=True)
 class Examined:

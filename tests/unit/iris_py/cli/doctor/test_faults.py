@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.events import DialOutcome
 from iris_py.cli.doctor.check import FindingStatus, Subject
-from iris_py.cli.doctor.examination import CHECKS, NAMES, Examined, examine
+from iris_py.cli.doctor.examination import CHECKS, Examined, examine
 from iris_py.cli.doctor.surroundings import (
     ClusterMember,
     Dialled,
@@ -37,6 +37,7 @@ from iris_py.files.secrets import Exposure
 from tests.unit.iris_py.cli.doctor.made_up import FAULTS, NEW_SEALS, NODES, SEALS, MadeUp, ring_of
 from tests.unit.iris_py.net.machines import interface
 
+NAMES = [check.name for check in CHECKS]
 #: Faults that exclude each other: who has no seed, has none that is silent.
 IMPOSSIBLE = frozenset(
     {
