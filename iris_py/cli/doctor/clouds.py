@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_ago, show_node, skipped, warning
 from iris_py.cli.doctor.connectivity import NOBODY
-from iris_py.cli.doctor.disks import describe_room, is_short
+from iris_py.cli.doctor.machine import describe_room, is_short
 from iris_py.errors import IrisError
 from iris_py.federation.names import split
 

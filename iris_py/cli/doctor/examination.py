@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, disks, machine, partition
+from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
 from iris_py.cli.doctor.check import DoctorCheck, skipped, warning
 from iris_py.logs import EventLogger
 from iris_py.wire.suggestions import nearest_name
@@ -39,7 +39,7 @@ CHECKS: Final = (
     DoctorCheck("discovery", "the discovery of other nodes", configuration.discovery, ("config",)),
     DoctorCheck("limits", "descriptors and threads", machine.limits),
     DoctorCheck("processor", "withheld processor time", machine.processor),
-    DoctorCheck("disk", "free disk space", disks.disk, ("config",)),
+    DoctorCheck("disk", "free disk space", machine.disk, ("config",)),
     DoctorCheck("seeds", "dialling the seeds", connectivity.seeds, _START, limit_s=15.0),
     DoctorCheck("seed-secret", "the secret that seeds hold", connectivity.seed_secret, _START, limit_s=15.0),
     DoctorCheck("other-network", "other networks on this segment", connectivity.other_network, (*_START, "seed-secret"), 15.0),

@@ -1,4 +1,4 @@
-"""The check of disks: how little room is a warning, and how little a fault."""
+"""The checks of the machine: how little room on a disk is a warning, and how little a fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.disks import FREE_FAULT_BYTES, FREE_WARNING_BYTES, describe_room, disk
+from iris_py.cli.doctor.machine import FREE_FAULT_BYTES, FREE_WARNING_BYTES, describe_room, disk
 from iris_py.cli.doctor.surroundings import Disk
 from tests.unit.iris_py.cli.doctor.made_up import MadeUp
 
