@@ -18,8 +18,8 @@ from iris_py.errors import ConfigurationError
 from iris_py.federation.audit import Audit
 from iris_py.federation.connections import HandshakeRefused
 from iris_py.federation.events import BundleChanged, OffersChanged, UseRefused
-from iris_py.files.free_space import free_bytes_of
 from iris_py.logs import EventLogger
+from iris_py.net.process import free_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

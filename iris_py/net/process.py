@@ -1,4 +1,4 @@
-"""The process and its machine: event loop lateness and other statistics, the fastest cipher, and the limit on file descriptors.
+"""The process and its machine: lateness of the event loop, the fastest cipher, the limit on file descriptors, free disk space.
 
 A node derives its bounds on links and handshakes from the descriptor limit (docs/design.md 3.9), and prefers the cipher that is
 fastest on its machine (3.3).
@@ -139,6 +139,11 @@ LATENESS_WINDOW_S: Final = 30.0
 _MEMORY: Final = Path("/proc/self/statm")
 _SCHEDULED: Final = Path("/proc/thread-self/schedstat")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+def free_bytes_of(system: os.statvfs_result) -> int:
+    """Return the bytes that this process can still use on a file system: without root's reserve, unless root runs it."""
+    return (system.f_bfree if os.geteuid() == 0 else system.f_bavail) * system.f_frsize
 
 
 class LoopLateness:
