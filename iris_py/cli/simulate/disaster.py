@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.ids import ID_BYTES, GroupId
-from iris_py.cli.simulate.trial import Trial
+from iris_py.cli.simulate.pace import Trial
 from iris_py.testing.cores.overlay import OverlaySimulation
 from iris_py.testing.cores.overlay_wires import Faults
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.groups.io import SendTo
 from iris_overlay.groups.messages import FANOUT_MAX, CastDown, decode_group_message
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
+from iris_py.cli.simulate.pace import Trial
 from iris_py.cli.simulate.report import Condition, SimulationReport
-from iris_py.cli.simulate.trial import Trial
 from iris_py.peers.balancer import MemberLoad, choose_near
 from iris_py.testing.cores.groups import GroupSimulation
 

@@ -1,9 +1,12 @@
-"""Runs a simulation in slices of virtual time, to show progress and to react to an interrupt."""
+"""The base class of simulations, and their pace: slices of virtual time, to show progress and to react to an interrupt."""
 
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from typing import IO, TYPE_CHECKING, Final, Protocol, Self
+
+from iris_py.cli.simulate.report import SimulationReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,7 +14,9 @@ if TYPE_CHECKING:
 
     import rich.progress
 
-__all__ = ["Display", "Interrupted", "Interrupts", "SimulationPace"]
+    from iris_py.cli.simulate.plan import SimulationPlan
+
+__all__ = ["Display", "Interrupted", "Interrupts", "SimulationPace", "Trial"]
 
 #: Up to this number of nodes a slice is a virtual second; with more nodes it is shorter. It takes some tenths of a real second.
 SLICE_NODES: Final = 1000
@@ -129,3 +134,37 @@ class Display:
                 print(f"{text}: {done:,.0f} of {total:,.0f}", file=self._stream, flush=True)
             except OSError:
                 pass  # the reader is gone, which does not affect the figures
+
+
+class Trial(ABC):
+    """One simulation of a ring, of groups, or of a disaster.
+
+    Attributes:
+        plan: The plan.
+        report: The measurements so far.
+    """
+
+    def __init__(self, plan: SimulationPlan, pace: SimulationPace) -> None:
+        self.plan = plan
+        self.report = SimulationReport(plan)
+        self._pace = pace
+
+    def carry_out(self) -> SimulationReport:
+        """Run the simulation; return the measurements, also after an interrupt."""
+        try:
+            self.run()
+        except Interrupted:
+            self.report.is_interrupted = True
+        self.finish()
+        return self.report
+
+    @abstractmethod
+    def run(self) -> None:
+        """Run all phases of the plan.
+
+        Raises:
+            Interrupted: The user has ended the simulation.
+        """
+
+    def finish(self) -> None:  # noqa: B027 - most have nothing to do
+        """Add the counts to the report, also after an interrupt. By default do nothing."""

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.simulate.pace import Trial
 from iris_py.cli.simulate.report import Condition, SimulationReport, percentile
-from iris_py.cli.simulate.trial import Trial
 from iris_py.testing.cores.pastry import PastrySimulation
 
 if TYPE_CHECKING:
