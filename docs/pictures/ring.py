@@ -19,7 +19,7 @@ from iris_py.testing.cores.pastry import PastrySimulation
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.ring.events import Delivered
-    from iris_py.testing.cores.pastry_node import SimulatedPastry
+    from iris_py.testing.cores.pastry_watch import SimulatedPastry
 
 TARGET: Final = Path(__file__).with_name("ring.svg")
 

@@ -22,7 +22,7 @@ from iris_py.testing.cores.pastry_network import PastryNetwork
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.ring.config import PastryConfig
-    from iris_py.testing.cores.pastry_node import SimulatedPastry
+    from iris_py.testing.cores.pastry_watch import SimulatedPastry
 
 #: The fastest growth of a ring, as a fraction of its size per second: a ring doubles in 14 s. At 10,000 nodes, 500 join per
 #: second, each within half a second. No node is given knowledge that it did not learn.

@@ -18,8 +18,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
 from iris_overlay.ring.pastry import Pastry
-from iris_py.testing.cores.pastry_node import SimulatedPastry
-from iris_py.testing.cores.pastry_watch import DetectorWatch, ModelledWatch
+from iris_py.testing.cores.pastry_watch import DetectorWatch, ModelledWatch, SimulatedPastry
 from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:

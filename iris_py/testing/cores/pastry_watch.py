@@ -1,4 +1,4 @@
-"""Watches of a simulated ring: the detection of deaths, and the measurement of distances.
+"""The nodes of a simulated ring, and their watches: the detection of deaths, and the measurement of distances.
 
 `ModelledWatch` is a model, cheap enough for 100,000 nodes. Nodes with a link to an ended process detect the end within 0.1 s,
 ring neighbours detect a silent node after `silence_s`, and one contact per second is measured, as by a real detector.
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from iris_overlay.detector.events import Address, DetectorEvent
     from iris_overlay.ids import NodeId
+    from iris_overlay.messages import NodeInfo
     from iris_overlay.ring.events import LeavesDoubted
-    from iris_py.testing.cores.pastry_node import SimulatedPastry
+    from iris_overlay.ring.pastry import Pastry
 
 #: Peers to look for after a partition; one that answers is enough, and more only cost dials.
 REMEMBERED_MAX: Final = 16
@@ -41,6 +42,30 @@ STUCK_S: Final = 2.25
 
 #: How long further signs of the same death are ignored, as `iris_overlay.peers.liveness.BURIED_S`.
 BURIED_S: Final = 5.0
+
+
+class SimulatedPastry:
+    """A node of a simulated ring: its ring core, its links, and data for measurements."""
+
+    def __init__(self, index: int, info: NodeInfo, pastry: Pastry, where: tuple[float, float], started_at: float) -> None:
+        self.index = index
+        self.info = info
+        self.pastry = pastry
+        self.where = where
+        self.started_at = started_at
+        self.active_at: float | None = None
+        self.is_up = True
+        self.stopped_at = float("inf")
+        self.side = 0
+        self.is_dialable = True
+        self.is_silent = False  # The node ended without a sign, and dials to its host are not refused.
+        self.has_left = False
+        self.to_measure: list[NodeId] = []
+        # By peer: the arrival time of the last message, to keep the order of a link.
+        self.links: dict[NodeId, float] = {}
+        self.dialling: dict[NodeId, list[bytes]] = {}
+        self.remembered: dict[NodeId, NodeInfo] = {}
+        self.armed_at = float("inf")
 
 
 class WatchedNetwork(Protocol):
