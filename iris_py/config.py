@@ -42,11 +42,11 @@ from iris_py.settings.layers import (
     first_value,
     state_directory,
 )
-from iris_py.settings.program import default_name
 from iris_py.settings.table import ARGUMENTS, FILE_KEYS, KEYS_CHOICE, SETTINGS, variable_of
 from iris_py.settings.values import (
     MESSAGE_BYTES_MIN,
     SEEDS_MAX,
+    default_name,
     looks_secret,
     parse_administrator_setting,
     parse_advertise,

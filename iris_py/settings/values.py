@@ -1,7 +1,10 @@
-"""Parsers and checks of the values of settings; an error names the setting and its source, and shows no secret."""
+"""Parsers and checks of the values of settings, and the default name. An error names the setting and source, and no secret."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast, get_args
 
@@ -24,6 +27,7 @@ __all__ = [
     "MESSAGE_BYTES_MIN",
     "SEEDS_MAX",
     "check_zone",
+    "default_name",
     "looks_secret",
     "parse_administrator_setting",
     "parse_advertise",
@@ -46,6 +50,11 @@ SEEDS_MAX: Final = 64  # the overlay's limit: all are dialled at every start, an
 MESSAGE_BYTES_MIN: Final = 1024  # less is a mistake in the unit
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
+
+#: Characters of the host, so that the program fits after it.
+HOST_LENGTH_MAX: Final = 32
+
+_UNUSUAL: Final = re.compile(r"[^!-~]+")
 
 
 def parse_text(value: object, origin: str) -> str:
@@ -82,6 +91,28 @@ def parse_node_name(value: object, origin: str) -> str:
             "without blanks at the ends. With an empty name the node has no label."
         )
     return text
+
+
+def default_name() -> str:
+    """Return the host, up to its first dot, a slash, and the program: ``web-1/orders.py``.
+
+    The program is the started file, or with ``-m`` the module, without directory and arguments: arguments can hold secrets.
+    Characters other than printable ASCII become underscores.
+    """
+    host = _plain(os.uname().nodename.partition(".")[0])[:HOST_LENGTH_MAX] or "host"
+    return f"{host}/{_plain(_program())}"[:NAME_LENGTH_MAX]
+
+
+def _program() -> str:
+    specification = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if specification is not None:  # started by -m
+        return str(specification.name).removesuffix(".__main__") or "python"
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return "python" if name in ("", "-c", "-") else name
+
+
+def _plain(text: str) -> str:
+    return _UNUSUAL.sub("_", text)
 
 
 def check_zone(zone: str | None, origin: str) -> str:

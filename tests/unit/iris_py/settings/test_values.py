@@ -1,4 +1,4 @@
-"""Tests of iris_py/settings/program.py: the name that a node has by default."""
+"""Tests of iris_py/settings/values.py: the name that a node has by default."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.settings.program import HOST_LENGTH_MAX, default_name
+from iris_py.settings.values import HOST_LENGTH_MAX, default_name
 from iris_py.wire.facts import NAME_LENGTH_MAX, is_name
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SAY = "from iris_py.settings.program import default_name\nprint(default_name())\n"
+SAY = "from iris_py.settings.values import default_name\nprint(default_name())\n"
 
 
 def said(*arguments: str, cwd: Path, text: str = "") -> str:
