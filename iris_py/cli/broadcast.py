@@ -11,13 +11,14 @@ import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Line, Output
-from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.payload_options import read_headers
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
     from iris_py.cli.output import Lines
+    from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "broadcast"]
@@ -61,20 +62,17 @@ LINES: Final[Lines] = {"broadcast": (SentLine, FailedBroadcastLine, BroadcastsSu
 async def broadcast(
     settings: Settings,
     cluster: str,
-    text: str | None,
+    source: PayloadSource,
     *,
     header: Sequence[str] | None,
-    has_lines: bool = False,
-    count: int | None = None,
     as_json: bool,
 ) -> int:
     """Send a message to every member, or several messages in order, and print the number of members; return the exit code."""
-    check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
-    lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
+    lone = source.read_lone(config.max_message_bytes)
     async with visit(settings, config) as node:
         if lone is None:
-            payloads = payloads_of(text, config.max_message_bytes, count)
+            payloads = source.batches(config.max_message_bytes)
             return await _send_all(node, cluster, payloads, headers, output, settings.options)
         members = await _send(node, cluster, lone, headers)
     output.line(SentLine(cluster=cluster, members=members), f"sent to {_counted(members, 'member')}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iris_py import NodeReport, NodeReports
+    from iris_py.cli.network import QueryOptions
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
     from iris_py.observe.departures import Departure
@@ -74,21 +75,13 @@ class _Said(NamedTuple):
 
 
 async def departed(
-    settings: Settings,
-    *,
-    zone: str | None,
-    since: str | None,
-    is_every: bool,
-    sample: int,
-    limit: int,
-    timeout_s: float,
-    as_json: bool,
+    settings: Settings, *, zone: str | None, since: str | None, query: QueryOptions, limit: int, as_json: bool
 ) -> int:
     """List the nodes that have left or died (`iris nodes --gone`); return the exit code."""
     since_s = SINCE_S if since is None else read_duration(since)
     async with visit(settings) as node:
         network = node.network
-        found = await node.ask_nodes("departures", every=is_every, sample=sample, timeout=timeout_s)
+        found = await node.ask_nodes("departures", every=query.is_every, sample=query.sample, timeout=query.timeout_s)
     begin = max((report.received_unix_s for report in found.reports), default=0.0) - since_s
     lines = [line for line in gone_lines(found) if line.time.timestamp() >= begin]
     lines = [line for line in lines if zone is None or is_in_zone(line.zone, zone)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from contextlib import asynccontextmanager
@@ -16,10 +15,10 @@ import iris_py
 from iris_py.api.awaitable_context import Opening
 from iris_py.api.node import start_node
 from iris_py.api.run import SIGNALS, stopping_of
-from iris_py.cli.exec import CommandHandler, parse_command
+from iris_py.api.seal import sealed_with
+from iris_py.cli.exec import CommandHandler
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Line, Lines, Output
-from iris_py.cli.payload_options import read_sealed
 from iris_py.cli.standard_error import begin_timed_log, complain, tell
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager
@@ -27,9 +26,9 @@ from iris_py.net.socket_probes import try_port
 from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+    from iris_py.api.options import JoinOptions
     from iris_py.cli.settings import Settings
     from iris_py.metrics import StatusServer
 
@@ -117,18 +116,27 @@ async def _wait_for_port(running: iris_py.Node, listen: str) -> None:
 async def join(
     settings: Settings,
     cluster: str,
-    command: str,
+    command: Sequence[str],
+    options: JoinOptions,
     *,
-    use_shell: bool,
-    concurrency: int | None,
-    weight: float,
-    seal_file: Path | None = None,
-    seal_name: str | None = None,
-    http: str | None = None,
+    seal: iris_py.Seal | None,
+    http: str | None,
     as_json: bool,
 ) -> int:
-    """Join a cluster as a member that runs a command, until a signal arrives; then leave without failing a request."""
-    words = parse_command(command, use_shell=use_shell)
+    """Join a cluster as a member that runs a command, until a signal arrives; then leave without failing a request.
+
+    Args:
+        settings: The settings of the node.
+        cluster: The name.
+        command: The words of the command.
+        options: The options of the membership.
+        seal: The seal of the callers; None for payloads in clear.
+        http: The address of metrics and health; None for none.
+        as_json: Whether to print JSON.
+
+    Returns:
+        The exit code.
+    """
     async with (
         ending_by_signal() as ended,
         serving_status(http) as status,
@@ -136,8 +144,8 @@ async def join(
     ):
         if status is not None:
             status.show(running)  # from now on it reports that the cluster is being joined
-        handler = read_sealed(CommandHandler(words, running.max_message_bytes), seal_file, seal_name)
-        async with running.join(cluster, handler, concurrency=concurrency or os.cpu_count() or 1, weight=weight):
+        handler = CommandHandler(command, running.max_message_bytes)
+        async with running.join(cluster, handler if seal is None else sealed_with(handler, seal), **options):
             reload_on_hangup(running)
             announce(running, f"serves {cluster!r}", cluster=cluster, http=address_of(status), as_json=as_json)
             return await ended

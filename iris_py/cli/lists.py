@@ -13,6 +13,7 @@ from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdin
 from iris_py.cli.network import (
     AskedSummary,
     Pair,
+    QueryOptions,
     complain_of,
     exit_code_of,
     format_count,
@@ -230,13 +231,11 @@ _MEMBER_COLUMNS: Final = (
 )
 
 
-async def nodes(
-    settings: Settings, *, zone: str | None, is_every: bool, sample: int, limit: int, timeout_s: float, as_json: bool
-) -> int:
+async def nodes(settings: Settings, *, zone: str | None, query: QueryOptions, limit: int, as_json: bool) -> int:
     """List the nodes of the network by their own reports (`iris nodes`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
-        found = await node.ask_nodes("security", every=is_every, sample=sample, timeout=timeout_s)
+        found = await node.ask_nodes("security", every=query.is_every, sample=query.sample, timeout=query.timeout_s)
     lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
     lines.sort(key=lambda line: (line.zone, line.address, line.id))
     code = _print(Output(as_json=as_json), lines, _NODE_COLUMNS, found, limit, network)
@@ -245,23 +244,11 @@ async def nodes(
     return code
 
 
-async def clusters(
-    settings: Settings,
-    *,
-    sort: str,
-    is_every: bool,
-    sample: int,
-    limit: int,
-    interval_s: float,
-    timeout_s: float,
-    as_json: bool,
-) -> int:
+async def clusters(settings: Settings, *, sort: str, query: QueryOptions, limit: int, as_json: bool) -> int:
     """List the clusters of the network with their load (`iris clusters`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
-        pairs, found = await measure(
-            node, *CLUSTER_PARTS, interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
-        )
+        pairs, found = await measure(node, *CLUSTER_PARTS, query=query)
     return _print(Output(as_json=as_json), cluster_lines(pairs, found, sort), CLUSTER_COLUMNS, found, limit, network)
 
 
@@ -270,32 +257,25 @@ async def topics(
     pattern: str | None,
     *,
     sort: str,
-    is_every: bool,
-    sample: int,
+    query: QueryOptions,
     limit: int,
-    interval_s: float,
-    timeout_s: float,
     as_json: bool,
 ) -> int:
     """List the subscribed patterns, with deliveries and drops (`iris topics`); return the exit code."""
     async with visit(settings) as node:
         network = node.network
-        pairs, found = await measure(
-            node, "subscriptions", interval_s=interval_s, timeout_s=timeout_s, every=is_every, sample=sample
-        )
+        pairs, found = await measure(node, "subscriptions", query=query)
     lines = topic_lines(pairs, found, pattern, sort)
     return _print(Output(as_json=as_json), lines, _TOPIC_COLUMNS, found, limit, network)
 
 
-async def member_stats(settings: Settings, cluster: str, *, interval_s: float, timeout_s: float, as_json: bool) -> int:
+async def member_stats(settings: Settings, cluster: str, *, query: QueryOptions, as_json: bool) -> int:
     """List the members of a cluster with their load (`iris members --stats`); return the exit code."""
     async with visit(settings) as node:
         view, network = node.members(cluster), node.network
         members = [iris_py.NodeName(member.id, member.address, member.zone, member.name) for member in await view]
         total = view.total
-        pairs, found = await measure(
-            node, "clusters", interval_s=interval_s, timeout_s=timeout_s, cluster=cluster, nodes=members
-        )
+        pairs, found = await measure(node, "clusters", query=query, cluster=cluster, nodes=members)
         seeds = node.unreached_seeds()
     lines = sorted((member_line(pair) for pair in pairs), key=lambda line: (line.zone, line.address, line.id))
     output = Output(as_json=as_json)

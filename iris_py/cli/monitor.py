@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from iris_py.cli.outcome import ExitCode, complain, one_line
 from iris_py.cli.output import EMPTY, GAP, Line, Output
 from iris_py.cli.ping import find_targets
 from iris_py.cli.standard_error import tell
-from iris_py.defaults import ASK_TIMEOUT_S
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from iris_py.errors import ConfigurationError
 from iris_py.observe.journal import KINDS
 from iris_py.observe.node_name import short_name
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
+__all__ = ["LINES", "MonitorOptions", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
 
 #: Interval of searches for nodes (seconds). Too small: the roots of a large network are queried constantly; too large: new
 #: nodes appear late, though without losing events.
@@ -89,26 +90,41 @@ class MonitorSummary(Line, tag="summary", kw_only=True):
 LINES: Final[Lines] = {"monitor": (WatchLine, EventLine, DeathLine, GapLine, NodeChangeLine, MonitorSummary)}
 
 
-async def monitor(
-    settings: Settings,
-    *,
-    kinds: Sequence[str],
-    target: str | None,
-    since: str | None,
-    count: int | None,
-    timeout_s: float | None,
-    interval_s: float,
-    is_every: bool,
-    sample: int,
-    is_raw: bool,
-    as_json: bool,
-) -> int:
-    """Print the events of nodes until a signal arrives, `count` events are printed, or the timeout has passed."""
-    wanted, (number, ago_s) = read_kinds(kinds), read_since(since)
-    output = Output(as_json=as_json)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorOptions:
+    """The events that `iris monitor` prints, the nodes it watches, and the end of the command."""
+
+    kinds: Sequence[str] = ()
+    """Kinds of events or prefixes, separated by commas; empty for all."""
+    target: str | None = None
+    """A node, or a cluster for its members; None for all nodes, or a sample."""
+    since: str | None = None
+    """The past events to begin with, as for :func:`read_since`."""
+    count: int | None = None
+    """Number of events to print; None for no limit."""
+    timeout_s: float | None = None
+    """Duration of the command, in seconds; None for no limit."""
+    interval_s: float = 1.0
+    """Interval of queries to each node, in seconds."""
+    is_every: bool = False
+    """Whether to watch every node of a large network."""
+    sample: int = NODES_SAMPLED
+    """Number of watched nodes in a large network."""
+    is_raw: bool = False
+    """Whether to print every event of a death instead of one line for each death."""
+
+
+async def monitor(settings: Settings, options: MonitorOptions, *, as_json: bool) -> int:
+    """Print the events of nodes until a signal arrives, enough events are printed, or the time has passed.
+
+    Raises:
+        ConfigurationError: A kind does not exist, ``since`` is invalid, or no node matches the target.
+    """
+    wanted, (number, ago_s) = read_kinds(options.kinds), read_since(options.since)
+    output, count = Output(as_json=as_json), options.count
     async with ending_by_signal() as ended, visit(settings) as node:
         reload_on_hangup(node)
-        nodes = None if target is None else await find_targets(node, target, ASK_TIMEOUT_S)
+        nodes = None if options.target is None else await find_targets(node, options.target, ASK_TIMEOUT_S)
         if number and (nodes is None or len(nodes) != 1):
             raise ConfigurationError(
                 f"--since {number} is the number of an event, but each node has its own numbers. Choose a node with --node, "
@@ -117,17 +133,17 @@ async def monitor(
         following = Following(
             kinds=wanted,
             since_unix_s=-inf if number is not None else time.time() - ago_s,
-            begin=0 if number is None and since is not None else number,
-            sample=sample,
+            begin=0 if number is None and options.since is not None else number,
+            sample=options.sample,
         )
         deaths = None
-        if not is_raw and (not wanted or "died" in wanted):
+        if not options.is_raw and (not wanted or "died" in wanted):
             deaths = DeathFolder(lambda: len(following.watched), following.name_of)
-        watch = _Monitor(node, following, deaths, output, nodes=nodes, is_every=is_every, sample=sample, count=count)
-        watching = asyncio.create_task(watch.run(interval_s))
+        watch = _Monitor(node, following, deaths, output, nodes, options)
+        watching = asyncio.create_task(watch.run())
         watching.add_done_callback(lambda done: end_with(ended, done))
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(options.timeout_s):
                 code = await ended
         except TimeoutError:
             code = ExitCode.OK if count is None else ExitCode.TIMEOUT
@@ -136,7 +152,7 @@ async def monitor(
             await asyncio.wait([watching])
     watch.end()
     if code == ExitCode.TIMEOUT:
-        complain(f"fewer than {count} events came within {timeout_s:g} s. Allow more time with --timeout.")
+        complain(f"fewer than {count} events came within {options.timeout_s:g} s. Allow more time with --timeout.")
     return code
 
 
@@ -149,25 +165,21 @@ class _Monitor:
         following: Following,
         deaths: DeathFolder | None,
         output: Output,
-        *,
         nodes: Sequence[NodeName] | None,
-        is_every: bool,
-        sample: int,
-        count: int | None,
+        options: MonitorOptions,
     ) -> None:
         self._node = node
         self._following = following
         self._deaths = deaths
         self._output = output
         self._nodes = nodes
-        self._is_every = is_every
-        self._sample = sample
-        self._left = count
+        self._options = options
+        self._left = options.count
         self._events = 0
         self._missed = 0
         self._watching: WatchLine | None = None
 
-    async def run(self, interval_s: float) -> None:
+    async def run(self) -> None:
         """Read the events of nodes at an interval, until enough events are printed."""
         loop = asyncio.get_running_loop()
         finding: asyncio.Task[NodeReports] | None = None
@@ -183,7 +195,7 @@ class _Monitor:
                 elif finding is None and loop.time() >= find_at:
                     finding = asyncio.create_task(self._find())
                 if self._left != 0:
-                    await asyncio.sleep(max(0.0, began + interval_s - loop.time()))
+                    await asyncio.sleep(max(0.0, began + self._options.interval_s - loop.time()))
         finally:
             if finding is not None:
                 finding.cancel()
@@ -205,8 +217,9 @@ class _Monitor:
         )
 
     async def _find(self) -> NodeReports:
-        timeout_s = FIND_EVERY_TIMEOUT_S if self._is_every else ASK_TIMEOUT_S
-        return await self._node.ask_nodes(nodes=self._nodes, every=self._is_every, sample=self._sample, timeout=timeout_s)
+        every, sample = self._options.is_every, self._options.sample
+        timeout_s = FIND_EVERY_TIMEOUT_S if every else ASK_TIMEOUT_S
+        return await self._node.ask_nodes(nodes=self._nodes, every=every, sample=sample, timeout=timeout_s)
 
     async def _ask(self) -> NodeReports:
         due = self._following.due()

@@ -11,7 +11,7 @@ import msgspec
 
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Line
-from iris_py.defaults import NODES_SAMPLED
+from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AskedSummary",
     "Pair",
+    "QueryOptions",
     "complain_of",
     "exit_code_of",
     "format_bytes",
@@ -62,6 +63,20 @@ class AskedSummary(Line, tag="summary", kw_only=True):
     """Whether the ring was walked without a gap, so that no node was missed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    """The nodes that a command queries, and the times of its queries."""
+
+    is_every: bool = False
+    """Whether to query every node of a large network, too (`--all`)."""
+    sample: int = NODES_SAMPLED
+    """Number of nodes in a sample of a large network."""
+    interval_s: float = 0.0
+    """Seconds between two queries, for rates of counters; with 0 nodes are queried once, without rates."""
+    timeout_s: float = ASK_TIMEOUT_S
+    """Timeout of each query, in seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two reports of the same node, at different times."""
@@ -78,32 +93,29 @@ class Pair:
 async def measure(
     node: Node,
     *parts: str,
-    interval_s: float,
-    timeout_s: float,
+    query: QueryOptions,
     cluster: str = "",
     nodes: Sequence[NodeName] | None = None,
-    every: bool = False,
-    sample: int = NODES_SAMPLED,
 ) -> tuple[list[Pair], NodeReports]:
     """Query nodes twice, for rates of counters.
 
     Args:
         node: The querying node.
         parts: As for :meth:`iris_py.Node.ask_nodes`.
-        interval_s: Seconds between the queries; with 0 nodes are queried once, without rates.
-        timeout_s: Timeout of each query, in seconds.
+        query: The interval and timeout of the queries, and the nodes without ``nodes``.
         cluster: The only cluster to include.
         nodes: The nodes to query; None for all, or a sample.
-        every: Whether to query every node of a large network, too.
-        sample: Number of nodes in a sample.
 
     Returns:
         The report pairs of nodes that answered the second query, and the outcomes of all nodes.
     """
-    first = await node.ask_nodes(*parts, cluster=cluster, nodes=nodes, every=every, sample=sample, timeout=timeout_s)
-    if interval_s <= 0.0 or not first.reports:
+    timeout_s = query.timeout_s
+    first = await node.ask_nodes(
+        *parts, cluster=cluster, nodes=nodes, every=query.is_every, sample=query.sample, timeout=timeout_s
+    )
+    if query.interval_s <= 0.0 or not first.reports:
         return [Pair(report, report) for report in first.reports], first
-    await asyncio.sleep(interval_s)
+    await asyncio.sleep(query.interval_s)
     again = await node.ask_nodes(*parts, cluster=cluster, nodes=[report.node for report in first.reports], timeout=timeout_s)
     before = {report.node.id: report for report in first.reports}
     both = msgspec.structs.replace(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iris_py import Seal, Sealed
+from iris_py import Seal
 from iris_py.cli.standard_input import read_lines
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file
@@ -16,15 +17,68 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from iris_py import Handler
-    from iris_security import Secret
-
-__all__ = ["check_source", "payloads_of", "read_headers", "read_payload", "read_seal", "read_sealed"]
+__all__ = ["PayloadSource", "read_headers", "read_payload", "read_seal"]
 
 #: Number of repetitions of a message in one group of payloads.
 TOGETHER: Final = 256
 
-_SEAL_FILE: Final = "--seal-file"
+
+@dataclass(frozen=True, slots=True)
+class PayloadSource:
+    """The messages that a command sends: TEXT once or several times, or the lines of standard input.
+
+    Raises:
+        ConfigurationError: Both sources are given, or neither.
+    """
+
+    text: str | None
+    """TEXT on the command line; ``-`` for standard input as one message."""
+    has_lines: bool = False
+    """Whether each line of standard input is a message (`--lines`)."""
+    count: int | None = None
+    """Maximum number of messages (`--count`); None for a single text, or for all lines."""
+
+    def __post_init__(self) -> None:
+        if self.has_lines and self.text is not None:
+            raise ConfigurationError("TEXT and --lines are both given. Leave TEXT out: with --lines each line is a message.")
+        if not self.has_lines and self.text is None:
+            raise ConfigurationError("there is nothing to send: give TEXT, - for standard input as one message, or --lines.")
+
+    def read_lone(self, bytes_max: int, advice: str = "Split it") -> bytes | None:
+        """Return the payload of a single message; None with `--lines` or `--count`.
+
+        Args:
+            bytes_max: The largest payload of this node.
+            advice: As for :func:`read_payload`.
+
+        Raises:
+            ConfigurationError: Standard input is closed, or larger.
+        """
+        return None if self.text is None or self.count is not None else read_payload(self.text, bytes_max, advice)
+
+    async def batches(self, bytes_max: int) -> AsyncIterator[list[bytes]]:
+        """Yield payloads in groups: copies of the text, or the lines of standard input as they arrive.
+
+        Args:
+            bytes_max: The largest payload of this node.
+
+        Raises:
+            ConfigurationError: A payload is too large, or standard input cannot be read.
+        """
+        left = self.count if self.count is not None else 1 if self.text is not None else None
+        if self.text is not None:
+            payload = read_payload(self.text, bytes_max, "Split it")
+            while left:
+                some = min(left, TOGETHER)
+                yield [payload] * some
+                left -= some
+            return
+        async for lines in read_lines(bytes_max):
+            yield lines[:left]
+            if left is not None:
+                left -= len(lines)
+                if left <= 0:
+                    return
 
 
 def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
@@ -51,45 +105,6 @@ def read_payload(text: str, bytes_max: int, advice: str) -> bytes:
     return payload
 
 
-def check_source(text: str | None, *, has_lines: bool) -> None:
-    """Check that exactly one source is given: the text of the command line, or standard input with `--lines`.
-
-    Raises:
-        ConfigurationError: Both are given, or neither.
-    """
-    if has_lines and text is not None:
-        raise ConfigurationError("TEXT and --lines are both given. Leave TEXT out: with --lines each line is a message.")
-    if not has_lines and text is None:
-        raise ConfigurationError("there is nothing to send: give TEXT, - for standard input as one message, or --lines.")
-
-
-async def payloads_of(text: str | None, bytes_max: int, count: int | None) -> AsyncIterator[list[bytes]]:
-    """Yield payloads in groups: copies of an argument, or the lines of standard input as they arrive.
-
-    Args:
-        text: The argument, sent repeatedly; None for the lines of standard input.
-        bytes_max: The largest payload.
-        count: Maximum number of messages; None for a single text, or for all lines.
-
-    Raises:
-        ConfigurationError: A payload is too large, or standard input cannot be read.
-    """
-    left = count if count is not None else 1 if text is not None else None
-    if text is not None:
-        payload = read_payload(text, bytes_max, "Split it")
-        while left:
-            some = min(left, TOGETHER)
-            yield [payload] * some
-            left -= some
-        return
-    async for lines in read_lines(bytes_max):
-        yield lines[:left]
-        if left is not None:
-            left -= len(lines)
-            if left <= 0:
-                return
-
-
 def read_headers(given: Sequence[str] | None) -> dict[str, str]:
     """Parse headers given as `NAME=VALUE`. Of a repeated name, the last value counts.
 
@@ -106,7 +121,7 @@ def read_headers(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def read_seal(path: Path | None, name: str | None) -> Seal | None:
-    """Return the seal for the payloads of requests, from the options; None without `--seal-file`.
+    """Return the seal for payloads, from the options `--seal-file` and `--seal-name`; None without them.
 
     Args:
         path: The file with the secret; the first of several generations encrypts.
@@ -115,20 +130,8 @@ def read_seal(path: Path | None, name: str | None) -> Seal | None:
     Raises:
         ConfigurationError: The file cannot be used, or a name is given without a file.
     """
-    return None if _is_absent(path, name) else Seal(_read(path), name=name)
-
-
-def read_sealed(handler: Handler, path: Path | None, name: str | None) -> Handler | Sealed:
-    """Wrap a handler for sealed payloads only; return the handler itself without `--seal-file`."""
-    return handler if _is_absent(path, name) else Sealed(handler, _read(path), name=name)
-
-
-def _is_absent(path: Path | None, name: str | None) -> bool:
-    if path is None and name is not None:
-        raise ConfigurationError(f"--seal-name needs the file with the secret: {_SEAL_FILE}.")
-    return path is None
-
-
-def _read(path: Path | None) -> tuple[Secret, ...]:
-    assert path is not None
-    return read_secret_file(path, _SEAL_FILE)
+    if path is None:
+        if name is not None:
+            raise ConfigurationError("--seal-name needs the file with the secret: --seal-file.")
+        return None
+    return Seal(read_secret_file(path, "--seal-file"), name=name)

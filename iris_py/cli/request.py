@@ -13,14 +13,14 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
 from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
-from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload, read_seal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Collection
     from pathlib import Path
 
-    from iris_py.api.options import OnFull
+    from iris_py.api.options import RequestOptions
     from iris_py.cli.many_requests import CallOutcome
+    from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "members", "request"]
@@ -92,54 +92,38 @@ LINES: Final[Lines] = {
 async def request(
     settings: Settings,
     cluster: str,
-    text: str | None,
+    source: PayloadSource,
+    options: RequestOptions,
     *,
-    timeout_s: float,
-    is_idempotent: bool,
-    key: str | None,
-    prefer: str | None,
-    require: str | None,
-    retry_failed: bool,
-    wait_for_members: float | None,
-    on_full: OnFull,
-    header: Sequence[str] | None,
-    has_lines: bool = False,
-    count: int | None = None,
-    concurrency: int = 1,
-    path: Path | None = None,
-    seal_file: Path | None = None,
-    seal_name: str | None = None,
+    concurrency: int,
+    path: Path | None,
     as_json: bool,
 ) -> int:
-    """Send a request and print its reply without an added byte; with `--lines` or `--count`, send several. Return the exit
-    code.
+    """Send a request and print its reply without an added byte; with `--lines` or `--count`, send several.
+
+    Args:
+        settings: The settings of the node.
+        cluster: The name.
+        source: The payloads.
+        options: The options of each request.
+        concurrency: Maximum number of requests in flight.
+        path: The file for replies; None for standard output.
+        as_json: Whether to print JSON.
+
+    Returns:
+        The exit code.
     """
-    check_source(text, has_lines=has_lines)
-    config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
-    advice = f"Pipe it through `iris tunnel {shlex.quote(cluster)}`"
-    lone = read_payload(text, config.max_message_bytes, advice) if text is not None and count is None else None
+    config = settings.load()
+    lone = source.read_lone(config.max_message_bytes, f"Pipe it through `iris tunnel {shlex.quote(cluster)}`")
     with Output(as_json=as_json, path=path) as output:
         async with visit(settings, config) as node:
 
             def ask(payload: bytes) -> Awaitable[bytes]:
-                return node.request(
-                    cluster,
-                    payload,
-                    timeout=timeout_s,
-                    idempotent=is_idempotent,
-                    key=key,
-                    prefer=prefer,
-                    require=require,
-                    headers=headers,
-                    on_full=on_full,
-                    retry_failed=retry_failed,
-                    wait_for_members=wait_for_members,
-                    seal=seal,
-                )
+                return node.request(cluster, payload, **options)
 
             if lone is None:
-                payloads = payloads_of(text, config.max_message_bytes, count)
-                return await _print_all(output, cluster, ask_all(ask, payloads, concurrency), settings.options)
+                outcomes = ask_all(ask, source.batches(config.max_message_bytes), concurrency)
+                return await _print_all(output, cluster, outcomes, settings.options)
             started = time.perf_counter()
             reply = await ask(lone)
             seconds = round(time.perf_counter() - started, 6)

@@ -11,7 +11,6 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
 from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
-from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload, read_seal
 from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import iris_py
+    from iris_py.api.options import SurveyOptions
     from iris_py.cli.many_requests import CallOutcome
     from iris_py.cli.output import Lines
+    from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "survey"]
@@ -104,35 +105,41 @@ LINES: Final[Lines] = {"survey": (SurveyReplyLine, SurveyLine, FailedSurveyLine,
 async def survey(
     settings: Settings,
     cluster: str,
-    text: str | None,
+    source: PayloadSource,
+    options: SurveyOptions,
     *,
-    timeout_s: float,
-    stop_after: int | None,
-    header: Sequence[str] | None,
-    has_lines: bool = False,
-    count: int | None = None,
-    concurrency: int = 1,
-    seal_file: Path | None = None,
-    seal_name: str | None = None,
-    path: Path | None = None,
+    concurrency: int,
+    path: Path | None,
     as_json: bool,
 ) -> int:
-    """Send a survey and print the replies as they arrive; with `--lines` or `--count`, send several. Return the exit code."""
-    check_source(text, has_lines=has_lines)
-    config, seal, headers = settings.load(), read_seal(seal_file, seal_name), read_headers(header)
-    lone = read_payload(text, config.max_message_bytes, "Split it") if text is not None and count is None else None
+    """Send a survey and print the replies as they arrive; with `--lines` or `--count`, send several.
+
+    Args:
+        settings: The settings of the node.
+        cluster: The name.
+        source: The payloads.
+        options: The options of each survey.
+        concurrency: Maximum number of concurrent surveys.
+        path: The file for replies; None for standard output.
+        as_json: Whether to print JSON.
+
+    Returns:
+        The exit code.
+    """
+    config, stop_after = settings.load(), options.get("stop_after")
+    lone = source.read_lone(config.max_message_bytes)
     with Output(as_json=as_json, path=path) as output:
         async with visit(settings, config) as node:
 
             def begin(payload: bytes) -> iris_py.Survey:
-                return node.survey(cluster, payload, timeout=timeout_s, stop_after=stop_after, headers=headers, seal=seal)
+                return node.survey(cluster, payload, **options)
 
             async def ask(payload: bytes) -> Surveyed:
                 asked = begin(payload)
                 return Surveyed([reply async for reply in asked], asked.answers)
 
             if lone is None:
-                outcomes = ask_all(ask, payloads_of(text, config.max_message_bytes, count), concurrency)
+                outcomes = ask_all(ask, source.batches(config.max_message_bytes), concurrency)
                 return await _print_all(output, cluster, outcomes, stop_after, settings.options)
             asked, replies = begin(lone), 0
             async for reply in asked:

@@ -13,12 +13,13 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.join import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
 from iris_py.cli.outcome import ExitCode, complain, one_line, readable
 from iris_py.cli.output import Line, Lines, Output, PayloadLine, payload_fields
-from iris_py.cli.payload_options import check_source, payloads_of, read_headers, read_payload
+from iris_py.cli.payload_options import read_headers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "publish", "subscribe"]
@@ -68,25 +69,22 @@ LINES: Final[Lines] = {"publish": (PublishedLine, PublishSummary), "subscribe": 
 async def publish(
     settings: Settings,
     topic: str,
-    text: str | None,
+    source: PayloadSource,
     *,
     header: Sequence[str] | None,
-    has_lines: bool = False,
-    count: int | None = None,
     as_json: bool,
 ) -> int:
     """Publish a message and print the number of receiving nodes; return the exit code. No receiver is not a failure."""
-    check_source(text, has_lines=has_lines)
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
-    if text is not None and count is None:
-        payload = read_payload(text, config.max_message_bytes, "Split it")
+    lone = source.read_lone(config.max_message_bytes)
+    if lone is not None:
         async with visit(settings, config) as node:
-            nodes = await node.publish(topic, payload, headers=headers)
+            nodes = await node.publish(topic, lone, headers=headers)
         output.line(PublishedLine(topic, nodes), f"sent to {nodes} node{'s' * (nodes != 1)}")
         return ExitCode.OK
     messages = nodes = 0
     async with visit(settings, config) as node:
-        async for payloads in payloads_of(text, config.max_message_bytes, count):
+        async for payloads in source.batches(config.max_message_bytes):
             nodes = await node.publish_many(topic, payloads, headers=headers)
             messages += len(payloads)
     sent = f"{messages:,} message{'s' * (messages != 1)} sent to {nodes} node{'s' * (nodes != 1)}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_py import NodeName, NodeReport, NodeReports
+    from iris_py.cli.network import QueryOptions
     from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
 
@@ -91,17 +92,15 @@ async def topology(
     by: By,
     svg: Path | None,
     nodes_max: int,
-    is_every: bool,
-    sample: int,
-    timeout_s: float,
+    query: QueryOptions,
     as_json: bool,
 ) -> int:
     """Show the nodes of the network by zone or cluster, with their links; return the exit code."""
     output = Output(as_json=as_json)
     async with visit(settings) as node:
         network, own = node.network, node.id
-        every = is_every or node.network_size <= nodes_max
-        found = await node.ask_nodes("peers", "clusters", every=every, sample=sample, timeout=timeout_s)
+        every = query.is_every or node.network_size <= nodes_max
+        found = await node.ask_nodes("peers", "clusters", every=every, sample=query.sample, timeout=query.timeout_s)
     nodes = nodes_of(found, own)
     if svg is not None:
         picture, drawn = draw(nodes, found, network=network, by=by, nodes_max=nodes_max, now=datetime.now(UTC))

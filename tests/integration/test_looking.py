@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -13,10 +14,11 @@ import pytest
 
 import iris_py
 from iris_py.cli import lists, monitor, ping, topology, trace
+from iris_py.cli.monitor import MonitorOptions
+from iris_py.cli.network import QueryOptions
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command as top
-from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from tests.cli_reference import find_lines
 
 if TYPE_CHECKING:
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NETWORK = "looking"
-ASKED: dict[str, Any] = {"is_every": False, "sample": NODES_SAMPLED, "limit": 200, "timeout_s": ASK_TIMEOUT_S}
-SHOWN: dict[str, Any] = {"by": "zone", "nodes_max": 500, "is_every": False, "sample": 64, "timeout_s": ASK_TIMEOUT_S}
-RATES: dict[str, Any] = {**ASKED, "interval_s": 0.3}
+ASKED: dict[str, Any] = {"query": QueryOptions(), "limit": 200}
+SHOWN: dict[str, Any] = {"by": "zone", "nodes_max": 500, "query": QueryOptions(sample=64)}
+RATES: dict[str, Any] = {**ASKED, "query": QueryOptions(interval_s=0.3)}
 
 
 async def answer(request: iris_py.Request) -> bytes:
@@ -96,7 +98,7 @@ async def show_lists(looking: Looking, first: iris_py.Node, second: iris_py.Node
     assert (topic["pattern"], topic["subscriptions"]) == ("news.>", 1)
     (summary,) = await looking.lines("topics", lists.topics, "other.>", sort="pattern", **RATES)
     assert summary["total"] == 0
-    *members, summary = await looking.lines("members", lists.member_stats, "echo", interval_s=0.0, timeout_s=ASK_TIMEOUT_S)
+    *members, summary = await looking.lines("members", lists.member_stats, "echo", query=QueryOptions())
     assert {(line["id"], line["concurrency"]) for line in members} == {(first.id, 3), (second.id, 128)}
     *nodes, summary = await looking.lines("topology", topology.topology, svg=None, **SHOWN)
     told = {line["id"]: (line["clusters"], line["state"]) for line in nodes}
@@ -172,38 +174,29 @@ async def show_ways(looking: Looking, first: iris_py.Node, second: iris_py.Node)
 
 
 async def show_events(looking: Looking, first: iris_py.Node, second: iris_py.Node) -> None:
-    watched: dict[str, Any] = {
-        "is_every": False,
-        "sample": NODES_SAMPLED,
-        "interval_s": 0.1,
-        "timeout_s": None,
-        "is_raw": False,
-    }
-    every: dict[str, Any] = {**watched, "kinds": [], "target": None, "since": "0", "count": 3}
-    watching, *events, summary = await looking.lines("monitor", monitor.monitor, **every)
+    every = MonitorOptions(interval_s=0.1, since="0", count=3)
+    watching, *events, summary = await looking.lines("monitor", monitor.monitor, every)
     assert (watching["kind"], watching["watched"]) == ("watching", 2)
     assert [event["kind"] for event in events] == ["event"] * 3
     assert [event["time"] for event in events] == sorted(event["time"] for event in events)
     assert (summary["events"], summary["watched"], summary["is_sample"]) == (3, 2, False)
-    one = {**every, "target": first.id, "kinds": ["link_o"], "count": 1, "since": "0"}
-    code, text = await looking.run(monitor.monitor, as_json=False, **one)
+    one = replace(every, target=first.id, kinds=["link_o"], count=1)
+    code, text = await looking.run(monitor.monitor, one, as_json=False)
     opened = next(event for event in first.recent_events() if event.kind == "link_opened")
     assert re.fullmatch(
         rf"[\d:.]{{12}}  {first.id[:8]}  link_opened +{opened.node[:8]}    1  -  {re.escape(opened.node_name)}\n", text
     )
     assert (code, "watching 1 node; Ctrl-C" in looking.errors) == (0, True)
-    late = {**every, "kinds": ["stalled"], "since": None, "count": 1, "timeout_s": 0.05}
-    assert (await looking.run(monitor.monitor, as_json=False, **late))[0] == ExitCode.TIMEOUT
+    late = replace(every, kinds=["stalled"], since=None, count=1, timeout_s=0.05)
+    assert (await looking.run(monitor.monitor, late, as_json=False))[0] == ExitCode.TIMEOUT
     assert "--timeout" in looking.errors
-    assert (await looking.run(monitor.monitor, as_json=False, **{**late, "count": None}))[0] == ExitCode.OK
+    assert (await looking.run(monitor.monitor, replace(late, count=None), as_json=False))[0] == ExitCode.OK
     with pytest.raises(iris_py.ConfigurationError, match="Choose a node with --node"):
-        await looking.run(monitor.monitor, as_json=False, **{**every, "since": "17"})
+        await looking.run(monitor.monitor, replace(every, since="17"), as_json=False)
     last = first.recent_events()[-1].number
     (event,) = [
         line
-        for line in await looking.lines(
-            "monitor", monitor.monitor, **{**one, "kinds": [], "since": str(last - 1), "is_raw": True}
-        )
+        for line in await looking.lines("monitor", monitor.monitor, replace(one, kinds=(), since=str(last - 1), is_raw=True))
         if line["kind"] == "event"
     ]
     assert event["number"] == last

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py
+from iris_py.cli.network import QueryOptions
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command
 from iris_py.cli.top.app import TopApp
 from iris_py.cli.top.sheets import RowOrder, TablePlace
-from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+from iris_py.defaults import NODES_SAMPLED
 from tests.integration.conftest import PATIENCE_S, until
 from tests.integration.test_cli import WAIT_S, Shell
 
@@ -95,11 +96,8 @@ def test_once_may_be_of_one_cluster_or_of_one_node(home: Path, capsys: pytest.Ca
     usual: dict[str, Any] = {
         "sort": "name",
         "is_once": True,
-        "is_every": False,
-        "sample": NODES_SAMPLED,
+        "query": QueryOptions(),
         "limit": 40,
-        "interval_s": 0.0,
-        "timeout_s": ASK_TIMEOUT_S,
         "as_json": False,
     }
 

@@ -26,9 +26,10 @@ def broadcast(
     error, and the first of them determines the exit code.
     """
     from iris_py.cli import broadcast
+    from iris_py.cli.payload_options import PayloadSource
 
     return execute(
-        lambda: broadcast.broadcast(settings, cluster, text, header=header, has_lines=lines, count=count, as_json=json),
+        lambda: broadcast.broadcast(settings, cluster, PayloadSource(text, lines, count), header=header, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

@@ -33,16 +33,14 @@ def clusters(
     the numbers are estimates. A cluster with its own secret appears as # and an id, unless this command holds that secret.
     """
     from iris_py.cli import lists
+    from iris_py.cli.network import QueryOptions
 
     return execute(
         lambda: lists.clusters(
             settings,
             sort=sort,
-            is_every=every,
-            sample=sample,
+            query=QueryOptions(is_every=every, sample=sample, interval_s=interval, timeout_s=timeout),
             limit=limit,
-            interval_s=interval,
-            timeout_s=timeout,
             as_json=json,
         ),
         verbosity=settings.verbose,

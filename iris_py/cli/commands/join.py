@@ -1,5 +1,6 @@
 """`iris join`: its options."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -42,18 +43,18 @@ def join(
     Broadcasts run the command too, with its output printed here. With --seal-file the member serves neither broadcasts nor
     tunnels.
     """
+    from iris_py.api.options import JoinOptions
     from iris_py.cli import join
+    from iris_py.cli.exec import parse_command
+    from iris_py.cli.payload_options import read_seal
 
     return execute(
         lambda: join.join(
             settings,
             cluster,
-            exec_,
-            use_shell=shell,
-            concurrency=concurrency,
-            weight=weight,
-            seal_file=seal_file,
-            seal_name=seal_name,
+            parse_command(exec_, use_shell=shell),
+            JoinOptions(concurrency=concurrency or os.cpu_count() or 1, weight=weight),
+            seal=read_seal(seal_file, seal_name),
             http=http,
             as_json=json,
         ),

@@ -7,7 +7,6 @@ import typer
 from iris_py.cli.options import Json
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
-from iris_py.defaults import ASK_TIMEOUT_S
 
 app = typer.Typer()
 
@@ -38,11 +37,11 @@ def members(
                 "it is only for the members of a cluster: give the name of the cluster", param_hint="'--stats'"
             )
         from iris_py.cli import lists
+        from iris_py.cli.network import QueryOptions
 
+        query = QueryOptions(interval_s=1.0 if interval is None else interval)
         return execute(
-            lambda: lists.member_stats(
-                settings, cluster, interval_s=1.0 if interval is None else interval, timeout_s=ASK_TIMEOUT_S, as_json=json
-            ),
+            lambda: lists.member_stats(settings, cluster, query=query, as_json=json),
             verbosity=settings.verbose,
             options=settings.options,
             is_short=True,

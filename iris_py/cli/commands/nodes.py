@@ -43,13 +43,14 @@ def nodes(
 
     In a network of more than 256 nodes a random sample is queried. Standard error names the nodes that did not answer.
     """
+    from iris_py.cli.network import QueryOptions
+
+    query = QueryOptions(is_every=every, sample=sample, timeout_s=timeout)
     if gone:
         from iris_py.cli import departed
 
         return execute(
-            lambda: departed.departed(
-                settings, zone=inside, since=since, is_every=every, sample=sample, limit=limit, timeout_s=timeout, as_json=json
-            ),
+            lambda: departed.departed(settings, zone=inside, since=since, query=query, limit=limit, as_json=json),
             verbosity=settings.verbose,
             options=settings.options,
             is_short=True,
@@ -59,7 +60,7 @@ def nodes(
     from iris_py.cli import lists
 
     return execute(
-        lambda: lists.nodes(settings, zone=inside, is_every=every, sample=sample, limit=limit, timeout_s=timeout, as_json=json),
+        lambda: lists.nodes(settings, zone=inside, query=query, limit=limit, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

@@ -24,9 +24,10 @@ def publish(
 ) -> int:
     """Send a message to every subscriber of a topic."""
     from iris_py.cli import topics
+    from iris_py.cli.payload_options import PayloadSource
 
     return execute(
-        lambda: topics.publish(settings, topic, text, header=header, has_lines=lines, count=count, as_json=json),
+        lambda: topics.publish(settings, topic, PayloadSource(text, lines, count), header=header, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
         is_short=True,

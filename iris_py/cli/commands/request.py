@@ -79,28 +79,29 @@ def request(
     With --lines or --count, send several requests, some concurrently. Each reply is a line, in the order of the requests.
     Requests without a reply are named on standard error, and the first of them determines the exit code.
     """
+    from iris_py.api.options import RequestOptions
     from iris_py.cli import request
+    from iris_py.cli.payload_options import PayloadSource, read_headers, read_seal
 
     return execute(
         lambda: request.request(
             settings,
             cluster,
-            text,
-            timeout_s=timeout,
-            is_idempotent=idempotent,
-            key=key,
-            prefer=prefer,
-            require=require,
-            retry_failed=retry_failed,
-            wait_for_members=wait_for_members,
-            on_full=on_full,
-            header=header,
-            has_lines=lines,
-            count=count,
+            PayloadSource(text, lines, count),
+            RequestOptions(
+                timeout=timeout,
+                idempotent=idempotent,
+                key=key,
+                prefer=prefer,
+                require=require,
+                headers=read_headers(header),
+                on_full=on_full,
+                retry_failed=retry_failed,
+                wait_for_members=wait_for_members,
+                seal=read_seal(seal_file, seal_name),
+            ),
             concurrency=concurrency,
             path=output,
-            seal_file=seal_file,
-            seal_name=seal_name,
             as_json=json,
         ),
         verbosity=settings.verbose,

@@ -39,21 +39,22 @@ def survey(
     With --lines or --count, send several surveys. Their replies begin with the survey's number and are printed at its end, in
     the order of the surveys. The first survey with an exit code determines that of the command.
     """
+    from iris_py.api.options import SurveyOptions
     from iris_py.cli import survey
+    from iris_py.cli.payload_options import PayloadSource, read_headers, read_seal
 
     return execute(
         lambda: survey.survey(
             settings,
             cluster,
-            text,
-            timeout_s=timeout,
-            stop_after=stop_after,
-            header=header,
-            has_lines=lines,
-            count=count,
+            PayloadSource(text, lines, count),
+            SurveyOptions(
+                timeout=timeout,
+                stop_after=stop_after,
+                headers=read_headers(header),
+                seal=read_seal(seal_file, seal_name),
+            ),
             concurrency=concurrency,
-            seal_file=seal_file,
-            seal_name=seal_name,
             path=output,
             as_json=json,
         ),

@@ -53,6 +53,7 @@ def top(
     Nodes are queried twice, and rates refer to the time between. In a network of more than 256 nodes a sample is queried, and
     the totals have error bounds.
     """
+    from iris_py.cli.network import QueryOptions
     from iris_py.cli.top import command
 
     return execute(
@@ -62,11 +63,8 @@ def top(
             cluster=cluster,
             node=node,
             is_once=once,
-            is_every=every,
-            sample=sample,
+            query=QueryOptions(is_every=every, sample=sample, interval_s=interval, timeout_s=timeout),
             limit=limit,
-            interval_s=interval,
-            timeout_s=timeout,
             as_json=json,
         ),
         verbosity=settings.verbose,

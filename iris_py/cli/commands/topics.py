@@ -37,17 +37,15 @@ def topics(
     the numbers are estimates.
     """
     from iris_py.cli import lists
+    from iris_py.cli.network import QueryOptions
 
     return execute(
         lambda: lists.topics(
             settings,
             pattern,
             sort=sort,
-            is_every=every,
-            sample=sample,
+            query=QueryOptions(is_every=every, sample=sample, interval_s=interval, timeout_s=timeout),
             limit=limit,
-            interval_s=interval,
-            timeout_s=timeout,
             as_json=json,
         ),
         verbosity=settings.verbose,

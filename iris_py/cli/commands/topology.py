@@ -41,6 +41,7 @@ def topology(
     standard error and the picture report the missing parts.
     """
     from iris_py.cli import topology as command
+    from iris_py.cli.network import QueryOptions
 
     return execute(
         lambda: command.topology(
@@ -48,9 +49,7 @@ def topology(
             by=by,
             svg=svg,
             nodes_max=nodes_max,
-            is_every=every,
-            sample=sample,
-            timeout_s=timeout,
+            query=QueryOptions(is_every=every, sample=sample, timeout_s=timeout),
             as_json=json,
         ),
         verbosity=settings.verbose,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.cli.command_node import visit
 from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
-from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, measure, summary_of
+from iris_py.cli.network import AskedSummary, QueryOptions, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.ping import find_targets
@@ -67,33 +67,19 @@ async def top(
     cluster: str | None,
     node: str | None,
     is_once: bool,
-    is_every: bool,
-    sample: int,
+    query: QueryOptions,
     limit: int,
-    interval_s: float,
-    timeout_s: float,
     as_json: bool,
 ) -> int:
     """Show the present activity of the network (`iris top`), on the full screen or printed once; return the exit code."""
     if not is_once and not as_json and _has_screen():
-        return await _show(
-            settings,
-            sort=sort,
-            cluster=cluster,
-            node=node,
-            is_every=is_every,
-            sample=sample,
-            interval_s=interval_s,
-            timeout_s=timeout_s,
-        )
+        return await _show(settings, sort=sort, cluster=cluster, node=node, query=query)
     output = Output(as_json=as_json)
     async with visit(settings) as own:
         network = own.network
-        names = () if cluster is None else (cluster, await _alias(own, cluster, timeout_s))
-        nodes = None if node is None else [await _find(own, node, timeout_s)]
-        pairs, found = await measure(
-            own, *PARTS, "topics", interval_s=interval_s, timeout_s=timeout_s, nodes=nodes, every=is_every, sample=sample
-        )
+        names = () if cluster is None else (cluster, await _alias(own, cluster, query.timeout_s))
+        nodes = None if node is None else [await _find(own, node, query.timeout_s)]
+        pairs, found = await measure(own, *PARTS, "topics", query=query, nodes=nodes)
         clouds = await ask_clouds(own) if has_gateways(pairs) else []
     totals = totals_of(pairs, found)
     output.line(totals, describe_totals(totals, found))
@@ -143,20 +129,10 @@ def _has_screen() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "") not in _DUMB
 
 
-async def _show(
-    settings: Settings,
-    *,
-    sort: str,
-    cluster: str | None,
-    node: str | None,
-    is_every: bool,
-    sample: int,
-    interval_s: float,
-    timeout_s: float,
-) -> int:
+async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str | None, query: QueryOptions) -> int:
     """Show the full screen until the user ends it."""
     kind = _load_app()
-    if is_every:
+    if query.is_every:
         raise ConfigurationError(
             "--all takes a minute in a large network, so the full screen does not support it: add --once, or take a larger "
             "sample with --sample."
@@ -165,9 +141,9 @@ async def _show(
         raise ConfigurationError("--cluster and --node both choose the first table. Leave one out.")
     async with visit(settings) as own:
         if cluster is not None:
-            start = TablePlace("members", cluster, await _alias(own, cluster, timeout_s))
+            start = TablePlace("members", cluster, await _alias(own, cluster, query.timeout_s))
         elif node is not None:
-            start = TablePlace("node", (await _find(own, node, timeout_s)).id)
+            start = TablePlace("node", (await _find(own, node, query.timeout_s)).id)
         else:
             start = TablePlace("clusters")
         app = kind(
@@ -175,9 +151,9 @@ async def _show(
             network=own.network,
             start=start,
             order=RowOrder(_COLUMNS.get(sort, sort), is_descending=sort != "name"),
-            sample=sample,
-            interval_s=interval_s,
-            timeout_s=timeout_s,
+            sample=query.sample,
+            interval_s=query.interval_s,
+            timeout_s=query.timeout_s,
             ask_clouds=partial(ask_clouds, own),
         )
         return await app.run_to_end()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from iris_py.cli.network import QueryOptions
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command
 from iris_py.errors import ConfigurationError
@@ -18,11 +19,8 @@ USUAL: dict[str, Any] = {
     "cluster": None,
     "node": None,
     "is_once": False,
-    "is_every": False,
-    "sample": 64,
+    "query": QueryOptions(sample=64, interval_s=1.0, timeout_s=1.0),
     "limit": 40,
-    "interval_s": 1.0,
-    "timeout_s": 1.0,
     "as_json": False,
 }
 
@@ -57,7 +55,7 @@ def test_a_missing_extra_is_named_with_the_way_without_it(terminal: None, monkey
 
 def test_what_takes_a_minute_is_for_once_and_the_screen_begins_at_one_place(terminal: None) -> None:
     with pytest.raises(ConfigurationError, match=r"--once.*--sample"):
-        show(is_every=True)
+        show(query=QueryOptions(is_every=True))
     with pytest.raises(ConfigurationError, match="Leave one out"):
         show(cluster="upper", node="0123")
 
