@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.arguments import check_flag, check_join_options, check_time
@@ -92,6 +93,18 @@ class Membership(LoopBound, Closable):
     _end = leave
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """The work that a member accepts, and its share of the load: arguments of :meth:`iris_py.Node.join`."""
+
+    concurrency: int | None = None
+    queue_messages: int = HANDLER_QUEUE_MESSAGES
+    queue_bytes: int = HANDLER_QUEUE_BYTES
+    weight: float = 1.0
+    tunnels: int = TUNNELS
+    tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES
+
+
 class Memberships:
     """Joins and leaves clusters for one node, and gives views of clusters.
 
@@ -113,19 +126,19 @@ class Memberships:
         self,
         cluster: str,
         handler: Handler[Any, Any] | RequestFunction[Any, Any] | Sealed,
+        capacity: Capacity,
         *,
         inline: bool,
         codec: AnyCodec | None,
-        **options: Any,  # noqa: ANN401 - as for enlist()
     ) -> Opening[Membership]:
         """Join a cluster, as :meth:`iris_py.Node.join` describes.
 
         Args:
             cluster: The name.
             handler: The handler.
+            capacity: The work that the member accepts.
             inline: Whether plain functions run in the event loop itself.
             codec: The types of messages.
-            options: As for :meth:`enlist`.
         """
         runtime = self._runtime
         runtime.check_open()
@@ -134,19 +147,14 @@ class Memberships:
         hooks = hooks_of(unsealed(handler), None if inline else runtime.threads)
         if codec is not None:
             hooks = coded_hooks(hooks, as_codec(codec), cluster, self._core.count_drop)
-        return self.enlist(cluster, sealed_hooks(handler, hooks, cluster, runtime.entropy), **options)
+        return self.enlist(cluster, sealed_hooks(handler, hooks, cluster, runtime.entropy), capacity)
 
     def enlist(
         self,
         cluster: str,
         handler: Handler | RequestFunction | HandlerHooks,
+        capacity: Capacity,
         *,
-        concurrency: int | None = None,
-        queue_messages: int = HANDLER_QUEUE_MESSAGES,
-        queue_bytes: int = HANDLER_QUEUE_BYTES,
-        weight: float = 1.0,
-        tunnels: int = TUNNELS,
-        tunnel_window_bytes: int = TUNNEL_WINDOW_BYTES,
         remembers: bool = True,
         server_type: ServerType = Server,
     ) -> Opening[Membership]:
@@ -154,25 +162,36 @@ class Memberships:
 
         Args:
             cluster: The name.
-            handler: As for :meth:`iris_py.Node.join`, or its hooks; likewise all arguments not listed here.
+            handler: As for :meth:`iris_py.Node.join`, or its hooks.
+            capacity: The work that the member accepts.
             remembers: Whether to keep replies for repeated idempotent requests.
             server_type: The class that runs the handler.
+
+        Raises:
+            ConfigurationError: The capacity is invalid.
+            NodeClosed: The node was closed.
         """
         self._runtime.check_open()
         hooks = hooks_of(handler, self._runtime.threads)
-        concurrency = hooks.default_concurrency if concurrency is None else concurrency
+        concurrency = hooks.default_concurrency if capacity.concurrency is None else capacity.concurrency
         check_join_options(
             concurrency=concurrency,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
-            weight=weight,
-            tunnels=tunnels,
-            tunnel_window_bytes=tunnel_window_bytes,
+            queue_messages=capacity.queue_messages,
+            queue_bytes=capacity.queue_bytes,
+            weight=capacity.weight,
+            tunnels=capacity.tunnels,
+            tunnel_window_bytes=capacity.tunnel_window_bytes,
         )
-        group = self.group(cluster)
-        registration = Registration(group, concurrency, queue_messages, queue_bytes, weight, remembers=remembers)
-        registration.tunnels = tunnels if hooks.on_tunnel is not None else 0
-        registration.window_bytes = tunnel_window_bytes
+        registration = Registration(
+            self.group(cluster),
+            concurrency,
+            capacity.queue_messages,
+            capacity.queue_bytes,
+            capacity.weight,
+            remembers=remembers,
+        )
+        registration.tunnels = capacity.tunnels if hooks.on_tunnel is not None else 0
+        registration.window_bytes = capacity.tunnel_window_bytes
         return Opening(self.register(registration, hooks, server_type))
 
     async def register(self, registration: Registration, hooks: HandlerHooks, server_type: ServerType) -> Membership:

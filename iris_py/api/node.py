@@ -9,6 +9,7 @@ from iris_py.api.administration import Administration
 from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
 from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
+from iris_py.api.membership import Capacity
 from iris_py.api.unclosed import nodes
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
 
@@ -127,14 +128,16 @@ class Node(Communication, Administration):
         return self._memberships.join(
             cluster,
             handler,
+            Capacity(
+                concurrency=concurrency,
+                queue_messages=queue_messages,
+                queue_bytes=queue_bytes,
+                weight=weight,
+                tunnels=tunnels,
+                tunnel_window_bytes=tunnel_window_bytes,
+            ),
             inline=inline,
             codec=codec,
-            concurrency=concurrency,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
-            weight=weight,
-            tunnels=tunnels,
-            tunnel_window_bytes=tunnel_window_bytes,
         )
 
     def members(self, cluster: str) -> Members:

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import iris_py as iris
 from iris_py.api.bulk_requester import Asker, providers
+from iris_py.api.membership import Capacity
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.federation.calls import Call, Op, decode_call, encode_outcome
 from iris_py.federation.names import gateway_cluster
@@ -99,8 +100,9 @@ class Gateway(iris.Handler):
 async def open_gateway(node: Node, far: FarCloud, **how: Any) -> tuple[Gateway, Membership]:
     """Let a node be a gateway to the cloud that we call eu."""
     gateway = Gateway(far, node)
-    await node._parts.memberships.enlist(gateway_cluster(), gateway, remembers=False)
-    return gateway, await node._parts.memberships.enlist(gateway_cluster("eu"), gateway, remembers=False, **how)
+    await node._parts.memberships.enlist(gateway_cluster(), gateway, Capacity(), remembers=False)
+    memberships = node._parts.memberships
+    return gateway, await memberships.enlist(gateway_cluster("eu"), gateway, Capacity(**how), remembers=False)
 
 
 class Clouds:
@@ -410,7 +412,7 @@ def test_a_gateway_that_answers_nonsense_or_fails_is_one_error() -> None:
                     raise reply
                 return reply
 
-            await node._parts.memberships.enlist(gateway_cluster("eu"), answer)
+            await node._parts.memberships.enlist(gateway_cluster("eu"), answer, Capacity())
             for answered, kind in ((b"\xff", "MalformedReply"), (b"", "MalformedReply"), (LookupError("x"), "LookupError")):
                 reply = answered
                 with pytest.raises(iris.RemoteError) as caught:
@@ -519,7 +521,7 @@ def test_the_clouds_that_gateways_know() -> None:
                 return encode_outcome(msgspec.msgpack.encode(facts))
 
             assert await clouds.caller.clouds() == (eu,)
-            await odd._parts.memberships.enlist(gateway_cluster(), answer)
+            await odd._parts.memberships.enlist(gateway_cluster(), answer, Capacity())
             assert await clouds.caller.clouds() == (asia, eu)
             with pytest.raises(iris.ConfigurationError):
                 await clouds.caller.clouds(timeout=0)

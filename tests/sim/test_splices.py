@@ -11,6 +11,7 @@ import pytest
 import iris_py as iris
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.lifecycle import parts_of
+from iris_py.api.membership import Capacity
 from iris_py.api.server import Server
 from iris_py.gateway.splice import splice
 from iris_py.testing import NodeSimulation, run
@@ -76,7 +77,7 @@ def simulate(scenario: Any, serve: Callable[[iris.Tunnel], Awaitable[None]]) -> 
             far, middle = Far(serve), Middle(node)
             await member.join("far", far, tunnel_window_bytes=WINDOW_BYTES)
             memberships = parts_of(node).memberships
-            await memberships.enlist("near", middle, tunnel_window_bytes=WINDOW_BYTES, server_type=GatewayServer)
+            await memberships.enlist("near", middle, Capacity(tunnel_window_bytes=WINDOW_BYTES), server_type=GatewayServer)
             await scenario(simulation, caller, far, middle)
             await simulation.until(lambda: not any(len(each._core.tunnels._live) for each in simulation.nodes))
 
