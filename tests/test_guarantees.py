@@ -19,7 +19,7 @@ NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+(?:::\w+)?)`")
 
 def rules(page: str) -> dict[str, str]:
     """Return the text of each numbered rule: up to the next one, the next heading, or what is not promised."""
-    parts = re.split(r"^(?:(\d+\.\d+) |#|Not promised)", page, flags=re.MULTILINE)
+    parts = re.split(r"^(?:(\d+\.\d+) |#|Not promised|Iris does not promise)", page, flags=re.MULTILINE)
     return {number: text for number, text in zip(parts[1::2], parts[2::2], strict=True) if number}
 
 
