@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_py.api.awaitable_context import Closable
-from iris_py.api.cloud.requests import clouds_of
 from iris_py.api.info import describe
 from iris_py.api.request import check_timeout
 from iris_py.defaults import (
@@ -17,7 +16,6 @@ from iris_py.defaults import (
     SURVEY_TIMEOUT_S,
 )
 from iris_py.errors import NoMembers
-from iris_py.federation.calls import Call, Op, encode_call
 from iris_py.federation.names import gateway_cluster
 from iris_py.net.addresses import parse_address
 from iris_py.observe.node_name import short_name
@@ -247,6 +245,10 @@ class Administration(Closable):
             ConfigurationError: The timeout is wrong.
             NodeClosed: The node was closed.
         """
+        # As the parts for other clouds: few nodes need this code (iris_py/api/cloud/parts.py).
+        from iris_py.api.cloud.requests import clouds_of
+        from iris_py.federation.calls import Call, Op, encode_call
+
         self._runtime.check_open()
         check_timeout(timeout)
         asked = encode_call(Call(op=Op.STATUS))

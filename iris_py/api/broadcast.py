@@ -11,7 +11,7 @@ from iris_py.wire.headers import encode_headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iris_py.api.cloud.publications import FarPublications
+    from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
     from iris_py.api.runtime import Runtime
     from iris_py.wire.headers import HeaderValue
@@ -22,13 +22,13 @@ class Broadcasts:
 
     Args:
         runtime: The node.
-        publications: Sends the broadcasts to clusters of other clouds.
+        clouds: Sends the broadcasts to clusters of other clouds.
     """
 
-    def __init__(self, runtime: Runtime, publications: FarPublications) -> None:
+    def __init__(self, runtime: Runtime, clouds: CloudParts) -> None:
         self._runtime = runtime
         self._core = runtime.core
-        self._publications = publications
+        self._clouds = clouds
 
     async def send(
         self,
@@ -46,7 +46,7 @@ class Broadcasts:
         content, sent = packets.as_bytes(payload), encode_headers(headers)
         if (type(cluster) is not str or cluster not in runtime.own_names) and runtime.is_far(cluster):
             runtime.check_loop()
-            return await self._publications.broadcast(cluster, content, sent)
+            return await self._clouds.publications.broadcast(cluster, content, sent)
         if runtime.tracing is None:
             return await runtime.send_to_all(self._core.broadcast, cluster, content, sent)
         with runtime.tracing.send("broadcast", cluster, sent, len(content)) as sent:

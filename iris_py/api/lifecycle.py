@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -16,10 +15,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
-from iris_py.api.cloud.duplex import open_far_tunnel
-from iris_py.api.cloud.publications import FarPublications
-from iris_py.api.cloud.surveys import FarSurveys
-from iris_py.api.cloud.topics import FarTopics
+from iris_py.api.cloud.parts import CloudParts
 from iris_py.api.event_log import log_event
 from iris_py.api.handler_calls import wait_until_ended, wait_until_settled
 from iris_py.api.introspection import Introspection
@@ -95,10 +91,9 @@ class Parts:
         seeds: The configured seeds.
         memberships: The served clusters, and views of clusters. Made when the node opens, as are all following parts.
         requests: The requests.
-        publications: The publications and broadcasts to other clouds.
+        clouds: The parts for other clouds, without requests.
         broadcasts: The broadcasts.
         topics: The publications and subscriptions.
-        far_surveys: The surveys of clusters of other clouds.
         surveys: The surveys.
         tunnels: The tunnels that the node opens.
         introspection: The questions to other nodes about themselves, and the answers.
@@ -111,10 +106,9 @@ class Parts:
     keys_type: ClassVar[type[Keys]] = Keys
     memberships: Memberships
     requests: Requests
-    publications: FarPublications
+    clouds: CloudParts
     broadcasts: Broadcasts
     topics: Topics
-    far_surveys: FarSurveys
     surveys: Surveys
     tunnels: TunnelCaller
     introspection: Introspection
@@ -213,12 +207,11 @@ class Parts:
         self.memberships = Memberships(runtime)
         self.requests = Requests(runtime, self._explain)
         self.handle_outcomes = self.requests.handle_outcomes
-        self.publications = FarPublications(runtime)
-        self.broadcasts = Broadcasts(runtime, self.publications)
-        self.topics = Topics(runtime, FarTopics(runtime), self.publications)
-        self.far_surveys = FarSurveys(runtime)
-        self.surveys = Surveys(runtime, self.far_surveys.begin)
-        self.tunnels = TunnelCaller(runtime, partial(open_far_tunnel, runtime))
+        self.clouds = CloudParts(runtime)
+        self.broadcasts = Broadcasts(runtime, self.clouds)
+        self.topics = Topics(runtime, self.clouds)
+        self.surveys = Surveys(runtime, self.clouds.begin_survey)
+        self.tunnels = TunnelCaller(runtime, self.clouds.open_tunnel)
         self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
         self.observation = Observation(runtime, self.memberships, self.topics, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)
@@ -255,7 +248,7 @@ class Parts:
             resolve([self._others_ended])
             await asyncio.gather(*(ended for ended, _settled in endings))
             self.topics.close()
-            await self.publications.close(max(0.0, ends_at - runtime.loop.time()))
+            await self.clouds.close_publications(max(0.0, ends_at - runtime.loop.time()))
             self._fail_calls()
             runtime.core.depart(runtime.loop.time())
             runtime.driver.transmit()
@@ -270,7 +263,7 @@ class Parts:
         """End at once without telling other nodes, like a crash of the process: for simulations."""
         runtime, core = self.runtime, self.runtime.core
         runtime.driver.abort()
-        self.publications.abort()
+        self.clouds.abort_publications()
         self._fail_calls()
         self.handle_outcomes(core.outcomes_received())
         self.handle_events([*core.surveyor.events_received(), *core.tunnels.events_received()])
@@ -289,7 +282,7 @@ class Parts:
         core = self.runtime.core
         self.requests.close()
         core.surveyor.close(NodeClosed())
-        self.far_surveys.close()
+        self.clouds.close_surveys()
         core.tunnels.close()
         self.introspection.close()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn, get_args
 
 from msgspec.structs import replace
 
-from iris_py.api.cloud.requests import Crossings
 from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
@@ -22,7 +22,7 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_py.api.cloud.requests import Crossing
+    from iris_py.api.cloud.requests import Crossing, Crossings
     from iris_py.api.codec import AnyCodec
     from iris_py.api.runtime import Runtime
     from iris_py.api.seal import SealLike
@@ -91,15 +91,22 @@ class Requests:
     Args:
         runtime: The runtime of the node.
         explain: Adds the likely cause to a :exc:`NoMembers` error.
-
-    Attributes:
-        crossings: The requests to other clouds.
     """
 
     def __init__(self, runtime: Runtime, explain: Callable[[NoMembers], IrisError]) -> None:
         self._runtime = runtime
         self._explain = explain
-        self.crossings = Crossings(runtime)
+
+    @cached_property
+    def crossings(self) -> Crossings:
+        """The requests to other clouds, loaded and made at the first use (:mod:`iris_py.api.cloud.parts`)."""
+        from iris_py.api.cloud.requests import Crossings
+
+        return Crossings(self._runtime)
+
+    @property
+    def _has_crossings(self) -> bool:
+        return "crossings" in vars(self)
 
     def identity_of(self, cluster: str, key: str | bytes | None) -> bytes:
         """Return the identity of the next idempotent request; see :meth:`iris_py.node.core.NodeCore.identity_of`.
@@ -200,13 +207,15 @@ class Requests:
     def cancel_all(self, is_meant: Callable[[object], bool]) -> None:
         """Cancel the requests whose tokens ``is_meant`` selects, also at the members; no outcome follows."""
         self._runtime.core.requester.cancel_all(is_meant)
-        self.crossings.cancel_all(is_meant)
+        if self._has_crossings:
+            self.crossings.cancel_all(is_meant)
         self._runtime.driver.wake()
 
     def close(self) -> None:
         """Fail all requests with NodeClosed, because the node ends."""
         self._runtime.core.requester.close(NodeClosed())
-        self.crossings.close()
+        if self._has_crossings:
+            self.crossings.close()
 
     # -- outcomes
 

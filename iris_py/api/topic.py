@@ -10,27 +10,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.awaitable_context import Opening
-from iris_py.api.cloud.topics import split_pattern
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.subscription import Subscription, inbox_of
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
+from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
-from iris_py.wire.names import CLOUD_MARK
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from iris_py.api.cloud.publications import FarPublications
-    from iris_py.api.cloud.topics import FarTopics
+    from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
     from iris_py.api.hooks import HandlerHook
     from iris_py.api.runtime import Runtime
@@ -53,21 +51,19 @@ class Topics:
 
     Args:
         runtime: The node.
-        far_topics: Subscribes to topics of other clouds.
-        publications: Publishes to topics of other clouds.
+        clouds: Publishes and subscribes to topics of other clouds.
 
     Attributes:
         inboxes: The inboxes of the open subscriptions.
     """
 
-    def __init__(self, runtime: Runtime, far_topics: FarTopics, publications: FarPublications) -> None:
+    def __init__(self, runtime: Runtime, clouds: CloudParts) -> None:
         self.inboxes: dict[SubscriptionQueue, Inbox] = {}
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
         self._add = runtime.core.pubsub.publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
-        self._far_topics = far_topics
-        self._publications = publications
+        self._clouds = clouds
 
     # -- publications
 
@@ -87,7 +83,7 @@ class Topics:
             payload = packets.as_bytes(payload)
         if CLOUD_MARK in topic:
             runtime.check_loop()
-            return await self._publications.publish(topic, [payload], encode_headers(headers))
+            return await self._clouds.publications.publish(topic, [payload], encode_headers(headers))
         if headers is not None or runtime.tracing is not None:
             sent = encode_headers(headers)
             if runtime.tracing is None:
@@ -132,7 +128,9 @@ class Topics:
                     raise error
                 some = encoded
             if is_far:
-                count = await self._publications.publish(topic, list(map(packets.as_bytes, some)), encode_headers(headers))
+                count = await self._clouds.publications.publish(
+                    topic, list(map(packets.as_bytes, some)), encode_headers(headers)
+                )
                 continue
             if headers is None and set(map(type, some)) == {bytes}:
                 count = await self._publish_alike(topic, some)
@@ -176,7 +174,7 @@ class Topics:
             check_name("topic", topic)
         if CLOUD_MARK in topic:
             runtime.check_loop()
-            return self._publications.try_publish(topic, payload, encode_headers(headers))
+            return self._clouds.publications.try_publish(topic, payload, encode_headers(headers))
         if headers is None and runtime.tracing is None:
             count = self._add(topic, payload)
             return self._publish_now(topic, payload, NO_HEADERS) if count is None else count
@@ -227,7 +225,7 @@ class Topics:
         check_flag("inline", inline)
         hook = None if callback is None else hook_of(callback, None if inline else self._runtime.threads)
         if alias:
-            return Opening(self._far_topics.subscribe(queue, hook, alias, self.inboxes, kind))
+            return Opening(self._clouds.topics.subscribe(queue, hook, alias, self.inboxes, kind))
         return Opening(self._subscribe(queue, hook, kind))
 
     async def _subscribe(
@@ -289,7 +287,7 @@ class Topics:
             if not told.done():
                 told.set_exception(NodeClosed())
         self._telling.clear()
-        self._far_topics.close()
+        self._clouds.close_topics()
         inboxes, self.inboxes = self.inboxes, {}
         for queue, inbox in inboxes.items():
             queue.lag.settle()

@@ -13,7 +13,16 @@ from iris_py.wire.names import CLOUD_MARK, GATEWAYS, RESERVED_NAMES, check_own_n
 from iris_security.keyring import encode_name
 from iris_security.text_form import refuse_secret
 
-__all__ = ["CLOUD_MARK", "GATEWAYS", "RESERVED_NAMES", "check_alias", "check_own_name", "gateway_cluster", "split"]
+__all__ = [
+    "CLOUD_MARK",
+    "GATEWAYS",
+    "RESERVED_NAMES",
+    "check_alias",
+    "check_own_name",
+    "gateway_cluster",
+    "split",
+    "split_pattern",
+]
 
 #: The use: "subscribe", "publish", "survey" or "tunnel".
 OP_HEADER: Final = "iris-op"
@@ -64,6 +73,15 @@ def split(name: str) -> tuple[str, str]:
     encode_name(inner)
     check_own_name(inner)
     return inner, alias
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """Split a topic or pattern into its name and the alias of the cloud; empty for the own cloud.
+
+    Raises:
+        ValueError: The name is not valid; the text has the remedy.
+    """
+    return split(pattern) if isinstance(pattern, str) and CLOUD_MARK in pattern else (pattern, "")
 
 
 def check_alias(alias: str, name: str = "") -> None:

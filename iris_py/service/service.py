@@ -7,12 +7,12 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
-from iris_py.api.cloud.topics import split_pattern
 from iris_py.api.codec import as_codec
 from iris_py.api.handler import Handler
 from iris_py.api.node import Node
 from iris_py.api.seal import Sealed, as_seal, sealed_over, sealed_with, unsealed
 from iris_py.errors import ConfigurationError
+from iris_py.federation.names import split_pattern
 from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal

@@ -507,6 +507,24 @@ def test_a_tunnel_for_publishing_that_rests_is_closed_and_opened_again() -> None
     scenario(play, exports=[ORDERS])
 
 
+def test_a_node_that_closes_passes_its_publications_and_keeps_no_task() -> None:
+    async def play(federation: VirtualFederation) -> None:
+        _here, there = ends(federation)
+        node = await federation.start_node("us")
+        async with there.subscribe("orders.>", policy="block") as orders:
+            clicks = await node.subscribe("clicks.>@eu")
+            published = [b"%d" % number + bytes(20_000) for number in range(200)]
+            for payload in published:
+                await node.publish("orders.a@eu", payload)
+            await node.close()
+            assert payloads(await take(orders, len(published))) == published
+        with pytest.raises(iris.NodeClosed):
+            await anext(clicks)
+        await federation.until(lambda: not any("/api/cloud/" in repr(task) for task in asyncio.all_tasks()))
+
+    scenario(play, exports=[CLICKS, ORDERS])
+
+
 # -- broadcasts
 
 
@@ -547,6 +565,20 @@ def test_a_broadcast_reaches_the_members_in_order_and_says_how_many_they_are() -
             await here.broadcast("others@eu", b"")
         with pytest.raises(iris.CloudUnavailable):
             await here.broadcast("workers@asia", b"")
+
+    scenario(play, exports=[WORKERS])
+
+
+def test_a_node_that_dies_fails_the_broadcasts_that_wait_for_their_number() -> None:
+    async def play(federation: VirtualFederation) -> None:
+        here, there = ends(federation)
+        await there.join("workers", Worker())
+        assert await here.broadcast("workers@eu", b"0") == 1
+        asked = asyncio.create_task(here.broadcast("workers@eu", b"1"))
+        await federation.advance(0.02)  # less than a round trip of the line
+        federation.kill(here)
+        with pytest.raises(iris.NodeClosed):
+            await asked
 
     scenario(play, exports=[WORKERS])
 

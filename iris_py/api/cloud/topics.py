@@ -35,7 +35,6 @@ from iris_py.errors import (
 )
 from iris_py.federation import items
 from iris_py.federation.items import ItemError
-from iris_py.federation.names import CLOUD_MARK, split
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_topic
@@ -486,15 +485,6 @@ class Shard:
     @staticmethod
     def _pattern_of(inbox: Inbox) -> str:
         return ".".join(inbox.queue.pattern)
-
-
-def split_pattern(pattern: str) -> tuple[str, str]:
-    """Split a topic or pattern into its name and the alias of the cloud; empty for the own cloud.
-
-    Raises:
-        ValueError: The name is not valid; the text has the remedy.
-    """
-    return split(pattern) if isinstance(pattern, str) and CLOUD_MARK in pattern else (pattern, "")
 
 
 def shard_of(pattern: Tokens) -> int:
