@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.files.secret_command import run_secret_command
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
 from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
 from iris_py.observe.queries import Observe
@@ -380,6 +379,8 @@ def make_keyring(config: Config) -> Keyring:
     if config.keyring is not None:
         return config.keyring
     if config.secret_command is not None:
+        from iris_py.files.secret_command import run_secret_command  # few nodes have a command
+
         found = as_setting(run_secret_command(config.secret_command, "secret_command"), "the output of secret_command")
     else:
         found = config.secret or default_secret(config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from typing import Final
 
 __all__ = ["DISTRIBUTION", "install_command", "requirements"]
@@ -23,6 +22,8 @@ def install_command(extra: str) -> str:
     Args:
         extra: ``spark``, ``arrow``, ``otel``, ``metrics``, ``tui`` or ``plots``.
     """
+    import shlex  # for a rare error, as the metadata below
+
     packages = " ".join(shlex.quote(package) for package in _packages(extra))
     return f"pip install {packages}" if packages else f"pip install '.[{extra}]' in a clone of Iris"
 

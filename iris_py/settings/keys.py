@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from iris_py.errors import ConfigurationError
-from iris_py.files.secret_command import check_command, split_command
 from iris_py.files.secrets import check_path, parse_secrets, read_secret_file
 from iris_py.settings.table import KEYS_CHOICE
 from iris_py.settings.values import looks_secret, parse_name, parse_text
@@ -75,6 +74,8 @@ def settle_keys(layers: Sequence[Layer]) -> KeySource:
                 )
             return KeySource(keyring=value, rank=rank)
         if key == "secret_command":
+            from iris_py.files.secret_command import check_command, split_command  # few nodes have a command
+
             text = value if layer.source == "variable" and isinstance(value, str) else None  # a variable is always text
             directory = None if layer.path is None else layer.path.parent
             command = check_command(value, origin, directory) if text is None else split_command(text, origin)

@@ -8,6 +8,8 @@ from functools import cache
 
 #: Parsers of files that most nodes do not have: some hundred KiB of each process.
 PARSERS = ("tomllib", "json", "iris_py.federation.toml")
+#: The runner of a secret command, which few nodes have, and the parser of its words.
+COMMANDS = ("iris_py.files.secret_command", "shlex")
 #: The uses of other clouds: a node in its own cloud has their maker alone, and of `federation` the names. With the messages to
 #: gateways they would take 0.8 MiB of each process.
 OTHER_CLOUDS = ("iris_py.api.cloud.", "iris_py.federation.")
@@ -56,6 +58,10 @@ def loaded() -> frozenset[str]:
 
 def test_a_node_without_a_file_loads_no_parser_of_files() -> None:
     assert loaded() & {*PARSERS} == frozenset()
+
+
+def test_a_node_without_a_secret_command_loads_no_runner_of_commands() -> None:
+    assert loaded() & {*COMMANDS} == frozenset()
 
 
 def test_a_node_within_its_own_cloud_loads_no_use_of_other_clouds() -> None:
