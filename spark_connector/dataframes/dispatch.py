@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from iris_py import ConfigurationError
 from spark_connector.compat import arrow_schema, parse_type
 from spark_connector.dataframes.metrics import accumulator_of
-from spark_connector.dataframes.plan import ERROR_COLUMN, Plan
+from spark_connector.dataframes.plan import ERROR_COLUMN, Plan, RequestLimits
 from spark_connector.dataframes.sources import (
     KEY_COLUMN,
     REQUEST_COLUMN,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from spark_connector.dataframes.metrics import DispatchMetrics
     from spark_connector.dataframes.sources import BatchSource, RowSource
 
-__all__ = ["check_network", "check_numbers", "dispatch", "reply_schema"]
+__all__ = ["check_arguments", "check_network", "dispatch", "make_limits", "reply_schema"]
 
 #: Requests of a task in flight at once. Rows: enough to hide some milliseconds of latency. Batches: enough to keep members busy
 #: while other batches are in transit; each takes about a megabyte at both ends.
@@ -127,7 +127,8 @@ def dispatch(
         ConfigurationError: An argument is wrong.
     """
     check_frame(df)
-    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
+    check_arguments(cluster, mode, batch_rows, on_error, name)
+    limits = make_limits(mode, window, timeout, retries, wait_for_members)
     network = check_network(df.sparkSession, network)
     if mode == "batches" and (reply is not None or key is not None):
         raise ConfigurationError(
@@ -148,11 +149,8 @@ def dispatch(
         reply=function(reply, "reply") if reply is not None else None,
         key=None if chosen is None else key_source(rows, chosen),
         internal=tuple(internal),
-        window=window or (WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES),
+        limits=limits,
         batch_rows=batch_rows,
-        timeout=float(timeout),
-        retries=retries,
-        wait_for_members=float(wait_for_members),
         on_error=on_error,
         name=f"{next(_numbers)}" if name is None else name,
         token=uuid.uuid4().hex,
@@ -198,17 +196,7 @@ def check_network(spark: SparkSession, network: object) -> Network:
     return network
 
 
-def check_numbers(
-    cluster: object,
-    mode: object,
-    window: object,
-    batch_rows: object,
-    timeout: object,
-    retries: object,
-    on_error: object,
-    name: object,
-    wait_for_members: object,
-) -> None:
+def check_arguments(cluster: object, mode: object, batch_rows: object, on_error: object, name: object) -> None:
     """Refuse invalid arguments of a dispatch.
 
     Raises:
@@ -220,19 +208,33 @@ def check_numbers(
         raise ConfigurationError(f"mode={mode!r} is unknown. Choose rows or batches.")
     if on_error not in ERROR_MODES:
         raise ConfigurationError(f"on_error={on_error!r} is unknown. Choose one of {', '.join(ERROR_MODES)}.")
-    if window is not None and not is_whole(window, 1, WINDOW_MAX):
-        raise ConfigurationError(f"window={window!r} must be from 1 to {WINDOW_MAX}.")
     if not is_whole(batch_rows, 1, 1 << 31):
         raise ConfigurationError(f"batch_rows={batch_rows!r} must be a number of rows, at least 1.")
+    if name is not None and (not isinstance(name, str) or not name):
+        raise ConfigurationError(f"name={name!r} must be text that is not empty.")
+
+
+def make_limits(mode: str, window: object, timeout: object, retries: object, wait_for_members: object) -> RequestLimits:
+    """Return the limits of the requests of a dispatch, with the usual window of the mode if none is given.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+    if window is None:
+        window = WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES
+    if not is_whole(window, 1, WINDOW_MAX):
+        raise ConfigurationError(f"window={window!r} must be from 1 to {WINDOW_MAX}.")
     if not is_whole(retries, 0, 1 << 31):
         raise ConfigurationError(f"retries={retries!r} must be a whole number, at least 0.")
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ConfigurationError(f"timeout={timeout!r} must be a positive and finite number of seconds.")
-    if name is not None and (not isinstance(name, str) or not name):
-        raise ConfigurationError(f"name={name!r} must be text that is not empty.")
-    is_number = isinstance(wait_for_members, int | float) and not isinstance(wait_for_members, bool)
-    if not is_number or not 0 <= wait_for_members < math.inf:  # type: ignore[operator] # it is a number then
+    if (
+        isinstance(wait_for_members, bool)
+        or not isinstance(wait_for_members, int | float)
+        or not 0 <= wait_for_members < math.inf
+    ):
         raise ConfigurationError(f"wait_for_members={wait_for_members!r} must be a finite number of seconds, at least 0.")
+    return RequestLimits(window, float(timeout), retries, float(wait_for_members))
 
 
 def _check_names(df: DataFrame, names: Sequence[str], on_error: str) -> None:

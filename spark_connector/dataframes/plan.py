@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from spark_connector.dataframes.counts import DispatchCounts
     from spark_connector.network import Network
 
-__all__ = ["ERROR_COLUMN", "Key", "Plan", "RowFunction"]
+__all__ = ["ERROR_COLUMN", "Key", "Plan", "RequestLimits", "RowFunction"]
 
 #: The column with the reason why a row has no reply, for ``on_error="column"``.
 ERROR_COLUMN = "error"
@@ -22,6 +22,20 @@ ERROR_COLUMN = "error"
 RowFunction: TypeAlias = "Callable[[Mapping[str, object]], object]"
 #: The idempotency keys of requests: the name of a column, or a function of a row.
 Key: TypeAlias = "str | RowFunction"
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """The requests of a task at once, and the attempts of each request."""
+
+    window: int
+    """Maximum number of requests in flight."""
+    timeout: float
+    """Timeout of each attempt, in seconds."""
+    retries: int
+    """Number of attempts after the first."""
+    wait_for_members: float
+    """How long the cluster may be without members until the task fails, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +58,9 @@ class Plan:
     """Rows: the column of the key, or a function of the row; None for keys made of the row's place."""
     internal: tuple[str, ...]
     """Columns used only inside the dispatch and removed from the result."""
-    window: int
+    limits: RequestLimits
     batch_rows: int
     """Batches: the maximum number of rows in a request."""
-    timeout: float
-    retries: int
     on_error: str
     name: str
     """The name of the dispatch in keys."""
@@ -56,8 +68,6 @@ class Plan:
     """Replaces the id of the application in keys, where tasks do not know the id."""
     metrics: Accumulator[DispatchCounts] | None = field(default=None, repr=False)
     """The accumulator to which tasks add their counts; None without metrics."""
-    wait_for_members: float = 5.0
-    """Number of seconds without members in the cluster after which the task fails."""
     id: tuple[str, ...] = ()
     """The columns that identify rows in errors."""
     time_zone: str = "UTC"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from iris_py import ConfigurationError
 from spark_connector.compat import check_version
@@ -53,7 +53,7 @@ def check_frame(df: DataFrame) -> None:
     check_version(df.sparkSession.version)
 
 
-def is_whole(value: object, least: int, most: int) -> bool:
+def is_whole(value: object, least: int, most: int) -> TypeGuard[int]:
     """Tell whether a value is a whole number from ``least`` to ``most``."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 

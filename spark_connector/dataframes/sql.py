@@ -14,10 +14,9 @@ from spark_connector.dataframes.dispatch import (
     BATCH_ROWS,
     RETRIES,
     TIMEOUT_S,
-    WINDOW_BATCHES,
-    WINDOW_ROWS,
+    check_arguments,
     check_network,
-    check_numbers,
+    make_limits,
     reply_schema,
 )
 from spark_connector.dataframes.metrics import accumulator_of
@@ -91,7 +90,8 @@ def register(
     """
     if not callable(getattr(getattr(spark, "udf", None), "register", None)):
         raise ConfigurationError(f"spark is {type(spark).__qualname__}, but must be a SparkSession.")
-    check_numbers(cluster, mode, window, batch_rows, timeout, retries, on_error, name, wait_for_members)
+    check_arguments(cluster, mode, batch_rows, on_error, name)
+    limits = make_limits(mode, window, timeout, retries, wait_for_members)
     _check_columns(columns, mode, reply)
     check_pickles(reply=reply)
     added, arrow_schema = reply_schema(schema, reply, mode)
@@ -106,11 +106,8 @@ def register(
         reply=reply,
         key=None,
         internal=(),
-        window=window or (WINDOW_ROWS if mode == "rows" else WINDOW_BATCHES),
+        limits=limits,
         batch_rows=batch_rows,
-        timeout=float(timeout),
-        retries=retries,
-        wait_for_members=float(wait_for_members),
         on_error=on_error,
         name=f"sql-{name}",  # the same after a restart, whatever else the program dispatches
         token=uuid.uuid4().hex,

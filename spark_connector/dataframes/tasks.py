@@ -63,12 +63,9 @@ def _window(plan: Plan, tally: Tally | None) -> Window[pa.RecordBatch]:
     return Window(
         worker_node(plan.network, plan.cluster),
         plan.cluster,
-        plan.window,
-        plan.timeout,
-        plan.retries,
+        plan.limits,
         is_strict=plan.on_error == "raise",
         tally=tally,
-        wait_for_members=plan.wait_for_members,
         name=partial(_name_question, plan) if plan.id else None,
     )
 

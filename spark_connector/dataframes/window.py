@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from iris_py.connector import Asker
     from spark_connector.dataframes.counts import Tally
+    from spark_connector.dataframes.plan import RequestLimits
     from spark_connector.dataframes.question import Question, RowGroup
     from spark_connector.dataframes.worker_node import WorkerNode
 
@@ -79,13 +80,10 @@ class Window(Generic[Rows]):
     Args:
         worker_node: The node.
         cluster: The name of the cluster.
-        size: Maximum number of requests in flight.
-        timeout: Timeout of each attempt, in seconds.
-        retries: Number of attempts after the first.
+        limits: The requests at once, and the attempts of each.
         is_strict: Whether the first failure ends the window. A cluster without members always does. A failed handler, or a lost
             member, in a request of several rows never does, because the receiver of the group must find the bad row.
         tally: Counts the requests; None without metrics.
-        wait_for_members: How long the cluster may be without members until that is a failure, in seconds.
         name: Returns the name of a question's rows for errors; None without names.
     """
 
@@ -93,23 +91,20 @@ class Window(Generic[Rows]):
         self,
         worker_node: WorkerNode,
         cluster: str,
-        size: int,
-        timeout: float,
-        retries: int,
+        limits: RequestLimits,
         *,
         is_strict: bool,
         tally: Tally | None = None,
-        wait_for_members: float = WAIT_FOR_MEMBERS_S,
         name: Callable[[RowGroup[Rows], Question], str] | None = None,
     ) -> None:
         self._worker_node = worker_node
         self._cluster = cluster
-        self._size = size
-        self._timeout = timeout
-        self._retries = retries
+        self._size = limits.window
+        self._timeout = limits.timeout
+        self._retries = limits.retries
         self._is_strict = is_strict
         self._tally = tally
-        self._wait_for_members = wait_for_members
+        self._wait_for_members = limits.wait_for_members
         self._name = name
         # Each of the next three belongs to one thread, which alone changes it; the other thread reads it.
         self._handed = 0  # requests handed over by the task

@@ -15,6 +15,7 @@ import pytest
 from iris_py import ConfigurationError, MemberLost, RemoteError
 from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, SourceMetrics, dispatch, source_metrics
 from spark_connector.dataframes.counts import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, Tally
+from spark_connector.dataframes.plan import RequestLimits
 from spark_connector.dataframes.question import Question, RowGroup
 from spark_connector.dataframes.window import Window
 from tests.unit.spark_connector.dataframes.fakes import FakeWorkerNode
@@ -113,7 +114,8 @@ def test_a_window_counts_attempts_replies_and_failures_by_their_kind(worker_node
 
     worker_node.node.answer = answer
     tally = Tally()
-    window: Window[Any] = Window(worker_node, "echo", 4, 7.0, 1, is_strict=False, tally=tally)  # type: ignore[arg-type]
+    limits = RequestLimits(4, 7.0, 1, 5.0)
+    window: Window[Any] = Window(worker_node, "echo", limits, is_strict=False, tally=tally)  # type: ignore[arg-type]
     questions = [Question(key, b"12", rows=5) for key in ("good", "bad", "lost")]
     unasked = Question("none", None)
     list(window.run(iter([RowGroup(None, [*questions, unasked])])))

@@ -79,7 +79,7 @@ def test_a_function_waits_for_members_as_long_as_it_is_told(spark: SparkSession,
     with patch.object(sql, "_register") as made:
         register(spark, "score", cluster="scorers", network=service.network, wait_for_members=0.5)
     plan = made.call_args.args[2]
-    assert plan.wait_for_members == 0.5
+    assert plan.limits.wait_for_members == 0.5
 
 
 def test_the_plan_names_the_cluster_that_is_asked(spark: SparkSession, service: Service, orders: str) -> None:

@@ -22,7 +22,7 @@ import iris_py
 from iris_py import ConfigurationError
 from spark_connector import Network
 from spark_connector.dataframes.dispatch import dispatch
-from spark_connector.dataframes.plan import Plan
+from spark_connector.dataframes.plan import Plan, RequestLimits
 from spark_connector.dataframes.tasks import dispatch_rows
 from spark_connector.executors.application import ensure_task
 from spark_connector.executors.orders import Order
@@ -63,10 +63,8 @@ def plan(**changes: Any) -> Plan:
         "reply": None,
         "key": None,
         "internal": (),
-        "window": 2,
+        "limits": RequestLimits(window=2, timeout=30.0, retries=0, wait_for_members=5.0),
         "batch_rows": 2,
-        "timeout": 30.0,
-        "retries": 0,
         "on_error": "raise",
         "name": "7",
         "token": "",

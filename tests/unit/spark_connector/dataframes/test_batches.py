@@ -9,7 +9,7 @@ from spark_connector import Network
 from spark_connector.dataframes.arrow import decode_batch
 from spark_connector.dataframes.batches import ask_batches, slices
 from spark_connector.dataframes.idempotency_keys import Scope
-from spark_connector.dataframes.plan import Plan
+from spark_connector.dataframes.plan import Plan, RequestLimits
 
 
 def make_plan(batch_rows: int = 1000) -> Plan:
@@ -21,10 +21,8 @@ def make_plan(batch_rows: int = 1000) -> Plan:
         reply=None,
         key=None,
         internal=(),
-        window=4,
+        limits=RequestLimits(window=4, timeout=5.0, retries=0, wait_for_members=5.0),
         batch_rows=batch_rows,
-        timeout=5.0,
-        retries=0,
         on_error="raise",
         name="7",
         token="",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark_connector import DispatchError, Network
-from spark_connector.dataframes.plan import Plan
+from spark_connector.dataframes.plan import Plan, RequestLimits
 from spark_connector.dataframes.question import Question
 from spark_connector.dataframes.rows import columns_of_replies
 
@@ -27,10 +27,8 @@ def column_of(value: object, kind: pa.DataType) -> tuple[pa.Array[Any], Question
         reply=lambda _reply: value,
         key=None,
         internal=(),
-        window=4,
+        limits=RequestLimits(window=4, timeout=5.0, retries=0, wait_for_members=5.0),
         batch_rows=1,
-        timeout=5.0,
-        retries=0,
         on_error="raise",
         name="7",
         token="",

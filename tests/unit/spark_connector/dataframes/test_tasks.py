@@ -21,7 +21,7 @@ from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.batches import BAD_ROWS_AT_FIRST_MAX, BAD_ROWS_MAX, REQUESTS_MAX
 from spark_connector.dataframes.idempotency_keys import Scope
 from spark_connector.dataframes.notify import Notification, notify_rows
-from spark_connector.dataframes.plan import Plan
+from spark_connector.dataframes.plan import Plan, RequestLimits
 from spark_connector.dataframes.rows import name_rows
 
 if TYPE_CHECKING:
@@ -56,10 +56,8 @@ def plan(node: iris.Node) -> Plan:
         reply=None,
         key=None,
         internal=(),
-        window=2,
+        limits=RequestLimits(window=2, timeout=30.0, retries=0, wait_for_members=5.0),
         batch_rows=2,
-        timeout=30.0,
-        retries=0,
         on_error="raise",
         name="7",
         token="",
@@ -187,7 +185,7 @@ def test_a_handler_that_ends_its_member_at_many_rows_ends_few(
     node.join("echo", lambda request: request.payload)
     mortal.bad = {str(number) for number in range(replies, 50)}
 
-    found = hundred(replace(plan, window=1), "column")
+    found = hundred(replace(plan, limits=replace(plan.limits, window=1)), "column")
 
     assert [row["reply"] for row in found[:replies]] == [str(number) for number in range(replies)]
     assert all(row["error"] is not None for row in found[replies:50])
@@ -284,7 +282,7 @@ def test_a_batch_that_is_no_arrow_names_batch_and_cluster(node: iris.Node, plan:
 @pytest.mark.parametrize("on_error", ["raise", "null", "column"])
 def test_a_cluster_that_nobody_serves_fails_the_task(plan: Plan, on_error: str) -> None:
     with pytest.raises(DispatchError, match=r"nobody serves that cluster\. The task knows 1 other nodes"):
-        list(tasks.dispatch_rows(replace(plan, timeout=0.2, on_error=on_error), iter([BATCH])))
+        list(tasks.dispatch_rows(replace(plan, limits=replace(plan.limits, timeout=0.2), on_error=on_error), iter([BATCH])))
 
 
 def test_a_wrong_secret_says_so_and_shows_none(node: iris.Node, plan: Plan) -> None:

@@ -22,6 +22,7 @@ from iris_py import (
     TooManyMembersLost,
 )
 from spark_connector import DispatchError
+from spark_connector.dataframes.plan import RequestLimits
 from spark_connector.dataframes.question import Question, RowGroup
 from spark_connector.dataframes.window import AHEAD, Window
 from tests.spark.driving import until
@@ -50,7 +51,7 @@ def window(
     cluster: str = "echo",
 ) -> Window[int]:
     node = cast("WorkerNode", worker_node)
-    return Window(node, cluster, size, 7.0, retries, is_strict=is_strict, wait_for_members=wait_for_members)
+    return Window(node, cluster, RequestLimits(size, 7.0, retries, wait_for_members), is_strict=is_strict)
 
 
 def groups(*sizes: int) -> list[RowGroup[int]]:
