@@ -52,7 +52,7 @@ from spark_connector.executors.orders import (
     pickle_handler,
     seal_order,
 )
-from spark_connector.executors.reconciler import RETRY_S, RETRY_S_MAX, Reconciler
+from spark_connector.executors.reconciler import RETRY_S, RETRY_S_MAX, Reconciler, ReconcilerCallbacks
 from spark_connector.network import Network
 from spark_connector.settings import network_of
 
@@ -234,11 +234,13 @@ class ExecutorCluster(Unpicklable):
             self._application,
             f"iris-executors-{self._instance}",
             poll,
-            task=self._make_task,
-            members=lambda: self.members,
-            found=self._greet,
-            looked=self._update_laggards,
-            ended=self._end_with_application,
+            ReconcilerCallbacks(
+                task=self._make_task,
+                members=lambda: self.members,
+                found=self._greet,
+                looked=self._update_laggards,
+                ended=self._end_with_application,
+            ),
             # Under dynamic allocation, retries must leave a failing executor idle long enough to be removed.
             retry_s_max=max(RETRY_S_MAX, 2 * (self._application.idle_s or 0.0)),
         )

@@ -26,7 +26,7 @@ from spark_connector.errors import ApplicationEnded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Reconciler", "Spark"]
+__all__ = ["Reconciler", "ReconcilerCallbacks", "Spark"]
 
 logger = EventLogger("spark_connector")
 
@@ -96,6 +96,22 @@ class Attempt:
     """The reason why the executor is not a member."""
 
 
+@dataclass(frozen=True)
+class ReconcilerCallbacks:
+    """The functions of an executor cluster that its reconciler calls, from several threads."""
+
+    task: Callable[[], Callable[[Iterable[Any]], Iterable[Any]]]
+    """Makes the task for executors."""
+    members: Callable[[], Iterable[str]]
+    """Returns the ids of the executors with an agent."""
+    found: Callable[[Mapping[str, Any]], str | None]
+    """Called with each agent's description; returns the reason why the executor is not a member yet, or None."""
+    looked: Callable[[], None]
+    """Called at the end of each check, for other periodic work."""
+    ended: Callable[[], None]
+    """Called when the application has ended."""
+
+
 class Reconciler:
     """Ensures that every executor has an agent, for an :class:`.cluster.ExecutorCluster`.
 
@@ -103,11 +119,7 @@ class Reconciler:
         spark: The application.
         group: The prefix of the groups of its jobs, followed by a number.
         interval: Seconds between two checks.
-        task: Makes the task for executors.
-        members: Returns the ids of the executors with an agent.
-        found: Called with each agent's description; returns the reason why the executor is not a member yet, or None.
-        looked: Called at the end of each check, for other periodic work.
-        ended: Called when the application has ended.
+        callbacks: The functions of the cluster.
         retry_s_max: Maximum delay between failed attempts, in seconds. Choose more than Spark's idle timeout of executors:
             otherwise failing attempts would keep an executor alive forever.
         clock: Returns seconds.
@@ -118,23 +130,15 @@ class Reconciler:
         spark: Spark,
         group: str,
         interval: float,
+        callbacks: ReconcilerCallbacks,
         *,
-        task: Callable[[], Callable[[Iterable[Any]], Iterable[Any]]],
-        members: Callable[[], Iterable[str]],
-        found: Callable[[Mapping[str, Any]], str | None],
-        looked: Callable[[], None],
-        ended: Callable[[], None],
         retry_s_max: float = RETRY_S_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark = spark
         self._group = group
         self._interval = interval
-        self._task = task
-        self._members = members
-        self._found = found
-        self._looked = looked
-        self._ended = ended
+        self._callbacks = callbacks
         self._retry_s_max = retry_s_max
         self._clock = clock
         self._attempts: dict[str, Attempt] = {}
@@ -187,7 +191,7 @@ class Reconciler:
             ApplicationEnded: The application has ended.
         """
         live = self._spark.executors()
-        lacking = set(live).difference(self._members())
+        lacking = set(live).difference(self._callbacks.members())
         now = self._clock()
         if self._live.difference(live):
             self._loss_s = now
@@ -205,7 +209,7 @@ class Reconciler:
                         due.append(executor)
         if due:
             self._start_job(due)
-        self._looked()
+        self._callbacks.looked()
 
     def _start_job(self, due: list[str]) -> None:
         """Start a job for the due executors, except executors that should not receive a task now."""
@@ -264,7 +268,7 @@ class Reconciler:
             if self._wait():
                 return
         try:
-            self._ended()
+            self._callbacks.ended()
         except Exception as exc:
             logger.debug("application_ended", "the end of the application: %s", exc)
 
@@ -288,7 +292,7 @@ class Reconciler:
             self._jobs_under_way[group] = executors, self._clock()
         try:
             try:
-                rows = self._spark.run(executors, self._task(), group)
+                rows = self._spark.run(executors, self._callbacks.task(), group)
             finally:
                 with self._lock:
                     del self._jobs_under_way[group]
@@ -315,7 +319,7 @@ class Reconciler:
     def _handle_row(self, row: Mapping[str, Any], reasons: dict[str, str], delays: dict[str, float]) -> None:
         """Record the result of one task: why its executor is not a member yet, and when to retry the wanted executor."""
         wanted, executor = row["wanted"], row["executor"] or row["wanted"]
-        reason = row["error"] if "error" in row else self._found(row)
+        reason = row["error"] if "error" in row else self._callbacks.found(row)
         if reason is not None:
             reasons[executor] = reason
         delays[wanted] = RETRY_S if wanted == executor else ELSEWHERE_RETRY_S

@@ -20,6 +20,8 @@ from spark_connector.executors.orders import BYE, GREET, TOKEN_BYTES, UPDATE, ag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from spark_connector.executors.reconciler import ReconcilerCallbacks
+
 TOKEN = bytes(range(TOKEN_BYTES))
 
 
@@ -136,7 +138,9 @@ class FakeApplication:
 class FakeReconciler:
     """Looks when a test says so, and does at once what it is given to do."""
 
-    def __init__(self, _application: object, _group: str, _poll: float, **callbacks: Any) -> None:
+    def __init__(
+        self, _application: object, _group: str, _poll: float, callbacks: ReconcilerCallbacks, *, retry_s_max: float
+    ) -> None:
         self.callbacks = callbacks
         self.is_started = self.is_stopped = False
         self.hurried = 0
@@ -177,11 +181,11 @@ class Driver:
         return self.find(agent.row())
 
     def find(self, row: Mapping[str, Any]) -> str | None:
-        reason: str | None = self.reconciler.callbacks["found"](row)
+        reason: str | None = self.reconciler.callbacks.found(row)
         return reason
 
     def look(self) -> None:
-        self.reconciler.callbacks["looked"]()
+        self.reconciler.callbacks.looked()
 
     def newcomers_get(self) -> tuple[int, bytes]:
         """Return what a task gives to an executor that comes now: the generation, and the handler."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from spark_connector.executors.reconciler import (
     RETRY_S_MAX,
     SOON_S,
     Reconciler,
+    ReconcilerCallbacks,
 )
 
 if TYPE_CHECKING:
@@ -108,11 +110,13 @@ class Driver:
             self.application,
             "a group",
             self.interval,
-            task=lambda: lambda rows: rows,
-            members=lambda: self.members,
-            found=self._find,
-            looked=self._look,
-            ended=self.ended.set,
+            ReconcilerCallbacks(
+                task=lambda: lambda rows: rows,
+                members=lambda: self.members,
+                found=self._find,
+                looked=self._look,
+                ended=self.ended.set,
+            ),
             clock=lambda: self.now,
         )
         self._submitted: list[Any] = []
@@ -426,7 +430,7 @@ def test_it_survives_every_error_and_ends_with_the_application(driver: Driver) -
         looked.set()
         raise ValueError("a bug")
 
-    driver.reconciler._looked = fail
+    driver.reconciler._callbacks = replace(driver.reconciler._callbacks, looked=fail)
     driver.reconciler.start()
     for _ in range(3):
         looked.clear()
