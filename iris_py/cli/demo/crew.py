@@ -89,19 +89,19 @@ class Processes:
 class Crew(Processes):
     """All member processes of one demo."""
 
-    def __init__(self, seed: str, secret: Secret, program: str = member_program.__name__, command: str = "iris demo") -> None:
+    def __init__(self, seed: str, secret: Secret, *program: str, command: str = "iris demo") -> None:
         """Prepare the crew.
 
         Args:
             seed: The address of a node of the network.
             secret: The secret of the demo's private network.
-            program: The module of a member process.
+            program: The module of a member process, and its arguments after the address; that of `iris demo` by default.
             command: The command that the user runs, for errors.
         """
         super().__init__()
         self._seed = seed
         self._secret = secret
-        self._program = program
+        self._module, *self._arguments = program or (member_program.__name__,)
         self._command = command
         self._victim: CrewMember | None = None
         self._is_hasty = False
@@ -124,7 +124,7 @@ class Crew(Processes):
         Raises:
             MemberFailed: The member does not serve within `READY_TIMEOUT_S`.
         """
-        member = await self._launch(self._program, self._seed)
+        member = await self._launch(self._module, self._seed, *self._arguments)
         await member.child.send(self._secret.text.encode() + b"\n")
         member.id = await self._read_line(member, "a member process", self._command)
         member.state = state

@@ -88,7 +88,12 @@ async def _with_clouds(outcome: FederationOutcome, progress: Progress, member_co
         config = iris_py.Config(network=network_of(NEAR), secret=gateways.secrets[NEAR], discovery=False)
         async with (
             iris_py.connect(config=config) as node,
-            Crew(first.address, gateways.secrets[FAR], federation_member.__name__, "iris demo --federation") as crew,
+            Crew(
+                first.address,
+                gateways.secrets[FAR],
+                *(federation_member.__name__, network_of(FAR), INSIDE),
+                command="iris demo --federation",
+            ) as crew,
         ):
             await _start_all(gateways, crew, node, member_count)
             run = _FederationRun(node, gateways, crew, outcome, progress)

@@ -1,4 +1,4 @@
-"""A member process of `iris demo --federation`: ``python -m iris_py.cli.demo.federation_member ADDRESS``.
+"""A member process of `iris demo --federation`, started with ``ADDRESS NETWORK CLUSTER``.
 
 It is the same as a member of `iris demo`, in the far cloud. Its replies also name the gateway of that cloud that passed the
 request on.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from iris_py.cli.demo.federation_terms import FAR, INSIDE, network_of
 from iris_py.cli.demo.lexer import count
 from iris_py.cli.demo.member import serve
 from iris_py.cli.outcome import execute
@@ -27,4 +26,4 @@ def _make_counter(node: iris_py.Node) -> Callable[[iris_py.Request], bytes]:
 
 
 if __name__ == "__main__":
-    sys.exit(execute(lambda: serve(sys.argv[1], _make_counter, network_of(FAR), INSIDE)))
+    sys.exit(execute(lambda: serve(sys.argv[1], _make_counter, *sys.argv[2:4])))
