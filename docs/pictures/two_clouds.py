@@ -11,7 +11,7 @@ from typing import Final
 
 from drawing import box, line, picture, text
 
-from iris_py.cli.demo.federation_terms import (
+from iris_py.cli.demo.federation_crew import (
     FAR,
     FAR_GATEWAY_KILL_AT,
     GATEWAYS,

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import iris_py
 from iris_py.cli.demo import federation_member
 from iris_py.cli.demo.crew import Crew, MemberFailed, kill_and_replace
-from iris_py.cli.demo.federation_crew import GatewayCrew
-from iris_py.cli.demo.federation_report import FederationOutcome, document, print_report
-from iris_py.cli.demo.federation_terms import (
+from iris_py.cli.demo.federation_crew import (
     FAR,
     FAR_GATEWAY_KILL_AT,
     GATEWAYS,
@@ -25,8 +23,10 @@ from iris_py.cli.demo.federation_terms import (
     NEAR,
     NEAR_GATEWAY_KILL_AT,
     OUTSIDE,
+    GatewayCrew,
     network_of,
 )
+from iris_py.cli.demo.federation_report import FederationOutcome, document, print_report
 from iris_py.cli.demo.files import count_plainly, take_inventory
 from iris_py.cli.demo.job import REQUEST_TIMEOUT_S, Job
 from iris_py.cli.demo.lexer import TokenTotals

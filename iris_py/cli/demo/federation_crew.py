@@ -1,4 +1,7 @@
-"""The gateway processes of `iris demo --federation`, with the configuration files that operators of two clouds would write."""
+"""The two clouds of `iris demo --federation`, and their gateway processes.
+
+The processes get the configuration files that operators of both clouds would write.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_py.cli.demo.crew import CrewMember, Processes
-from iris_py.cli.demo.federation_terms import FAR, GATEWAY_PROGRAM, INSIDE, NEAR, OUTSIDE, network_of
 from iris_py.files.secrets import write_secret_file
 from iris_security import CloudKey, Secret
 
@@ -18,7 +20,35 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["CrewGateway", "GatewayCrew"]
+__all__ = [
+    "FAR",
+    "FAR_GATEWAY_KILL_AT",
+    "GATEWAYS",
+    "INSIDE",
+    "MEMBER_KILL_AT",
+    "NEAR",
+    "NEAR_GATEWAY_KILL_AT",
+    "OUTSIDE",
+    "CrewGateway",
+    "GatewayCrew",
+    "network_of",
+]
+
+#: The module of a gateway process.
+GATEWAY_PROGRAM: Final = "iris_py.cli.demo.federation_gateway"
+#: The cloud that sends the requests (near).
+NEAR: Final = "us"
+#: The cloud whose cluster counts (far).
+FAR: Final = "eu"
+#: The cluster's name in the far cloud, and the name under which it is exported.
+INSIDE: Final = "token-counters"
+OUTSIDE: Final = "counters"
+#: Number of gateways of each cloud. The last gateway of each cloud is killed.
+GATEWAYS: Final = 2
+#: Each kill happens when this fraction of the files has been counted.
+NEAR_GATEWAY_KILL_AT: Final = 0.3
+MEMBER_KILL_AT: Final = 0.45
+FAR_GATEWAY_KILL_AT: Final = 0.6
 
 #: The rules in each cloud's configuration file: what it imports from, and exports to, the other cloud.
 RULES: Final = {
@@ -28,6 +58,11 @@ RULES: Final = {
 OTHER: Final = {NEAR: FAR, FAR: NEAR}
 #: Prefixes of environment variables that would override the demo's files.
 FOREIGN: Final = ("IRIS_", "XDG_")
+
+
+def network_of(cloud: str) -> str:
+    """Return the name of the network of a cloud."""
+    return f"demo-{cloud}"
 
 
 class CrewGateway:

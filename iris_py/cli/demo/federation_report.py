@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from iris_py.cli.demo import report
-from iris_py.cli.demo.federation_terms import FAR, INSIDE, NEAR, OUTSIDE, network_of
+from iris_py.cli.demo.federation_crew import FAR, INSIDE, NEAR, OUTSIDE, network_of
 from iris_py.cli.demo.report import DemoLine, DemoOutcome, percentiles_ms, print_totals, print_verdict
 
 if TYPE_CHECKING:
