@@ -60,8 +60,8 @@ from iris_py.settings.values import (
     parse_zone,
 )
 from iris_py.wire.facts import NAME_LENGTH_MAX
+from iris_py.wire.names import nearest_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
-from iris_py.wire.suggestions import nearest_name
 from iris_security import parse_administrator
 from iris_security.keyring import Keyring
 from iris_security.secret import Secret

@@ -25,8 +25,8 @@ PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", 
 
 #: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
 LIMITS: Final = {
-    "small modules without a reason": 15,
-    "small modules with a reason of their own": 14,
+    "small modules without a reason": 13,
+    "small modules with a reason of their own": 15,
     "functions over 70 lines": 0,
     "functions with nine parameters or more": 40,
     "private attributes of other objects": 0,
@@ -76,6 +76,7 @@ SMALL_MODULES: Final = {
     "iris_py/payloads.py": "types for both interfaces and the layers below, so it is below them",
     "iris_py/testing/cores/signer.py": "three simulations, which do without each other, sign with it",
     "iris_py/wire/fingerprint.py": "for connectors alone, so no node loads it",
+    "iris_py/wire/names.py": "topics, clusters, settings and clouds share it, and are layers apart",
     "security/iris_security/aead.py": "a primitive's wrapper that several layers import, and that is reviewed alone",
     "security/iris_security/hkdf.py": "likewise",
     "security/iris_security/key_material.py": "likewise: the protection of all objects with keys from accidents",

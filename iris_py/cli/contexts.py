@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.config import config_path
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import check_path
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import tomllib
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from iris_py.errors import ConfigurationError
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

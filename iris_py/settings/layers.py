@@ -12,7 +12,7 @@ from iris_py.files.secrets import Exposure, check_exposure, check_path, expand_h
 from iris_py.logs import EventLogger
 from iris_py.settings.table import FILE_KEYS, KEYS_CHOICE, VARIABLES, variable_of
 from iris_py.settings.values import looks_secret, refuse_secret_value
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from iris_py.settings.table import ARGUMENTS, SETTINGS
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

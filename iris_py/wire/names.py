@@ -1,10 +1,16 @@
-"""Names reserved from applications' clusters and topics: those of other clouds, and Iris's own (docs/design.md 15.21)."""
+"""Names that users write: advice for mistyped ones, and those reserved from applications' clusters and topics (15.21).
+
+Reserved are the names of other clouds, and Iris's own.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from iris_security.text_form import refuse_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Separates a name from its cloud: ``databases@eu``.
 CLOUD_MARK: Final = "@"
@@ -37,3 +43,16 @@ def check_own_name(name: object) -> None:
             f"{name!r} begins with {RESERVED_NAMES!r}, which is reserved for Iris. Choose another prefix, such as "
             f"{'my-' + name!r}."
         )
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str:
+    """Return a sentence that suggests the most similar known name, or lists all known names.
+
+    Args:
+        name: The mistyped name.
+        known: The valid names, at least one.
+    """
+    import difflib  # imported only for the error
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(known)}."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
 from iris_py.cli.doctor.check import DoctorCheck, skipped, warning
 from iris_py.logs import EventLogger
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 from iris_security.text_form import refuse_secret
 
 if TYPE_CHECKING:

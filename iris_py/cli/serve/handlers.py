@@ -18,7 +18,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.service import Service
 from iris_py.settings.values import refuse_secret_value
 from iris_py.sync import Handler as SyncHandler
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_py.wire.suggestions import nearest_name
+from iris_py.wire.names import nearest_name
 
 
 def test_a_name_that_is_near_is_asked_for_and_else_all_are_named() -> None:
