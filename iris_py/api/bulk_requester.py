@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from iris_py.api.lifecycle import parts_of
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.names import gateway_cluster, split
-from iris_py.node.refusals import refusals
 from iris_py.patterns.request.pending import RequestSpec, Ticket
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.names import refusals
 from iris_py.wire.packets import as_bytes
 
 if TYPE_CHECKING:

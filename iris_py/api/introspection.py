@@ -28,10 +28,10 @@ from iris_py.build import build
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.link.handshake import VERSION_MAX, VERSION_MIN
-from iris_py.node.refusals import refusals
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import BUSY, PARTS, Desk, NodeQuestion, Pages, decode_answer, encode_question
 from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route, Size, size_of
+from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -18,7 +18,7 @@ from iris_py.api.loops import PartInLoop
 from iris_py.api.threads import DaemonThreads
 from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.federation.names import CLOUD_MARK, check_own_name, split
-from iris_py.node.refusals import refusals
+from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable

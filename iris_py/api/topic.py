@@ -18,11 +18,11 @@ from iris_py.api.subscription import Subscription, inbox_of
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
-from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import literal_prefix, parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.names import refusals
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:

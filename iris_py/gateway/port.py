@@ -20,12 +20,12 @@ from iris_py.api.topic import RUN_COST
 from iris_py.api.tunnel_caller import open_end
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError
-from iris_py.node.refusals import refusals
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.peers.member import OWN_ONLY, RANK_MAX
 from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -21,7 +21,6 @@ from iris_py.node.groups import IdleGroups, ServedClusters
 from iris_py.node.inbound import Inbound
 from iris_py.node.patterns import Patterns
 from iris_py.node.questions import Questions
-from iris_py.node.refusals import REFUSED, refusals
 from iris_py.node.signer import OverlaySigner
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
@@ -39,6 +38,7 @@ from iris_py.peers.peer import Peer
 from iris_py.peers.peer_table import Peers
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.names import REFUSED, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.errors import OverlayError
 from iris_py.errors import ConfigurationError
 from iris_py.node.events import ViewKnown
-from iris_py.node.refusals import refusals
 from iris_py.peers.member import membership_attributes
 from iris_py.wire.facts import named
-from iris_py.wire.names import GATEWAYS
+from iris_py.wire.names import GATEWAYS, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

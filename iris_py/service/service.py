@@ -13,14 +13,13 @@ from iris_py.api.node import Node
 from iris_py.api.seal import Sealed, as_seal, sealed_over, sealed_with, unsealed
 from iris_py.errors import ConfigurationError
 from iris_py.federation.names import split_pattern
-from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal
 from iris_py.service.hooks import Hook, Hooks, plan_hooks
 from iris_py.sync import handlers as sync_handlers
 from iris_py.sync.background import Background
 from iris_py.sync.node import Node as SyncNode
-from iris_py.wire.names import check_own_name
+from iris_py.wire.names import check_own_name, refusals
 from iris_security.keyring import encode_name
 
 if TYPE_CHECKING:

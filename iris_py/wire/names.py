@@ -1,16 +1,20 @@
-"""Names that users write: advice for mistyped ones, and those reserved from applications' clusters and topics (15.21).
+"""Names that users write: those reserved from applications' clusters and topics (docs/design.md 15.21), advice, and refusals.
 
-Reserved are the names of other clouds, and Iris's own.
+Reserved are the names of other clouds, and Iris's own. A mistyped name gets advice. `refusals` turns the errors about names,
+keys, topics and groups into errors for the caller.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.errors import OverlayError
+from iris_py.errors import ConfigurationError
 from iris_security.text_form import refuse_secret
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import TracebackType
 
 #: Separates a name from its cloud: ``databases@eu``.
 CLOUD_MARK: Final = "@"
@@ -21,6 +25,9 @@ RESERVED_NAMES: Final = "iris."
 GATEWAYS: Final = "iris.gateway"
 #: The name whose keys encrypt the questions of nodes about each other. It has no members.
 NODES: Final = "iris.nodes"
+
+#: The errors that are converted.
+REFUSED: Final = (ValueError, OverlayError)
 
 
 def check_own_name(name: object) -> None:
@@ -56,3 +63,24 @@ def nearest_name(name: str, known: Sequence[str]) -> str:
 
     near = difflib.get_close_matches(name, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Use one of: {', '.join(known)}."
+
+
+class Refusals:
+    """Converts errors of its ``with`` block to :class:`~iris_py.errors.ConfigurationError`, with the same text."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Enter the block."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Convert an error of the block.
+
+        Raises:
+            ConfigurationError: The block raised a :exc:`ValueError` or an overlay error.
+        """
+        if isinstance(error, REFUSED):
+            raise ConfigurationError(str(error)) from error
+
+
+refusals = Refusals()

@@ -18,9 +18,9 @@ from iris_py.errors import IrisError, MemberLost, NodeClosed, Overloaded, Reques
 from iris_py.federation import items
 from iris_py.federation.items import Item, ItemError
 from iris_py.federation.names import split
-from iris_py.node.refusals import refusals
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.wire import packets
+from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayTunnel

@@ -30,12 +30,12 @@ from iris_py.errors import (
 )
 from iris_py.federation.calls import Call, call_head, decode_outcome
 from iris_py.federation.names import gateway_cluster, split
-from iris_py.node.refusals import refusals
 from iris_py.observe.counts import count_in
 from iris_py.patterns.request.pending import Pending, RequestSpec, Ticket, new_request
 from iris_py.patterns.request.request_queues import pause_s
 from iris_py.patterns.request.retry import MEMBERS_LOST_MAX, Retry
 from iris_py.wire.headers import EXCLUSIVE_HEADER, MEMBERS_LOST_HEADER, MEMBERS_WAIT_HEADER, encode_headers
+from iris_py.wire.names import refusals
 from iris_py.wire.packets import check_size
 
 if TYPE_CHECKING:
