@@ -12,12 +12,11 @@ from iris_py.lazy import lazily as _lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.codec import Codec, CodecFormat
-    from iris_py.api.connect import connect
     from iris_py.api.handler import Handler
     from iris_py.api.info import Cloud, Member, Members
     from iris_py.api.keys import RotationStatus
     from iris_py.api.membership import Membership
-    from iris_py.api.node import Node
+    from iris_py.api.node import Node, connect
     from iris_py.api.options import OnFull
     from iris_py.api.run import run, until_stopped
     from iris_py.api.seal import Seal, Sealed
@@ -181,7 +180,7 @@ _MODULES = {
     "Tunnel": "api.tunnel",
     "TunnelBroken": "errors",
     "TunnelClosed": "errors",
-    "connect": "api.connect",
+    "connect": "api.node",
     "run": "api.run",
     "until_stopped": "api.run",
 }

@@ -1,4 +1,4 @@
-"""The public node of a program."""
+"""The public node of a program, and the function that starts it: `connect()`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from iris_py.api.administration import Administration
+from iris_py.api.awaitable_context import Opening
 from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
 from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
+from iris_py.api.loops import check_asyncio
 from iris_py.api.membership import Capacity
-from iris_py.api.unclosed import nodes
+from iris_py.api.unclosed import Guard, nodes
+from iris_py.config import Config, load_config
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
+from iris_py.settings.signature import check_names, show_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Unpack
 
     from iris_overlay.environment import Rng
-    from iris_py.api.awaitable_context import Opening
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.info import Members
     from iris_py.api.membership import Membership
     from iris_py.api.options import JoinOptions
     from iris_py.api.seal import Sealed
-    from iris_py.config import Config
     from iris_py.net.network import Network
     from iris_py.payloads import Answer, Payload, Question, TypeForm
+    from iris_py.settings.table import ConnectSettings
     from iris_security import Keyring
 
 
@@ -187,4 +191,35 @@ async def start_node(
     except BaseException:
         await node.close()
         raise
+    return node
+
+
+@show_settings
+def connect(*, config: Config | Path | str | None = None, **settings: Unpack[ConnectSettings]) -> Opening[Node]:
+    """Start a node and find the other nodes of its network. Use with ``await`` or ``async with``.
+
+    Arguments override the ``IRIS_*`` environment variables, which override the TOML file, which overrides the defaults. Without
+    any setting the node belongs to the network of this user on this machine.
+
+    Args:
+        settings: The settings of the node: each key of `ConnectSettings` is an argument, described there.
+        config: A TOML file, or a :class:`~iris_py.config.Config`.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+        HandshakeError: Every seed answers, but without this secret.
+    """
+
+    check_names("connect", settings)
+
+    def load() -> Config:  # no partial, whose repr has the secret
+        return load_config(config=config, **settings)
+
+    return Opening(_start(load(), load))
+
+
+async def _start(config: Config, reload: Callable[[], Config]) -> Node:
+    check_asyncio()
+    node = await start_node(config, reload=reload)
+    await Guard(node).begin()
     return node

@@ -8,8 +8,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from iris_py.api.connect import connect as async_connect
 from iris_py.api.node import Node as AsyncNode
+from iris_py.api.node import connect as async_connect
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import (
     ASK_TIMEOUT_S,
