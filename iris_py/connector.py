@@ -28,7 +28,7 @@ from iris_py.lazy import lazily
 
 if typing.TYPE_CHECKING:
     from iris_py.api.arguments import check_count, check_flag, check_join_options, check_time
-    from iris_py.api.awaitable_context import Opening
+    from iris_py.api.awaitable_context import Opening, Unpicklable
     from iris_py.api.bulk_requester import Asked, Asker, providers
     from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
@@ -36,7 +36,6 @@ if typing.TYPE_CHECKING:
     from iris_py.api.runtime import runtime_of
     from iris_py.api.seal import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
-    from iris_py.api.unpicklable import Unpicklable
     from iris_py.defaults import (
         HANDLER_QUEUE_BYTES,
         HANDLER_QUEUE_MESSAGES,
@@ -155,7 +154,7 @@ _MODULES = {
     "SubscribeOptions": "api.options",
     "SurveyOptions": "api.options",
     "TypeForm": "payloads",
-    "Unpicklable": "api.unpicklable",
+    "Unpicklable": "api.awaitable_context",
     "adapt": "sync.handlers",
     "as_codec": "api.codec",
     "background": "sync.background",

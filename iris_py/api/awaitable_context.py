@@ -1,18 +1,36 @@
-"""Results that can be awaited or used as a context: ``await node.join(...)`` and ``async with node.join(...)``."""
+"""The bases of public objects that belong to one process: they cannot be pickled, and a block closes them.
+
+A program awaits such an object or uses it as a context: ``await node.join(...)``, or ``async with node.join(...)``.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from iris_py.api.unpicklable import Unpicklable
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
 Result = TypeVar("Result", bound="Closable")
+
+
+class Unpicklable:
+    """An object with sockets, tasks or threads of this process: it cannot be pickled or copied."""
+
+    _instead: ClassVar[str] = (
+        "its sockets and tasks belong to this process. "
+        "Connect in the process that uses it, with iris_py.connect() or iris_py.sync.connect()."
+    )
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            TypeError: Always: pickle's convention.
+        """
+        raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: {self._instead}")
 
 
 class Closable(Unpicklable, ABC):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from iris_py.api.unpicklable import Unpicklable
+from iris_py.api.awaitable_context import Unpicklable
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
+from iris_py.api.awaitable_context import Unpicklable
 from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.info import Member, describe
 from iris_py.api.loops import PartInLoop
 from iris_py.api.seal import SealedCall, as_seal
-from iris_py.api.unpicklable import Unpicklable
 from iris_py.errors import ConfigurationError, DecodeError, SealError
 from iris_py.observe.node_name import short_name
 from iris_py.patterns.messages import show

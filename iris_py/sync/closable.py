@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from iris_py.api.unpicklable import Unpicklable
+from iris_py.api.awaitable_context import Unpicklable
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Generic
 
+from iris_py.api.awaitable_context import Unpicklable
 from iris_py.api.info import Member
 from iris_py.api.info import Members as AsyncMembers
 from iris_py.api.membership import Membership as AsyncMembership
 from iris_py.api.survey import Survey as AsyncSurvey
-from iris_py.api.unpicklable import Unpicklable
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.payloads import Payload
 from iris_py.sync.closable import Closable
