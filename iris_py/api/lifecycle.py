@@ -16,7 +16,6 @@ from iris_overlay.messages import NodeInfo
 from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.parts import CloudParts
-from iris_py.api.event_log import log_event
 from iris_py.api.handler_calls import wait_until_ended, wait_until_settled
 from iris_py.api.introspection import Introspection
 from iris_py.api.keys import Keys
@@ -24,7 +23,7 @@ from iris_py.api.membership import Memberships
 from iris_py.api.request import Requests
 from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
-from iris_py.api.status import Observation
+from iris_py.api.status import Observation, log_event
 from iris_py.api.survey import Surveys, SurveyTaker
 from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation

@@ -1,4 +1,4 @@
-"""The state of a node for operators and balancers: statistics, recent events and health.
+"""The state of a node for operators and balancers: statistics, recent events and their log lines, and health.
 
 Health tells whether a node is ready for work, and if not, why (docs/design.md 16.3). The status names are those of gRPC's
 health checking, known to load balancers. Load never makes a node unready: a full member rejects requests, and callers try other
@@ -7,13 +7,15 @@ members at once. If all members are full, removing a member makes matters worse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from iris_py.federation.names import RESERVED_NAMES
+from iris_py.logs import EventLogger
 from iris_py.net.process import read_process
 from iris_py.node.snapshot import statistics_of
+from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import ProcessStatistics
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.registration import Registration
 
-__all__ = ["Health", "Observation"]
+__all__ = ["Health", "Observation", "log_event"]
+
+logger = EventLogger("iris_py")
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,3 +143,34 @@ class Observation:
 def _is_of_gateway(registration: Registration) -> bool:
     """Tell whether a registration is a gateway's for another cloud: its end while the cloud is unreachable is no fault."""
     return registration.group.name.startswith(RESERVED_NAMES) or registration.rank > 0
+
+
+def log_event(event: EventRecord) -> None:
+    """Log an event of the node if operators need its kind.
+
+    Peers control how often most of these events occur. The journal notes one event of each kind and node in ten seconds, and
+    the log has ten lines of each kind in a minute.
+    """
+    facts: dict[str, Any] = {
+        "node": event.node,
+        "name": event.node_name,
+        "address": event.node_address,
+        "zone": event.node_zone,
+        "reason": event.detail,
+        "times": event.times,
+    }
+    node, address = short_name(event.node, event.node_name), event.node_address or "an unknown address"
+    if event.kind == "link_opened":
+        logger.info("link_opened", "the link to node %s at %s is open", node, address, **facts)
+    elif event.kind == "link_closed":
+        logger.info("link_closed", "the link to node %s at %s was closed: %s", node, address, event.detail, **facts)
+    elif event.kind == "link_lost":
+        logger.info("link_lost", "the link to node %s at %s was lost: %s", node, address, event.detail, **facts)
+    elif event.kind == "died":
+        logger.info("died", "node %s at %s is considered dead: %s", node, address, event.detail, **facts)
+    elif event.kind == "stalled":
+        logger.info(
+            "stalled",
+            "this process was stopped, or its event loop was blocked: the node asks its peers whether they still wait",
+            times=event.times,
+        )

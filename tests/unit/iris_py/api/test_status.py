@@ -1,4 +1,4 @@
-"""Tests of iris_py/api/event_log.py: the log of a node about links, deaths and resumptions."""
+"""Tests of iris_py/api/status.py: the log of a node about links, deaths and resumptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from iris_py.api.event_log import log_event
+from iris_py.api.status import log_event
 from iris_py.logs import LINES_MAX, forget_lines
 from iris_py.observe.journal import KINDS, Journal
 from iris_py.observe.node_name import NodeName
