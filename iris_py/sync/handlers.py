@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from iris_py.api import handler as inner
 from iris_py.api.seal import Sealed, sealed_over, unsealed
 from iris_py.payloads import Question, Reply
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import documented_as
 from iris_py.sync.tunnel import Tunnel
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from iris_py.defaults import (
 )
 from iris_py.settings.signature import check_names, show_settings
 from iris_py.sync.background import background
-from iris_py.sync.closable import Closable
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import Closable, documented_as
 from iris_py.sync.handlers import adapt
 from iris_py.sync.stop_signals import leave_by
 from iris_py.sync.subscription import Subscription

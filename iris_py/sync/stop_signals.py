@@ -17,7 +17,7 @@ from iris_py.api.run import REPEATED_S, SIGNALS, check_main_thread, check_signal
 from iris_py.logs import EventLogger
 from iris_py.net.service_manager import service_manager
 from iris_py.sync.background import acquire, background, is_program_over, is_shutting_down, refuse_event_loops, shut_down
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import documented_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

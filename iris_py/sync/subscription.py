@@ -18,8 +18,7 @@ from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import DecodeError
 from iris_py.patterns.topic.queue import size_of
 from iris_py.payloads import Payload
-from iris_py.sync.closable import Closable
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import Closable, documented_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,8 +12,7 @@ from iris_py.api.membership import Membership as AsyncMembership
 from iris_py.api.survey import Survey as AsyncSurvey
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.payloads import Payload
-from iris_py.sync.closable import Closable
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import Closable, documented_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

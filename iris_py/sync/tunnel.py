@@ -11,8 +11,7 @@ from iris_py.api.duplex import CLOSE_TIMEOUT_S
 from iris_py.api.tunnel import Tunnel as AsyncTunnel
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import TunnelClosed
-from iris_py.sync.closable import Closable
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import Closable, documented_as
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping

@@ -10,7 +10,7 @@ import pytest
 
 import iris_py
 import iris_py.sync
-from iris_py.sync.documented import documented_as
+from iris_py.sync.counterpart import documented_as
 
 #: What this API has beyond the other one, each for want of an `await`.
 ADDED = {"Node.request_future", "Subscription.take", "Survey.wait", "Members.wait"}

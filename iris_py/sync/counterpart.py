@@ -1,12 +1,20 @@
-"""Docstrings of the synchronous API, derived from the docstrings of the asyncio API so that no text can be out of date."""
+"""Classes of the synchronous API as counterparts of those for asyncio: ``with`` in place of ``async with``, and docstrings.
+
+The docstrings are derived from those of the asyncio API, so that no text can be out of date.
+"""
 
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
+
+from iris_py.api.awaitable_context import Unpicklable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
 
 Documented = TypeVar("Documented")
 
@@ -38,3 +46,19 @@ def documented_as(original: object, *, added: str = "") -> Callable[[Documented]
         return copy
 
     return describe
+
+
+class Closable(Unpicklable, ABC):
+    """An object that is closed at the end of a ``with`` statement."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the object; harmless if the object has ended."""
