@@ -18,8 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.logs import EventLogger
-from iris_py.net.datagrams import PORT_MAX, SocketDatagrams, bound_socket
-from iris_py.net.dual_stack import DualDatagrams
+from iris_py.net.datagrams import PORT_MAX, DualDatagrams, SocketDatagrams, bound_socket
 from iris_py.net.network import BEACON_GROUP, BEACON_GROUP_IPV6, BEACON_PORT, OwnAddressError
 from iris_py.net.process import Exhaustion
 from iris_py.net.tcp_info import round_trip_s
