@@ -76,7 +76,7 @@ def value_of(where: str) -> float:
 
 def test_the_numbers_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (.+) \| ([\d.,]+)(?: (\w+))? \| `([\w.]+)` \|$", PAGE, re.MULTILINE)
-    table = PAGE[PAGE.index("| what | number | where |") :].partition("\n\n")[0]
+    table = PAGE[PAGE.index("| quantity | value | constant |") :].partition("\n\n")[0]
     assert len(rows) == len(table.splitlines()) - 2 > 30, "a row that is not understood"
     for what, number, unit, where in rows:
         assert float(number.replace(",", "")) * UNITS[unit] == pytest.approx(value_of(where)), what
