@@ -40,7 +40,7 @@ from iris_py.net.listen_address import listen
 from iris_py.net.port_holder import Credentials
 from iris_py.net.process import fastest_suite
 from iris_py.net.sockets import SocketNetwork
-from iris_py.node.core import NodeCore
+from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.questions import NodeAnswered, NodeAsked
 from iris_py.patterns.request.registration import (
@@ -171,9 +171,11 @@ class Parts:
             runtime.keyring,
             rng=rng,
             entropy=entropy,
-            link_config=None if is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
-            overlay_config=OverlayConfig(groups=GroupConfig(tells_counts=config.observe != "none")),
-            max_message_bytes=config.max_message_bytes,
+            config=CoreConfig(
+                LinkConfig() if is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
+                OverlayConfig(groups=GroupConfig(tells_counts=config.observe != "none")),
+                config.max_message_bytes,
+            ),
             name=config.name,
         )
         if runtime.tracing is None and config.max_message_bytes >= BODY_BYTES:

@@ -87,7 +87,6 @@ class FederationCore:
         rng: Rng,
         entropy: Callable[[int], bytes],
         now: float,
-        config: LinkConfig = LINE_CONFIG,
         clock_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.drops: dict[str, int] = {}
@@ -96,7 +95,7 @@ class FederationCore:
         own = settings.gateway
         introduction = Introduction(gateway, own.name, zone, MESSAGE_BYTES_MAX, own.connections, clock_ms)
         self.openings = Openings(own.channel_bytes, own.window_bytes, self.count_drop, self._schedule_check)
-        self.lines = GatewayConnections(key, introduction, config, self.openings.make_channels, rng, entropy)
+        self.lines = GatewayConnections(key, introduction, LINE_CONFIG, self.openings.make_channels, rng, entropy)
         self._events: list[FederationEvent] = []
         self._outcomes: list[tuple[object, bytes]] = []
         self._deadlines: DeadlineTable[Outgoing] = DeadlineTable()

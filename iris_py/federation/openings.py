@@ -29,11 +29,28 @@ if TYPE_CHECKING:
     from iris_py.federation.messages import Control
     from iris_py.federation.neighbour import Neighbour
     from iris_py.link.link import Link
+    from iris_py.wire.headers import Headers
 
 #: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can start
 #: this number of tasks here.
 OFFERS_MAX = 1024
 USES = {messages.SUBSCRIBE: "subscribe", messages.PUBLISH: "publish", messages.SURVEY: "survey", messages.TUNNEL: "tunnel"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRequest:
+    """The channel that a gateway requests of a peer."""
+
+    rule: int
+    """The number of the rule in the peer's catalogue."""
+    kind: int
+    """The kind of channel, of :mod:`iris_py.federation.messages`."""
+    name: str
+    """The exported name of the cluster; empty for topics."""
+    headers: Headers
+    """The application's headers."""
+    options: bytes = b""
+    """The pattern's details."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,25 +121,11 @@ class Openings:
     # -- channels of this side
 
     def open(
-        self,
-        bundle: Bundle,
-        rule: int,
-        kind: int,
-        name: str,
-        options: bytes,
-        headers: bytes,
-        token: object,
-        deadline: float,
-        now: float,
+        self, bundle: Bundle, request: ChannelRequest, token: object, deadline: float, now: float
     ) -> RequestedChannel | None:
         """Request a channel; the answer is reported with the token.
 
         Args:
-            rule: The number of the rule in the peer's catalogue.
-            kind: The kind of channel, of :mod:`iris_py.federation.messages`.
-            name: The exported name of the cluster; empty for topics.
-            options: The pattern's details.
-            headers: The application's headers, encoded.
             token: The key under which the answer is reported.
             deadline: The end of the wait for an answer.
 
@@ -133,16 +136,17 @@ class Openings:
         channels = bundle.channels[index]
         window_bytes = 0 if channels is None else channels.first_window_bytes()
         if channels is None or not window_bytes:
-            self._events.append(ChannelRefused(token, encode_outcome(Overloaded(name))))
+            self._events.append(ChannelRefused(token, encode_outcome(Overloaded(request.name))))
             return None
         number = bundle.next_channel()
-        decoded = decode_headers(headers) or NO_HEADERS
         self._in_use[channels] = None
-        end = channels.open(number, rule=(False, rule), window_bytes=window_bytes, headers=decoded)
-        opening = self._openings[bundle, number] = RequestedChannel(token, bundle, number, channels, end, name)
+        rule, headers = request.rule, request.headers
+        end = channels.open(number, rule=(False, rule), window_bytes=window_bytes, headers=headers)
+        opening = self._openings[bundle, number] = RequestedChannel(token, bundle, number, channels, end, request.name)
         self._deadlines.set(opening, deadline)
         left_ms = encode_time_left(deadline - now)
-        bundle.send_control(Open(number, index, kind, rule, name, left_ms, window_bytes, options, headers), now)
+        asked = Open(number, index, request.kind, rule, request.name, left_ms, window_bytes, request.options, headers.encoded)
+        bundle.send_control(asked, now)
         self._take_touched(bundle)
         bundle.health.expect(now)
         self._note_busy(bundle, now)

@@ -22,6 +22,7 @@ from iris_py.federation.calls import encode_outcome
 from iris_py.federation.channels import FAR_SIDE, ChannelEnd
 from iris_py.federation.events import ChannelOpened, ChannelRefused, ChannelWithdrawn
 from iris_py.federation.names import OP_HEADER
+from iris_py.federation.openings import ChannelRequest
 from iris_py.logs import EventLogger
 from iris_py.patterns.tunnel.duplex import Failure
 
@@ -195,7 +196,7 @@ class Duplexes:
             Refusal: The channel cannot be opened.
         """
         bundle, entry = self.find_way(alias, kind, name, allow)
-        return await self.open_at(bundle, entry.rule, kind, name, headers, deadline, options)
+        return await self.open_at(bundle, ChannelRequest(entry.rule, kind, name, headers, options), deadline)
 
     def find_way(self, alias: str, kind: int, name: str, allow: int = 0) -> tuple[Bundle, CatalogueEntry]:
         """Choose the bundle, and its catalogue's entry, for a channel to a neighbour's cluster; errors as in :meth:`open`."""
@@ -210,15 +211,13 @@ class Duplexes:
             raise Refusal(NotExported(name) if neighbour.is_usable(now) else CloudUnavailable(name))
         return way
 
-    async def open_at(
-        self, bundle: Bundle, rule: int, kind: int, name: str, headers: Headers, deadline: float, options: bytes = b""
-    ) -> Channel:
-        """Open a channel over a given bundle, under a rule of the peer; otherwise like :meth:`open`."""
+    async def open_at(self, bundle: Bundle, request: ChannelRequest, deadline: float) -> Channel:
+        """Open a channel over a given bundle; otherwise like :meth:`open`."""
         now = self._loop.time()
         if deadline <= now:
-            raise Refusal(RequestTimeout(name, 0.0, None))
+            raise Refusal(RequestTimeout(request.name, 0.0, None))
         answered: asyncio.Future[Channel] = self._loop.create_future()
-        opening = self._core.openings.open(bundle, rule, kind, name, options, headers.encoded, answered, deadline, now)
+        opening = self._core.openings.open(bundle, request, answered, deadline, now)
         self._driver.wake()
         try:
             return await answered

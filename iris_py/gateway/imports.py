@@ -20,6 +20,7 @@ from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloade
 from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
+from iris_py.federation.openings import ChannelRequest
 from iris_py.federation.pattern_sets import Wanted, reduced
 from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
@@ -435,8 +436,9 @@ class Flow:
         """Follow the rule over one bundle, until the channel breaks, another bundle is better, or no pattern is wanted."""
         deadline = self._port.loop.time() + OPEN_TIMEOUT_S
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
+        request = ChannelRequest(entry.rule, messages.SUBSCRIBE, "", NO_HEADERS, options)
         try:
-            channel = await self._duplexes.open_at(bundle, entry.rule, messages.SUBSCRIBE, "", NO_HEADERS, deadline, options)
+            channel = await self._duplexes.open_at(bundle, request, deadline)
         except Refusal as refusal:
             self._handle_refused(refusal)
             return

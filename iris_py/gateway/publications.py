@@ -18,6 +18,7 @@ from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported,
 from iris_py.federation import items, messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
+from iris_py.federation.openings import ChannelRequest
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
 from iris_py.gateway.privacy import passed_headers
 from iris_py.logs import EventLogger
@@ -153,15 +154,9 @@ class Outlet:
             self._drop(channel)
         bundle, entry = self._choose(name)
         deadline = self._port.loop.time() + OPEN_TIMEOUT_S
-        channel = await self._duplexes.open_at(
-            bundle,
-            entry.rule,
-            messages.PUBLISH,
-            "" if self._kind == messages.TOPIC else name,
-            NO_HEADERS,
-            deadline,
-            self._options,
-        )
+        asked = "" if self._kind == messages.TOPIC else name
+        request = ChannelRequest(entry.rule, messages.PUBLISH, asked, NO_HEADERS, self._options)
+        channel = await self._duplexes.open_at(bundle, request, deadline)
         self._channel, self._bundle, self._answers = channel, bundle, {}
         self._reader = self._port.loop.create_task(self._read(channel, self._answers))
         if self._resting is None:

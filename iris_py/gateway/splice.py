@@ -17,6 +17,7 @@ from iris_py.api.failures import is_cancelled
 from iris_py.errors import NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import messages
 from iris_py.federation.names import NAME_HEADER, TIME_HEADER
+from iris_py.federation.openings import ChannelRequest
 from iris_py.gateway.duplex import READY, Meter, Refusal
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX
 from iris_py.wire.headers import visible_headers
@@ -229,8 +230,8 @@ async def pass_on(
     left = _time_of(headers.get(TIME_HEADER))
     if comes_back:
         left -= bundle.health.round_trip_s or 0.0
-    opening = duplexes.open_at(bundle, entry.rule, kind, name, visible_headers(headers), now + left, options)
-    channel = await while_wanted(tunnel, opening)
+    request = ChannelRequest(entry.rule, kind, name, visible_headers(headers), options)
+    channel = await while_wanted(tunnel, duplexes.open_at(bundle, request, now + left))
     try:
         await tunnel.send(READY)
     except BaseException as exc:
@@ -259,8 +260,8 @@ async def splice_on(
         Refusal: The neighbour refuses the channel.
         TunnelBroken: A duplex has broken, and now both have.
     """
-    headers = visible_headers(tunnel.core.headers)
-    channel = await while_wanted(tunnel, duplexes.open_at(bundle, entry.rule, messages.TUNNEL, name, headers, deadline, b"\0"))
+    request = ChannelRequest(entry.rule, messages.TUNNEL, name, visible_headers(tunnel.core.headers), b"\0")
+    channel = await while_wanted(tunnel, duplexes.open_at(bundle, request, deadline))
     neighbour, now = core.lines.neighbours[bundle.alias], asyncio.get_running_loop().time()
     account = neighbour.accounts.of_import("cluster", entry.pattern)
     meter = Meter(neighbour.limits_of(entry, now), account)

@@ -7,6 +7,7 @@ The owner (:mod:`iris_py.net.driver`) passes input, then calls these methods in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iris_overlay.config import OverlayConfig
@@ -60,6 +61,18 @@ if TYPE_CHECKING:
     from iris_security import Identity, Keyring
 
 
+@dataclass(frozen=True, slots=True)
+class CoreConfig:
+    """The configuration of a node's core."""
+
+    link: LinkConfig = field(default_factory=LinkConfig)
+    """Timeouts and queue bounds of links."""
+    overlay: OverlayConfig = field(default_factory=OverlayConfig)
+    """Timeouts and bounds of the overlay."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """The largest payload that the node sends."""
+
+
 class NodeCore:
     """The protocol of a node: links, overlay and patterns, driven by :mod:`iris_py.net.driver`.
 
@@ -68,9 +81,7 @@ class NodeCore:
         identity: The key pair behind its id.
         rng: Randomness for choices and jitter, not for secrets.
         entropy: Randomness for keys.
-        link_config: Timeouts and queue bounds of links.
-        overlay_config: Timeouts and bounds of the overlay.
-        max_message_bytes: The largest payload that this node sends.
+        config: Timeouts and bounds; None for the defaults.
         name: The node's name for itself; empty for none.
 
     Raises:
@@ -89,23 +100,22 @@ class NodeCore:
         *,
         rng: Rng,
         entropy: Callable[[int], bytes],
-        link_config: LinkConfig | None = None,
-        overlay_config: OverlayConfig | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        config: CoreConfig | None = None,
         name: str = "",
     ) -> None:
         if info.id != identity.node_id:
             raise ValueError("a node has the id of its identity")
+        config = config or CoreConfig()
         self.info, self.name = info, name
-        self.max_message_bytes = max_message_bytes
+        self.max_message_bytes = config.max_message_bytes
         self.journal = Journal()
         self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
-        self.peers = Peers(info, identity, keyring, entropy, link_config or LinkConfig(), rng, self.journal, name)
+        self.peers = Peers(info, identity, keyring, entropy, config.link, rng, self.journal, name)
         self.groups = Groups(info.id, keyring)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
-            self.overlay = Overlay(info, overlay_config or OverlayConfig(), rng, signer)
+            self.overlay = Overlay(info, config.overlay, rng, signer)
         losses = Losses(info.id)
         self.requester = Requester(rng, lambda: self.overlay.size_estimate() - 1, losses)
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
@@ -120,7 +130,7 @@ class NodeCore:
         self.pubsub = PubSub(
             self.groups, self.overlay, outbound, local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
         )
-        self.pubsub.publisher.max_message_bytes = max_message_bytes
+        self.pubsub.publisher.max_message_bytes = config.max_message_bytes
         self._broadcaster = Broadcaster(outbound, self.service, local, self.count_drop)
         patterns = Patterns(self.requester, self.surveyor, self.service, losses, self._broadcaster, self.pubsub, self.tunnels)
         self._idle_groups = IdleGroups(self.groups, self.overlay, outbound, patterns)

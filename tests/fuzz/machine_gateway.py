@@ -10,8 +10,10 @@ from iris_py.federation import messages
 from iris_py.federation.calls import Call, call_head, encode_outcome
 from iris_py.federation.events import ChannelOffer, ChannelOpened
 from iris_py.federation.messages import LINE_GROUP, encode_message
+from iris_py.federation.openings import ChannelRequest
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
 from tests.unit.iris_py.federation.pair import Gateway, Hall, one_each
@@ -112,7 +114,8 @@ def act(
     elif what == 1:
         eu.ask("us", source.choose(NAMES), token=("asked", step), identity=source.choose((b"", b"i" * 16)))
     elif what == 2 and bundles:
-        opening = core.openings.open(bundles[0], 1, messages.TUNNEL, "files.a", b"", b"", ("open", step), now + 2.0, now)
+        request = ChannelRequest(1, messages.TUNNEL, "files.a", NO_HEADERS)
+        opening = core.openings.open(bundles[0], request, ("open", step), now + 2.0, now)
         openings.append(opening)
     elif what == 3 and openings:
         opening = source.choose(openings[:200])

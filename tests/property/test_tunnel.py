@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, WINDOW_BYTES_MIN, Way
-from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import HEADER, RESEND_S_MAX, RingWay
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
@@ -39,9 +39,8 @@ class Side:
         keys = TransportKeys(bytes((number,)) * 32, bytes((1 - number,)) * 32)
         peer = Peer(NodeInfo(IDS[1 - number], ()), None)
         self.window_bytes = window_bytes
-        self.end = TunnelEnd(
-            7, group, peer, keys, window_bytes=window_bytes, credit_bytes=credit_bytes, way=way, changed={}, registration=None
-        )
+        terms = TunnelTerms(group=group, peer=peer, keys=keys, window_bytes=window_bytes, credit_bytes=credit_bytes)
+        self.end = TunnelEnd(7, terms, way=way, changed={})
         if isinstance(way, RingWay):
             way.end = self.end
         self.way = way

@@ -6,6 +6,7 @@ The module also makes the offer of a caller to the members it asks for a tunnel:
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from iris_py.patterns.tunnel.duplex import DuplexEnd
@@ -72,20 +73,33 @@ def make_handshake(group: Group, prologue: bytes, entropy: Callable[[int], bytes
     return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=entropy(32))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunnelTerms:
+    """The outcome of a handshake between a caller and a member, as one side sees it."""
+
+    group: Group
+    """The cluster to which the tunnel was opened."""
+    peer: Peer
+    """The node at the other end."""
+    keys: TransportKeys = field(repr=False)
+    """The keys of both directions."""
+    window_bytes: int
+    """Bytes the peer may send before this side takes any."""
+    credit_bytes: int
+    """Bytes this side may send before the peer takes any."""
+    headers: Headers = NO_HEADERS
+    """The caller's named values."""
+
+
 class TunnelEnd(DuplexEnd):
     """One end of a tunnel between two nodes, at the caller or at the member.
 
     Args:
         id: The id on this side's chunks.
-        group: The cluster to which the tunnel was opened.
-        peer: The node at the other end.
-        keys: The keys of both directions.
-        window_bytes: Bytes the peer may send before this side takes any.
-        credit_bytes: Bytes this side may send before the peer takes any.
+        terms: The outcome of the handshake.
         way: The transport of its chunks: a link, or the ring.
         changed: A table to which this end adds itself after a change that its application may wait for.
         registration: The member's handler; None at the caller.
-        headers: The caller's named values.
 
     Attributes:
         is_confirmed: Whether the peer has proved to hold the keys. Until then the member sends nothing.
@@ -96,24 +110,26 @@ class TunnelEnd(DuplexEnd):
     def __init__(
         self,
         id: int,  # noqa: A002
-        group: Group,
-        peer: Peer,
-        keys: TransportKeys,
+        terms: TunnelTerms,
         *,
-        window_bytes: int,
-        credit_bytes: int,
         way: Way[TunnelEnd],
         changed: dict[TunnelEnd, None],
         registration: Registration | None = None,
-        headers: Headers = NO_HEADERS,
     ) -> None:
-        super().__init__(id, window_bytes=window_bytes, credit_bytes=credit_bytes, way=way, changed=changed, headers=headers)
-        self.group = group
-        self.peer = peer
+        super().__init__(
+            id,
+            window_bytes=terms.window_bytes,
+            credit_bytes=terms.credit_bytes,
+            way=way,
+            changed=changed,
+            headers=terms.headers,
+        )
+        self.group = terms.group
+        self.peer = terms.peer
         self.registration = registration
         self.is_confirmed = registration is None
-        self._seal = RecordSealer(keys.send).seal
-        self._opener = RecordOpener(keys.receive)
+        self._seal = RecordSealer(terms.keys.send).seal
+        self._opener = RecordOpener(terms.keys.receive)
 
     def confirm(self) -> None:
         """Prove possession of the keys to the peer, by a first chunk."""

@@ -20,7 +20,7 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.link.link import NO_LINK
 from iris_py.observe.counts import count_in
 from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
-from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, TunnelEnd, TunnelOffer, make_handshake, prologue_of
+from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, TunnelEnd, TunnelOffer, TunnelTerms, make_handshake, prologue_of
 from iris_py.patterns.tunnel.ring_transport import HEADER, LINGER_S, LINGERING_MAX, RingWay
 from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
@@ -216,18 +216,16 @@ class Tunnels:
             self._count_drop("unauthentic")
             return
         answer = _ACCEPT.pack(registration.window_bytes, link.id if link is not None else NO_LINK) + handshake.write_message()
-        end = TunnelEnd(
-            tunnel_id | FROM_MEMBER,
-            group,
-            peer,
-            handshake.split(),
+        terms = TunnelTerms(
+            group=group,
+            peer=peer,
+            keys=handshake.split(),
             window_bytes=registration.window_bytes,
             credit_bytes=bounded_window(window_bytes),
-            way=self._way_to(peer, now),
-            changed=self._changed,
-            registration=registration,
             headers=headers,
         )
+        way = self._way_to(peer, now)
+        end = TunnelEnd(tunnel_id | FROM_MEMBER, terms, way=way, changed=self._changed, registration=registration)
         self._service.tunnel_begun(registration)
         self._add(tunnel_id, end)
         self._schedule(end, now + time_left_ms / 1000)
@@ -255,17 +253,15 @@ class Tunnels:
             self._requester.give_back(tunnel_id, peer, now, is_tried=True)
             return
         token = self._requester.take_offer(peer, tunnel_id, now)
-        end = TunnelEnd(
-            tunnel_id,
-            group,
-            peer,
-            offer.handshake.split(),
+        terms = TunnelTerms(
+            group=group,
+            peer=peer,
+            keys=offer.handshake.split(),
             window_bytes=offer.window_bytes,
             credit_bytes=bounded_window(window_bytes),
-            way=self._way_to(peer, now),
-            changed=self._changed,
             headers=offer.headers,
         )
+        end = TunnelEnd(tunnel_id, terms, way=self._way_to(peer, now), changed=self._changed)
         self._add(tunnel_id | FROM_MEMBER, end)
         end.confirm()
         if isinstance(end.way, RingWay):

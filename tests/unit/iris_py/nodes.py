@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.events import GroupJoined
 from iris_overlay.messages import NodeInfo
-from iris_py.defaults import MAX_MESSAGE_BYTES
-from iris_py.node.core import NodeCore
+from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import BroadcastReceived, Execution, Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from iris_py.errors import IrisError
-    from iris_py.link.config import LinkConfig
     from iris_py.peers.group import Group
 
 SECRET = Secret(bytes(range(32)))
@@ -43,8 +41,7 @@ class Net:
         *,
         clusters: Mapping[str, Secret] | None = None,
         secret: Secret = SECRET,
-        link_config: LinkConfig | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        config: CoreConfig | None = None,
     ) -> NodeCore:
         number = len(self.cores.nodes) + 1
         rng = random.Random(number)
@@ -54,8 +51,7 @@ class Net:
             Keyring(secret, network="test", clusters=clusters),
             rng=rng,
             entropy=rng.randbytes,
-            link_config=link_config,
-            max_message_bytes=max_message_bytes,
+            config=config,
         )
         self.cores.add(core, tuple(self.cores.nodes)[:1])
         return core

@@ -34,9 +34,9 @@ def ask(
     catalogue = bundle.catalogue
     assert catalogue is not None
     rule = next((entry.rule for entry in catalogue.entries if entry.pattern == name), 0)
-    headers = encode_headers({"a": "b"}).encoded
+    request = openings.ChannelRequest(rule, kind, name, encode_headers({"a": "b"}), b"options")
     now = gateway.hall.now
-    opening = gateway.core.openings.open(bundle, rule, kind, name, b"options", headers, token, now + timeout, now)
+    opening = gateway.core.openings.open(bundle, request, token, now + timeout, now)
     gateway.transmit()
     return opening
 

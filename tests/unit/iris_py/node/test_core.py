@@ -17,7 +17,7 @@ from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMe
 from iris_py.link.config import LinkConfig
 from iris_py.link.lanes import CONTROL, MULTICAST, RECORD_BYTES, UNICAST
 from iris_py.link.link import LinkState
-from iris_py.node.core import NodeCore
+from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.node.events import DialRefused
 from iris_py.patterns.request.registration import Registration, RegistrationDrained, RequestCancelled
 from iris_py.patterns.topic.queue import RoomMade
@@ -179,7 +179,7 @@ def test_a_burst_of_large_requests_waits_for_room() -> None:
 
 def test_the_largest_message_is_a_setting() -> None:
     net = Net()
-    one, other = net.add(), net.add(max_message_bytes=MESSAGE_BYTES_LIMIT)
+    one, other = net.add(), net.add(config=CoreConfig(max_message_bytes=MESSAGE_BYTES_LIMIT))
     net.join(one)
     net.request(other, bytes(MESSAGE_BYTES_LIMIT), timeout_s=60.0)
     net.cores.drive()
@@ -405,7 +405,7 @@ def test_a_broadcast_that_comes_after_the_end_is_counted() -> None:
 def test_congestion_is_seen_and_its_end_reported() -> None:
     net = Net()
     for _ in range(2):
-        net.add(link_config=LinkConfig(queue_bytes_high=10_000))
+        net.add(config=CoreConfig(LinkConfig(queue_bytes_high=10_000)))
     one, other = net.cores.nodes.values()
     net.join(other)
     net.watch(one)

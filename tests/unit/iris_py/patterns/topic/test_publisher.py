@@ -11,6 +11,7 @@ from iris_overlay.messages import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
+from iris_py.node.core import CoreConfig
 from iris_py.patterns.topic import publisher
 from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import group_name
@@ -37,7 +38,7 @@ class Pair:
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.net = Net()
-        self.core, self.subscriber = self.net.add(max_message_bytes=max_message_bytes), self.net.add()
+        self.core, self.subscriber = self.net.add(config=CoreConfig(max_message_bytes=max_message_bytes)), self.net.add()
         self.net.cores.drive()
         self.publisher = self.core.pubsub.publisher
         self.queue = make_queue()

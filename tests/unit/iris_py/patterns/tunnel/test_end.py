@@ -22,7 +22,7 @@ from iris_py.patterns.tunnel.duplex import (
     Failure,
     Way,
 )
-from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
@@ -39,16 +39,14 @@ class Rogue:
     def __init__(self) -> None:
         self.ready: dict[Way[TunnelEnd], None] = {}
         peer = Peer(NodeInfo(NodeId(bytes(15) + b"\x01"), ()), None)
-        self.end = TunnelEnd(
-            1,
-            GROUP,
-            peer,
-            TransportKeys(OURS, THEIRS),
+        terms = TunnelTerms(
+            group=GROUP,
+            peer=peer,
+            keys=TransportKeys(OURS, THEIRS),
             window_bytes=WINDOW_BYTES,
             credit_bytes=WINDOW_BYTES,
-            way=Way(self.ready),
-            changed={},
         )
+        self.end = TunnelEnd(1, terms, way=Way(self.ready), changed={})
         self._sealer, self._opener = RecordSealer(THEIRS), RecordOpener(OURS)
 
     def send(self, *frames: tuple[int, bytes]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
-from iris_py.patterns.tunnel.end import TunnelEnd
+from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import (
     CHUNKS_MAX,
     HEADER,
@@ -39,7 +39,8 @@ class OneWay:
         ready: dict[Way[TunnelEnd], None] = {}
         self.way = RingWay(ready, 0.0)
         peer = Peer(NodeInfo(NodeId(bytes(15) + b"\x01"), ()), None)
-        self.end = TunnelEnd(7, GROUP, peer, KEYS, window_bytes=1 << 20, credit_bytes=1 << 20, way=self.way, changed={})
+        terms = TunnelTerms(group=GROUP, peer=peer, keys=KEYS, window_bytes=1 << 20, credit_bytes=1 << 20)
+        self.end = TunnelEnd(7, terms, way=self.way, changed={})
         self.way.end = self.end
 
     def write(self, chunks: int) -> None:
