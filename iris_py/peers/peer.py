@@ -1,8 +1,8 @@
-"""A peer: another node with a link and messages that wait for a link."""
+"""A peer: another node with a link and messages that wait for a link; and the descriptions that remain of past peers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_py.observe.node_name import NodeName
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 #: A body of one message below this size always takes the interactive lane.
 SMALL_BYTES_MAX = 31 * 1024
+
+#: Number of nodes remembered. Too small: the death of a node is reported without its name and address; too large: memory, at
+#: most some 500 bytes each.
+KNOWN_NODES_MAX: Final = 4096
 
 
 class Peer:
@@ -87,3 +91,25 @@ class Peer:
         if self.is_full or link is None or not link.congested:
             return not self.is_full
         return size < SMALL_BYTES_MAX and not link.is_busy
+
+
+class KnownNodes:
+    """A bounded table of the nodes that had a link: names, addresses and zones by id, kept after the links have ended.
+
+    Names are labels for people, never an identity: neither routing nor admission uses them. Two nodes may have the same name,
+    and a node can copy another's. Displays show the id beside a name.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeId, NodeName] = {}
+
+    def learn(self, id: NodeId, node: NodeName) -> None:  # noqa: A002
+        """Remember a node's description; beyond the bound, forget the node remembered first."""
+        self._nodes.pop(id, None)  # to the end of the order
+        self._nodes[id] = node
+        if len(self._nodes) > KNOWN_NODES_MAX:
+            del self._nodes[next(iter(self._nodes))]
+
+    def find(self, id: NodeId) -> NodeName:  # noqa: A002
+        """Return the known description of a node; for an unknown node only its id."""
+        return self._nodes.get(id) or NodeName(id.hex())

@@ -32,8 +32,7 @@ from iris_py.observe.counts import count_in
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.journal import Journal
 from iris_py.peers.eviction import Crowd
-from iris_py.peers.known_nodes import KnownNodes
-from iris_py.peers.peer import Peer
+from iris_py.peers.peer import KnownNodes, Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
 from iris_py.wire.facts import decode_hello, encode_hello, name_in, named
 

@@ -1,10 +1,10 @@
-"""Tests of iris_py/peers/known_nodes.py."""
+"""Tests of iris_py/peers/peer.py."""
 
 from __future__ import annotations
 
 from iris_overlay.ids import NodeId
 from iris_py.observe.node_name import NodeName
-from iris_py.peers.known_nodes import KNOWN_NODES_MAX, KnownNodes
+from iris_py.peers.peer import KNOWN_NODES_MAX, KnownNodes
 from tests.unit.iris_py.identities import node_id
 
 
