@@ -22,7 +22,6 @@ from iris_py.node.groups import IdleGroups, ServedClusters
 from iris_py.node.inbound import Inbound
 from iris_py.node.patterns import Patterns
 from iris_py.node.questions import Questions
-from iris_py.node.signer import OverlaySigner
 from iris_py.observe.journal import Journal
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.deduplication import identity_of_key, identity_of_request
@@ -40,9 +39,10 @@ from iris_py.peers.peer_table import Peers
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.names import REFUSED, refusals
+from iris_security import AuthenticationError, Purpose, is_permitted, verify_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from iris_overlay.environment import Rng
     from iris_overlay.ids import GroupId, NodeId
@@ -596,3 +596,35 @@ class NodeCore:
 
     def _advance(self, now: float) -> None:
         self._exchange.advance(now)
+
+
+class OverlaySigner:
+    """Signs, verifies and permits for the overlay (2.7, 2.8): implements :class:`iris_overlay.environment.Signer`.
+
+    Args:
+        groups: The groups in use, by id; the owner changes the mapping.
+    """
+
+    def __init__(self, identity: Identity, groups: Mapping[bytes, Group]) -> None:
+        self._identity = identity
+        self._groups = groups
+
+    def sign(self, data: bytes) -> bytes:
+        """Return this node's signature."""
+        return self._identity.sign(Purpose.OVERLAY, data)
+
+    def verify(self, node: NodeId, data: bytes, signature: bytes) -> bool:
+        """Tell whether a signature is a node's."""
+        try:
+            return verify_signature(Purpose.OVERLAY, data, signature) == node
+        except AuthenticationError:
+            return False
+
+    def permit(self, group: GroupId, data: bytes) -> bytes:
+        """Return the permit (proof of the group's keys) for some data; empty if this node does not use the group."""
+        used = self._groups.get(group)
+        return b"" if used is None else used.keys.permit(data)
+
+    def is_permitted(self, group: GroupId, data: bytes, permit: bytes) -> bool:
+        """Tell whether a permit was made with the keys of a group."""
+        return is_permitted(group, data, permit)
