@@ -26,14 +26,14 @@ FIRST: Final = {
     "iris key id": ("key id", "public: names the secret"),
     "iris link": ("link key", "pre-shared key of handshakes"),
     "iris datagram": ("datagram key", ""),
-    "iris cluster databases": ("key of the cluster", ""),
+    "iris cluster databases": ("group key of the cluster", ""),
     "iris permit cluster databases": ("permit key pair", "lets nodes use the group"),
 }
 SECOND: Final = {
-    "iris datagram sender": ("iris datagram", "key of a sender", "seals its datagrams"),
+    "iris datagram sender": ("iris datagram", "key of a sender", "encrypts its datagrams"),
     "iris member": ("iris cluster databases", "proof of a membership", "the member list is no forgery"),
-    "iris sender": ("iris cluster databases", "key of a sender", "seals its messages"),
-    "iris group link": ("iris cluster databases", "proof on a link", "then records alone seal"),
+    "iris sender": ("iris cluster databases", "key of a sender", "encrypts its messages"),
+    "iris group link": ("iris cluster databases", "proof on a link", "then records alone encrypt"),
     "iris tunnel": ("iris cluster databases", "key of tunnels", "pre-shared key of handshakes"),
 }
 TOPS: Final = {

@@ -17,11 +17,11 @@ TARGET: Final = Path(__file__).with_name("life-of-a-message.svg")
 #: the steps in docs/life-of-a-message.md.
 LAYERS: Final = (
     ("api/", "1  Node.request: a future", "10  Server: the handler runs"),
-    ("node/", "2  NodeCore.request", "8  Inbound: opens the body"),
+    ("node/", "2  NodeCore.request", "8  Inbound: decrypts the body"),
     ("patterns/", "3  Requester chooses a member", "9  Service queues, rejects or starts"),
-    ("peers/", "4, 5  Outbound gathers and seals", "8  Group: the key of the cluster"),
+    ("peers/", "4, 5  Outbound collects, encrypts", "8  Group: the key of the cluster"),
     ("link/", "6  Link: lanes, frames, records", "7  Link: records, frames"),
-    ("net/", "6  Connection writes the socket", "7  Connection reads the socket"),
+    ("net/", "6  LinkStream writes the socket", "7  LinkStream reads the socket"),
 )
 WIDTH: Final = 860
 COLUMN_WIDTH: Final = 320
