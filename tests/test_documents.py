@@ -73,6 +73,13 @@ def test_the_life_of_a_message_names_methods() -> None:
     assert sum(bool(re.fullmatch(r"[A-Z]\w+\.\w+(\(\))?", name)) for name in names_in(DOCUMENTS[1])) > 20
 
 
+def test_a_path_in_the_life_of_a_message_is_that_of_one_module() -> None:
+    """A bare ``keys.py`` is found in some folder even after the module that it meant has moved."""
+    paths = [name for name in names_in(DOCUMENTS[1]) if re.fullmatch(r"[\w./]+\.py", name)]
+    known = [f"/{path.relative_to(ROOT).as_posix()}" for path in SOURCES]
+    assert [path for path in paths if sum(each.endswith(f"/{path}") for each in known) != 1] == []
+
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
