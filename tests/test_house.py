@@ -25,8 +25,8 @@ PACKAGES: Final = ("iris_py", "overlay/iris_overlay", "security/iris_security", 
 
 #: Lower a limit when its figure falls. A figure that falls without a better text or better code defeats its purpose.
 LIMITS: Final = {
-    "small modules without a reason": 3,
-    "small modules with a reason of their own": 14,
+    "small modules without a reason": 1,
+    "small modules with a reason of their own": 15,
     "functions over 70 lines": 0,
     "internal functions with nine parameters or more": 0,
     "private attributes of other objects": 0,
@@ -90,6 +90,7 @@ SMALL_MODULES: Final = {
     "iris_py/defaults.py": "all layers import it, so it is below them",
     "iris_py/lazy.py": "five public modules begin with it",
     "iris_py/net/socket_pair.py": "for `iris serve` alone, so no node loads it; and sockets stay in this folder",
+    "iris_py/net/tcp_info.py": "the driver and the real sockets, which do without each other, read the same struct of Linux",
     "iris_py/observe/node_name.py": "twenty modules in five layers name nodes with it, and help loads it",
     "iris_py/payloads.py": "types for both interfaces and the layers below, so it is below them",
     "iris_py/testing/cores/signer.py": "three simulations, which do without each other, sign with it",

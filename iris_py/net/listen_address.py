@@ -1,4 +1,4 @@
-"""The place a node listens at: advertised addresses, and addresses that lead back to the node.
+"""The place a node listens at: advertised addresses, addresses that lead back to the node, and the resolution of host names.
 
 An unspecified host (``0.0.0.0``, ``::``) stands for every interface of the machine and cannot be dialled. The node advertises
 the addresses of the interfaces instead, first those towards the seeds. Loopback is advertised only if all seeds are on
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,7 +25,6 @@ from iris_py.net.addresses import (
     parse_address,
     without_ports,
 )
-from iris_py.net.names import resolve
 from iris_py.net.port_holder import HolderKind, PortHolder, ask_holder
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris_py.net.network import Address, Network
     from iris_py.net.port_holder import Credentials
 
-__all__ = ["ListenAddress", "ListenSettings", "listen", "settle_place"]
+__all__ = ["ListenAddress", "ListenSettings", "listen", "resolve", "settle_place"]
 
 logger = EventLogger("iris_py.net.listen_address")
 
@@ -241,3 +241,18 @@ async def _wildcard_hosts(families: Sequence[int], machine: Machine, seeds: Iter
         is_here = bool(found) and all(is_loopback(each) for each in found)
         return tuple(_LOOPBACK[family] for family in families) if is_here else ()
     return host_addresses(machine, families, found)
+
+
+async def resolve(host: str, timeout_s: float) -> tuple[str, ...]:
+    """Return the numeric addresses of a host, without scopes; empty if it is unknown or no name server answers in time."""
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, TimeoutError):
+        return ()
+    return tuple(dict.fromkeys(str(address[0]).partition("%")[0] for *_, address in found))

@@ -12,7 +12,7 @@ import socket
 from typing import Final
 
 from iris_py.net.addresses import parse_address
-from iris_py.net.names import resolve
+from iris_py.net.listen_address import resolve
 from iris_py.net.network import BEACON_PORT
 from iris_py.net.sockets import SocketNetwork
 

@@ -52,8 +52,7 @@ from iris_py.federation.calls import Call, Op
 from iris_py.files.secrets import is_present, read_exposed
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.net.interfaces import ThisMachine, find_interfaces
-from iris_py.net.listen_address import settle_place
-from iris_py.net.names import resolve
+from iris_py.net.listen_address import resolve, settle_place
 from iris_py.net.socket_probes import RESOLVE_S, hears_itself, try_port
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import PARTS

@@ -1,4 +1,4 @@
-"""The place that a node listens at: what others are told, and what leads back to the node itself."""
+"""The place that a node listens at: what others are told, what leads back to the node itself, and names looked up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.errors import ConfigurationError
-from iris_py.net.listen_address import ListenAddress, settle_place
+from iris_py.net.listen_address import ListenAddress, resolve, settle_place
 from tests.unit.iris_py.net.machines import MadeUpMachine, interface
 
 if TYPE_CHECKING:
@@ -95,3 +95,24 @@ def test_what_is_advertised_takes_the_place_of_what_is_listened_on() -> None:
     place = settle("0.0.0.0", NONE, advertise=["198.51.100.1"])
     assert place.told == ("198.51.100.1:4711",)
     assert place.address == "127.0.0.1:4711", "programs of this machine dial that"
+
+
+def test_a_number_is_not_looked_up() -> None:
+    assert asyncio.run(resolve("127.0.0.1", 0.0)) == ("127.0.0.1",)
+    assert asyncio.run(resolve("2001:DB8::1", 0.0)) == ("2001:db8::1",)
+
+
+def test_a_name_of_this_machine_is_known() -> None:
+    assert set(asyncio.run(resolve("localhost", 60.0))) <= {"127.0.0.1", "::1"}
+
+
+def test_what_is_no_name_has_no_address() -> None:
+    assert asyncio.run(resolve("a" * 300, 60.0)) == ()
+
+
+def test_a_name_server_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look_up(*_arguments: object, **_values: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", look_up)
+    assert asyncio.run(resolve("db1.example.org", 0.01)) == ()
