@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.api.awaitable_context import Closable
+from iris_py.api.awaitable_context import AsyncClosable
 from iris_py.api.info import describe
 from iris_py.api.request import check_timeout
 from iris_py.defaults import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from iris_security import AdministrationKey, Keyring
 
 
-class Administration(Closable):
+class Administration(AsyncClosable):
     """Base of :class:`iris_py.Node`: properties, secrets, statistics, questions to other nodes, and the end of the node."""
 
     _runtime: Runtime

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from types import TracebackType
 
-Result = TypeVar("Result", bound="Closable")
+Result = TypeVar("Result", bound="AsyncClosable")
 
 
 class Unpicklable:
@@ -33,7 +33,7 @@ class Unpicklable:
         raise TypeError(f"a {type(self).__name__} cannot be pickled or copied: {self._instead}")
 
 
-class Closable(Unpicklable, ABC):
+class AsyncClosable(Unpicklable, ABC):
     """Base of the public objects that a program closes at the end of an ``async with`` block."""
 
     @abstractmethod
@@ -70,5 +70,5 @@ class Opening(Unpicklable, Generic[Result]):
 
 
 #: Returns how an object ends after a block, given the exception that has left the block; and how it ends without one.
-exit_of: Callable[[Closable], Callable[[BaseException | None], Coroutine[object, object, None]]] = attrgetter("_exit")
-end_of: Callable[[Closable], Callable[[], Coroutine[object, object, None]]] = attrgetter("_end")
+exit_of: Callable[[AsyncClosable], Callable[[BaseException | None], Coroutine[object, object, None]]] = attrgetter("_exit")
+end_of: Callable[[AsyncClosable], Callable[[], Coroutine[object, object, None]]] = attrgetter("_end")

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Generic
 
 from iris_py.api.arguments import check_count, check_time
-from iris_py.api.awaitable_context import Closable
+from iris_py.api.awaitable_context import AsyncClosable
 from iris_py.api.loops import LoopBound
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
@@ -32,7 +32,7 @@ CLOSE_TIMEOUT_S = 30.0
 REST_BYTES = 8 * CHUNK_BYTES
 
 
-class Duplex(LoopBound, Closable, Generic[End]):
+class Duplex(LoopBound, AsyncClosable, Generic[End]):
     """An ordered connection for messages in both directions: base of tunnels and of channels between gateways.
 
     Args:

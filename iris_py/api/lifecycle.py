@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.config import Config
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_py.node.events import NodeEvent
     from iris_security import Entropy, Keyring
 
@@ -121,7 +121,7 @@ class Parts:
         bind: Callable[[], None],
         config: Config,
         keyring: Keyring,
-        network: Network | None,
+        network: NetworkStack | None,
         reload: Callable[[], Config] | None,
     ) -> None:
         runtime = self.runtime = Runtime(config, keyring, is_simulated=network is not None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.arguments import check_flag, check_join_options, check_time
-from iris_py.api.awaitable_context import Closable, Opening
+from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.codec import as_codec
 from iris_py.api.coded import coded_hooks
 from iris_py.api.handler_calls import LAST_WORDS_S, wait_until_ended
@@ -47,7 +47,7 @@ logger = EventLogger("iris_py")
 LEAVING_TOLD_S = 1.0
 
 
-class Membership(LoopBound, Closable):
+class Membership(LoopBound, AsyncClosable):
     """The membership of a node in a cluster with one handler, as returned by :meth:`Node.join`."""
 
     _what = "membership"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_py.api.membership import Membership
     from iris_py.api.options import JoinOptions
     from iris_py.api.seal import Sealed
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_py.payloads import Answer, Payload, Question, TypeForm
     from iris_py.settings.table import ConnectSettings
     from iris_security import Keyring
@@ -45,7 +45,7 @@ class Node(Communication, Administration):
     _parts_type: ClassVar[type[Parts]] = Parts
 
     def __init__(
-        self, config: Config, keyring: Keyring, network: Network | None, reload: Callable[[], Config] | None = None
+        self, config: Config, keyring: Keyring, network: NetworkStack | None, reload: Callable[[], Config] | None = None
     ) -> None:
         parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
         runtime = self._runtime = parts.runtime
@@ -167,7 +167,7 @@ class Node(Communication, Administration):
 
 async def start_node(
     config: Config,
-    network: Network | None = None,
+    network: NetworkStack | None = None,
     rng: Rng | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
     reload: Callable[[], Config] | None = None,

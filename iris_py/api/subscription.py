@@ -10,7 +10,7 @@ from operator import attrgetter, length_hint
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.arguments import check_time
-from iris_py.api.awaitable_context import Closable
+from iris_py.api.awaitable_context import AsyncClosable
 from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
 from iris_py.api.handler_calls import LAST_WORDS_S, HandlerCall, running_call, wait_until_ended
@@ -271,7 +271,7 @@ class Inbox(PartInLoop):
         self.queue.clear("closed", sum(1 for _ in chain(self.taken, in_hand)))
 
 
-class Subscription(Closable, Generic[Payload]):
+class Subscription(AsyncClosable, Generic[Payload]):
     """The messages of the topics that match a pattern, as returned by :meth:`Node.subscribe`.
 
     ``async for message in subscription`` takes one message after the other; ``async for batch in subscription.batches()`` takes

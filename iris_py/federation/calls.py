@@ -68,7 +68,7 @@ class MemberPlace(NamedTuple):
     """The zone announced by the member."""
 
 
-class Asked(NamedTuple):
+class AskedMembers(NamedTuple):
     """The first message about a survey: the question goes to these members."""
 
     expected: int
@@ -97,7 +97,7 @@ class Ended(NamedTuple):
     """The error if nobody was asked, as an outcome; otherwise an empty reply."""
 
 
-Said: TypeAlias = Asked | Answer | Ended
+Said: TypeAlias = AskedMembers | Answer | Ended
 
 
 def encode_question(payload: bytes) -> bytes:
@@ -112,7 +112,7 @@ def decode_question(data: bytes) -> bytes | None:
 
 def encode_said(message: Said) -> bytes:
     """Encode a gateway's message about a survey; an ASKED with too many members lists none."""
-    if isinstance(message, Asked):
+    if isinstance(message, AskedMembers):
         members = message.members if len(message.members) <= DIRECT_MEMBERS_MAX else ()
         head = _ASKED.pack(ASKED, min(message.expected, 0xFFFF_FFFF), len(members))
         return head + b"".join(map(_encode_place, members))
@@ -151,7 +151,7 @@ def decode_stop_after(options: bytes) -> int | None:
 # --
 
 
-def _decode_asked(data: bytes) -> Asked | None:
+def _decode_asked(data: bytes) -> AskedMembers | None:
     _type, count, told = _ASKED.unpack_from(data)
     if told > min(count, DIRECT_MEMBERS_MAX):
         return None
@@ -162,7 +162,7 @@ def _decode_asked(data: bytes) -> Asked | None:
             return None
         members.append(member[0])
         at = member[1]
-    return Asked(count, tuple(members)) if at == len(data) else None
+    return AskedMembers(count, tuple(members)) if at == len(data) else None
 
 
 def _encode_place(place: MemberPlace) -> bytes:

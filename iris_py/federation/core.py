@@ -264,7 +264,7 @@ class FederationCore:
         entry = None if offer is None else offer.find(CLUSTER, name, messages.ALLOW_REQUEST)
         if entry is None:
             return False
-        bundle.send_control(messages.Watch(entry.rule, name, is_on), now)
+        bundle.send_control(messages.WatchCount(entry.rule, name, is_on), now)
         self._touch(bundle)
         return True
 
@@ -634,7 +634,7 @@ class FederationCore:
             self._tell_changes(now)
         elif isinstance(message, messages.Quiet):
             bundle.is_released = True
-        elif isinstance(message, messages.Watch):
+        elif isinstance(message, messages.WatchCount):
             rule = neighbour.export_rule(message.rule, message.name)
             name = None if rule is None or "request" not in rule.allow else rule.to_local(message.name)
             if name is not None:

@@ -129,7 +129,7 @@ class Withdrawn(msgspec.Struct, frozen=True, array_like=True):
     channel: int
 
 
-class Watch(msgspec.Struct, frozen=True, array_like=True):
+class WatchCount(msgspec.Struct, frozen=True, array_like=True):
     """Start or stop reporting the member count of a cluster."""
 
     rule: U16
@@ -168,7 +168,7 @@ class Echo(msgspec.Struct, frozen=True, array_like=True):
     number: U32
 
 
-Control: TypeAlias = Catalogue | Open | Opened | Refused | Watch | Count | Going | Quiet | Probe | Echo | Withdrawn
+Control: TypeAlias = Catalogue | Open | Opened | Refused | WatchCount | Count | Going | Quiet | Probe | Echo | Withdrawn
 
 #: The wire types of control messages.
 _TYPES: dict[type[Control], int] = {
@@ -176,7 +176,7 @@ _TYPES: dict[type[Control], int] = {
     Open: 2,
     Opened: 3,
     Refused: 4,
-    Watch: 5,
+    WatchCount: 5,
     Count: 6,
     Going: 7,
     Probe: 8,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from iris_py.api.awaitable_context import Closable
+from iris_py.api.awaitable_context import AsyncClosable
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.handler import Handler
 from iris_py.api.handler_calls import running_call, wait_until_ended
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from iris_py.federation.neighbour import Neighbour
     from iris_py.federation.settings import FederationSettings
     from iris_py.gateway.port import GatewayMembership
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_py.patterns.messages import Request
     from iris_py.patterns.request.registration import Execution
     from iris_security import CloudKey
@@ -100,7 +100,7 @@ REFUSAL_LOG_S = 300.0
 PSEUDONYM_BYTES = 16
 
 
-class Gateway(LoopBound, Closable):
+class Gateway(LoopBound, AsyncClosable):
     """A gateway, created by :func:`~iris_py.gateway.startup.start_gateway`.
 
     Attributes:
@@ -122,7 +122,7 @@ class Gateway(LoopBound, Closable):
         node: Node,
         settings: FederationSettings,
         key: CloudKey,
-        network: Network,
+        network: NetworkStack,
         rng: Rng,
         entropy: Callable[[int], bytes],
         folder: Path,

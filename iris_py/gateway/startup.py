@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_py.api.node import Node
     from iris_py.federation.settings import FederationSettings
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
 
 __all__ = ["CloudKey", "load", "open_gateway", "read_identity", "read_settings", "reload_gateway", "start_gateway"]
 
@@ -96,7 +96,7 @@ def start_gateway(
     node: Node,
     settings: FederationSettings,
     key: CloudKey,
-    network: Network | None = None,
+    network: NetworkStack | None = None,
     *,
     rng: Rng | None = None,
     entropy: Callable[[int], bytes] = os.urandom,

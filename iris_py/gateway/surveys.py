@@ -18,7 +18,7 @@ from iris_py.federation.calls import (
     DROPPED,
     OVERHEAD_BYTES,
     Answer,
-    Asked,
+    AskedMembers,
     Ended,
     MemberPlace,
     decode_question,
@@ -177,7 +177,7 @@ class Taker(SurveyTaker):
             return
         if isinstance(event, SurveyAsked):
             places = [self._place(peer.info.id.hex(), peer.info.zone) for peer in event.members or ()]
-            self._put(Asked(event.count, tuple(places)))
+            self._put(AskedMembers(event.count, tuple(places)))
         elif isinstance(event, SurveyAnswered):
             info = event.peer.info
             self._put_answer(Answer(self._place(info.id.hex(), info.zone), event.kind, event.is_last, event.payload))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.api.awaitable_context import Closable, Opening
+from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
 from iris_py.errors import ConfigurationError
@@ -186,7 +186,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 DEFAULT_LISTEN: Final = "127.0.0.1:9464"
 
 
-class StatusServer(Closable):
+class StatusServer(AsyncClosable):
     """Serves the status of a process; made by :func:`serve_status`.
 
     The server may listen before the node starts, and while the node leaves: the health then says so.

@@ -63,7 +63,7 @@ class SocketDatagrams(ReceivedDatagrams):
 
     @classmethod
     async def open(cls, sock: socket.socket, group: Address | None) -> SocketDatagrams:
-        """Open datagrams on a bound socket; see :meth:`iris_py.net.network.Network.open_datagrams`.
+        """Open datagrams on a bound socket; see :meth:`iris_py.net.network.NetworkStack.open_datagrams`.
 
         Args:
             sock: A result of :func:`bound_socket`, closed on failure.

@@ -32,7 +32,7 @@ from iris_py.net.watchdog import watchdog
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from iris_py.net.network import Address, DatagramSocket, Listener, Network
+    from iris_py.net.network import Address, DatagramSocket, Listener, NetworkStack
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -290,7 +290,7 @@ class Driver:
         lateness: The lateness of timers.
     """
 
-    def __init__(self, network: Network, owner: DriverOwner) -> None:
+    def __init__(self, network: NetworkStack, owner: DriverOwner) -> None:
         self.late_at = math.inf
         self.own: frozenset[Address] = frozenset()
         self.lateness = LoopLateness()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from iris_py.net.driver import Driver
     from iris_py.net.interfaces import InterfaceAddress, Machine
-    from iris_py.net.network import Address, Network
+    from iris_py.net.network import Address, NetworkStack
     from iris_py.net.port_holder import Credentials
 
 __all__ = ["ListenAddress", "ListenSettings", "listen", "resolve", "settle_place"]
@@ -165,7 +165,9 @@ async def _share(
     return chosen
 
 
-async def _find_holder(network: Network, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int) -> PortHolder:
+async def _find_holder(
+    network: NetworkStack, hosts: Sequence[str], port: int, credentials: Credentials, attempt: int
+) -> PortHolder:
     """Identify the process that holds a port: ask at the machine's addresses until a process answers."""
     for host in hosts:
         holder = await ask_holder(network, host, port, credentials.handshake(attempt))

@@ -113,8 +113,8 @@ class DatagramSocket(Protocol):
         """Return the descriptors of its sockets; none if it is simulated."""
 
 
-class Network(Protocol):
-    """A way to reach other nodes and to be reached."""
+class NetworkStack(Protocol):
+    """The network of a host, real or simulated: streams and datagrams."""
 
     @property
     def is_simulated(self) -> bool:

@@ -16,7 +16,7 @@ from iris_security import AuthenticationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_security import Identity, Keyring
 
 __all__ = ["Credentials", "HolderKind", "PortHolder", "ask_holder"]
@@ -76,7 +76,7 @@ class Credentials:
         )
 
 
-async def ask_holder(network: Network, host: str, port: int, handshake: LinkHandshake) -> PortHolder:
+async def ask_holder(network: NetworkStack, host: str, port: int, handshake: LinkHandshake) -> PortHolder:
     """Find out which kind of process listens at an address, by the first two messages of a link's handshake.
 
     Args:

@@ -145,12 +145,12 @@ class SocketListener:
 
 
 class SocketNetwork:
-    """The network of this machine: implements :class:`iris_py.net.network.Network`."""
+    """The network of this machine: implements :class:`iris_py.net.network.NetworkStack`."""
 
     is_simulated = False
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> SocketListener:
-        """Accept streams at an address; see :meth:`iris_py.net.network.Network.listen`."""
+        """Accept streams at an address; see :meth:`iris_py.net.network.NetworkStack.listen`."""
         socks = await self._bind(host, port, _listening_socket)
         try:
             return SocketListener(socks, factory, self._configure)
@@ -162,7 +162,7 @@ class SocketNetwork:
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Connect to a host, and return the protocol of the new stream; see :meth:`iris_py.net.network.Network.dial`.
+        """Connect to a host, and return the protocol of the new stream; see :meth:`iris_py.net.network.NetworkStack.dial`.
 
         The addresses of a name are tried in parallel, each with a head start over the next, and the first to answer wins: a
         dead address costs a moment instead of the whole timeout. Their order is random within each family. The resolver's order
@@ -192,7 +192,7 @@ class SocketNetwork:
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> SocketDatagrams | DualDatagrams:
-        """Open a socket for datagrams; see :meth:`iris_py.net.network.Network.open_datagrams`."""
+        """Open a socket for datagrams; see :meth:`iris_py.net.network.NetworkStack.open_datagrams`."""
         waiting = deque(await self._bind(host, port, bound_socket))
         parts: list[SocketDatagrams] = []
         try:

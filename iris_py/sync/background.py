@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
 
-    from iris_py.api.awaitable_context import Closable
+    from iris_py.api.awaitable_context import AsyncClosable
     from iris_py.api.node import Node
 
 #: How often a thread that waits for a lock checks for signals (seconds). The system does not wake the main thread for a signal
@@ -63,7 +63,7 @@ def acquire(lock: threading.Lock) -> None:
 Argument = TypeVar("Argument")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-AnyClosable = TypeVar("AnyClosable", bound="Closable")
+AnyClosable = TypeVar("AnyClosable", bound="AsyncClosable")
 
 #: Timeout in seconds for closing everything at the end of the program. Too small: peers only notice broken links; too large: a
 #: user who ends a program cannot tell whether it hangs.
@@ -158,7 +158,7 @@ class Background:
         self.is_over = False
         self._is_ending = False
         self.is_closed = False
-        self._nodes: dict[Closable, Node] = {}
+        self._nodes: dict[AsyncClosable, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self._serve, name="iris-loop", daemon=True)
         if loop is None:
@@ -306,10 +306,10 @@ class Background:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _discard(self, opened: Closable) -> None:
+    def _discard(self, opened: AsyncClosable) -> None:
         self._spawn(self._end(opened))
 
-    async def _end(self, opened: Closable) -> None:
+    async def _end(self, opened: AsyncClosable) -> None:
         await end_of(opened)()
         self._nodes.pop(opened, None)
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.gateway.gateway import Gateway
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_py.testing.sites import Tap, Verdict
 
 #: The port of every gateway; each has its own host.
@@ -429,7 +429,7 @@ class VirtualFederation:
         await asyncio.gather(*(cloud.simulation.close() for cloud in self._clouds.values()))
 
 
-async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: Network, chance: str) -> Gateway:
+async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: NetworkStack, chance: str) -> Gateway:
     """Start a gateway from settings given as text.
 
     Args:

@@ -5,7 +5,7 @@ Two runs with the same seed are equal to the byte on a :class:`iris_py.testing.c
     network = MemoryNetwork(seed=7)
     alice, bob = network.host("10.0.0.1"), network.host("10.0.0.2")
 
-Each host implements :class:`iris_py.net.network.Network`. The name of a host is its address. A host has a private loopback
+Each host implements :class:`iris_py.net.network.NetworkStack`. The name of a host is its address. A host has a private loopback
 interface. All hosts of a site share one network segment, where multicast datagrams reach every host. By default, all hosts are
 in one site::
 
@@ -358,7 +358,7 @@ class MemoryListener:
 
 
 class MemoryHost:
-    """One simulated machine: implements :class:`iris_py.net.network.Network`."""
+    """One simulated machine: implements :class:`iris_py.net.network.NetworkStack`."""
 
     is_simulated = True
 
@@ -372,7 +372,7 @@ class MemoryHost:
         self._datagrams: dict[Address, MemoryDatagrams] = {}
 
     async def listen(self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int) -> MemoryListener:
-        """Accept streams at an address, as :meth:`iris_py.net.network.Network.listen` specifies."""
+        """Accept streams at an address, as :meth:`iris_py.net.network.NetworkStack.listen` specifies."""
         address = self._bind(host, port, self._listeners)
         listener = MemoryListener(self, address, factory)
         self._listeners[address] = listener
@@ -381,7 +381,7 @@ class MemoryHost:
     async def dial(
         self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
     ) -> AnyProtocol:
-        """Return the protocol of a new stream, as :meth:`iris_py.net.network.Network.dial` specifies."""
+        """Return the protocol of a new stream, as :meth:`iris_py.net.network.NetworkStack.dial` specifies."""
         self._check_alive()
         host = _normalize(host)
         host = LOOPBACK if host == WILDCARD else host
@@ -422,7 +422,7 @@ class MemoryHost:
     async def open_datagrams(
         self, host: str, port: int, *, multicast: bool = True, group: str = "", group_port: int = BEACON_PORT
     ) -> MemoryDatagrams:
-        """Open a datagram socket, as :meth:`iris_py.net.network.Network.open_datagrams` specifies."""
+        """Open a datagram socket, as :meth:`iris_py.net.network.NetworkStack.open_datagrams` specifies."""
         address = self._bind(host, port, self._datagrams)
         has_multicast = multicast and self._network.has_multicast and ":" not in host
         datagrams = MemoryDatagrams(

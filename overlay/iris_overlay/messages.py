@@ -74,15 +74,6 @@ class NodeInfo(msgspec.Struct, frozen=True, array_like=True):
     """The location, for example ``eu-west/a``."""
 
 
-class Membership(msgspec.Struct, frozen=True, array_like=True):
-    """The sender's membership of a group."""
-
-    group: _GroupId
-    """The group."""
-    attributes: _Attributes = b""
-    """Data of the layer above for the users of the group, about this member; opaque here."""
-
-
 class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
     """Announce the sender to unknown nodes, as a question or not."""
 
@@ -99,7 +90,9 @@ class Beacon(msgspec.Struct, frozen=True, array_like=True, tag=64):
 _ENCODER = msgspec.msgpack.Encoder()
 _BEACON_DECODER: msgspec.msgpack.Decoder[Beacon] = msgspec.msgpack.Decoder(Beacon)
 _INFO_DECODER: msgspec.msgpack.Decoder[NodeInfo] = msgspec.msgpack.Decoder(NodeInfo)
-_MEMBERSHIP_DECODER: msgspec.msgpack.Decoder[Membership] = msgspec.msgpack.Decoder(Membership)
+_MEMBERSHIP_DECODER: msgspec.msgpack.Decoder[tuple[_GroupId, _Attributes]] = msgspec.msgpack.Decoder(
+    tuple[_GroupId, _Attributes]
+)
 
 # Besides its own errors, the decoder passes on Python's errors for bad UTF-8 (a ValueError) and for deep nesting.
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -177,12 +170,16 @@ def check_info(info: NodeInfo) -> None:
 
 
 def check_membership(group: GroupId, attributes: bytes = b"") -> None:
-    """Check that every peer will accept a membership.
+    """Check that every peer will accept a membership of a group.
+
+    Args:
+        group: The group.
+        attributes: Data of the layer above for the users of the group, about this member; opaque here.
 
     Raises:
         InfoError: A peer would reject the membership.
     """
     try:
-        _MEMBERSHIP_DECODER.decode(_ENCODER.encode(Membership(group, attributes)))
+        _MEMBERSHIP_DECODER.decode(_ENCODER.encode((group, attributes)))
     except (*_DECODE_ERRORS, TypeError) as exc:
         raise InfoError(f"{group!r} with {len(attributes)} bytes of attributes is not a valid membership: {exc}") from exc

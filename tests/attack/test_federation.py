@@ -108,8 +108,8 @@ def test_what_is_not_exported_cannot_be_told_from_what_does_not_exist(loop: Loop
                     answers.add(msgspec.msgpack.decode(data[1:])[1])
             assert answers == {bytes((Status.NOT_EXPORTED,)) + msgspec.msgpack.encode({})}
             for name in names:
-                line.control(messages.Watch(rules["works"], name, True))
-                line.control(messages.Watch(rules["many.>"], "many.few", True))
+                line.control(messages.WatchCount(rules["works"], name, True))
+                line.control(messages.WatchCount(rules["many.>"], "many.few", True))
             assert (await line.ask("works"))[0] == Status.DONE
             assert not [data for data in line.controls if data[0] == 6]
             assert stand.hidden.asked == []

@@ -8,7 +8,7 @@ from contextlib import suppress
 from iris_py.federation import items
 from iris_py.federation.calls import (
     Answer,
-    Asked,
+    AskedMembers,
     Call,
     Ended,
     MemberPlace,
@@ -52,7 +52,7 @@ OWN, NEIGHBOUR, STRANGER = (CloudKey(bytes((number,)) * 32) for number in (1, 2,
 HELLO = encode_hello(LineHello(gateway=b"g" * 16, name="us", zone="us/a", max_message_bytes=1 << 20))
 
 PLACE = MemberPlace(b"p" * 16, "eu/a")
-SAID = (Asked(1, (PLACE,)), Asked(100), Answer(PLACE, packets.REPLY, True, b"reply"), Ended(encode_outcome(b"")))
+SAID = (AskedMembers(1, (PLACE,)), AskedMembers(100), Answer(PLACE, packets.REPLY, True, b"reply"), Ended(encode_outcome(b"")))
 
 
 def run_hello(data: bytes) -> None:
@@ -72,7 +72,7 @@ def run_said(data: bytes) -> None:
     if said is None:
         return
     assert encode_said(said) == data
-    if isinstance(said, Asked):
+    if isinstance(said, AskedMembers):
         assert len(said.members) <= DIRECT_MEMBERS_MAX
 
 

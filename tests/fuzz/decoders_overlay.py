@@ -28,9 +28,9 @@ from iris_overlay.peers.addresses import is_dialable, parse_address
 from iris_overlay.peers.reachability import (
     ECHO_BYTES_MAX,
     NUMBER_MAX,
-    Echo,
     EchoMessage,
     EchoReply,
+    EchoRequest,
     decode_echo,
     encode_echo,
 )
@@ -134,8 +134,8 @@ DETECTOR: tuple[DetectorMessage, ...] = (
 assert {type(message) for message in DETECTOR} == set(get_args(DetectorMessage))
 
 ECHOES: tuple[EchoMessage, ...] = (
-    Echo(1, ONE.id, LOCAL.id, b""),
-    Echo(NUMBER_MAX, ONE.id, LOCAL.id, bytes(600)),
+    EchoRequest(1, ONE.id, LOCAL.id, b""),
+    EchoRequest(NUMBER_MAX, ONE.id, LOCAL.id, bytes(600)),
     EchoReply(1, ONE.id, bytes(9)),
 )
 

@@ -38,7 +38,7 @@ def control(source: Source) -> bytes:
         messages.Opened(channel, source.number(0, 1 << 31)),
         messages.Refused(channel, source.choose((b"", b"\1\x80", b"\x63"))),
         messages.Withdrawn(channel),
-        messages.Watch(source.number(0, 3), name, source.flag()),
+        messages.WatchCount(source.number(0, 3), name, source.flag()),
         messages.Count(name, source.number(0, 1 << 31)),
         messages.Going(),
         messages.Quiet(),

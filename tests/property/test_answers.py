@@ -14,7 +14,7 @@ from iris_py.federation.calls import (
     OVERHEAD_BYTES,
     PSEUDONYM_BYTES,
     Answer,
-    Asked,
+    AskedMembers,
     Ended,
     MemberPlace,
     decode_question,
@@ -34,7 +34,7 @@ PLACES = st.builds(
     st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=ZONE_LENGTH_MAX),
 )
 ASKEDS = st.lists(PLACES, max_size=DIRECT_MEMBERS_MAX).flatmap(
-    lambda places: st.builds(Asked, st.integers(len(places), 0xFFFF_FFFF), st.just(tuple(places)))
+    lambda places: st.builds(AskedMembers, st.integers(len(places), 0xFFFF_FFFF), st.just(tuple(places)))
 )
 MESSAGES = st.one_of(
     ASKEDS,
@@ -46,7 +46,7 @@ NEARLY = st.builds(bytes.__add__, st.sampled_from([bytes((kind,)) for kind in (A
 
 
 @given(MESSAGES)
-def test_a_message_comes_back_as_it_was(message: Asked | Answer | Ended) -> None:
+def test_a_message_comes_back_as_it_was(message: AskedMembers | Answer | Ended) -> None:
     data = encode_said(message)
     assert decode_said(data) == message
     if isinstance(message, Answer):
@@ -63,10 +63,10 @@ def test_what_is_taken_is_bounded_and_encodes_to_the_same(data: bytes) -> None:
     if said is None:
         return
     assert encode_said(said) == data
-    for place in said.members if isinstance(said, Asked) else [said.member] if isinstance(said, Answer) else []:
+    for place in said.members if isinstance(said, AskedMembers) else [said.member] if isinstance(said, Answer) else []:
         assert len(place.pseudonym) == PSEUDONYM_BYTES
         assert len(place.zone) <= ZONE_LENGTH_MAX
-    if isinstance(said, Asked):
+    if isinstance(said, AskedMembers):
         assert len(said.members) <= min(said.expected, DIRECT_MEMBERS_MAX)
 
 
@@ -89,4 +89,4 @@ def test_any_options_are_taken(options: bytes) -> None:
 
 def test_too_many_members_are_told_by_number() -> None:
     places = tuple(MemberPlace(bytes((number,)) * PSEUDONYM_BYTES, "") for number in range(DIRECT_MEMBERS_MAX + 1))
-    assert decode_said(encode_said(Asked(1 << 40, places))) == Asked(0xFFFF_FFFF)
+    assert decode_said(encode_said(AskedMembers(1 << 40, places))) == AskedMembers(0xFFFF_FFFF)

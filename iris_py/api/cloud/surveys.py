@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.api.cloud.duplex import DuplexRequest, open_in_time
 from iris_py.api.info import Member
 from iris_py.errors import IrisError, MemberLost, NodeClosed, RequestTimeout, TunnelBroken, TunnelClosed
-from iris_py.federation.calls import DROPPED, OVERHEAD_BYTES, Answer, Asked, decode_outcome, decode_said, encode_question
+from iris_py.federation.calls import DROPPED, OVERHEAD_BYTES, Answer, AskedMembers, decode_outcome, decode_said, encode_question
 from iris_py.federation.names import STOP_HEADER
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
@@ -89,7 +89,7 @@ def _take(gathering: Gathering, said: Said | None, tunnel: GatewayTunnel) -> Non
     """Decode a gateway's message about a survey, and give its content to the survey."""
     if said is None:
         raise TunnelClosed(tunnel.cluster, tunnel.member)  # a gateway of another version, or a faulty one
-    if isinstance(said, Asked):
+    if isinstance(said, AskedMembers):
         gathering.handle_asked(said.expected, [_member_of(place) for place in said.members])
     elif not isinstance(said, Answer):
         outcome = decode_outcome(said.outcome, tunnel.cluster, 0.0, tunnel.member)

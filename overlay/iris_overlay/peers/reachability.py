@@ -7,8 +7,8 @@ or of an address unusable elsewhere.
 
 ::
 
-    Echo       [68, number, sender, target, padding]    a datagram
-    EchoReply  [69, number, responder, padding]         a datagram, no larger than its echo
+    EchoRequest  [68, number, sender, target, padding]    a datagram
+    EchoReply    [69, number, responder, padding]         a datagram, no larger than its echo
 
 Payloads through the ring begin with their own byte, as in `dial_back`: CHECK_DIAL without content, and the answer DIAL_CHECKED
 with a list of addresses and outcomes.
@@ -71,7 +71,7 @@ _Number: TypeAlias = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 _Padding: TypeAlias = Annotated[bytes, Meta(max_length=ECHO_BYTES_MAX)]
 
 
-class Echo(msgspec.Struct, frozen=True, array_like=True, tag=68, gc=False):
+class EchoRequest(msgspec.Struct, frozen=True, array_like=True, tag=68, gc=False):
     """Ask a node to return a datagram of the same size."""
 
     number: _Number
@@ -100,7 +100,7 @@ class _EchoOutcome(msgspec.Struct, frozen=True, array_like=True):
     outcome: DialOutcome
 
 
-EchoMessage: TypeAlias = Echo | EchoReply
+EchoMessage: TypeAlias = EchoRequest | EchoReply
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[EchoMessage] = msgspec.msgpack.Decoder(EchoMessage)
@@ -190,10 +190,10 @@ class Reachability:
         if address is None:
             return None
         self._number = number = (self._number + 1) & NUMBER_MAX
-        empty = len(encode_echo(Echo(number, self._local.id, info.id, b"")))
+        empty = len(encode_echo(EchoRequest(number, self._local.id, info.id, b"")))
         room = min(size, ECHO_BYTES_MAX) - empty
         padding = bytes(max(0, room - (room > 0xFF)))  # a long padding has a longer header
-        self.datagrams.append((address, encode_echo(Echo(number, self._local.id, info.id, padding))))
+        self.datagrams.append((address, encode_echo(EchoRequest(number, self._local.id, info.id, padding))))
         return number
 
     def check_dial(self, peer: NodeId, now: float) -> None:
@@ -213,7 +213,7 @@ class Reachability:
         except MessageError:
             self._counters.datagrams_invalid += 1
             return
-        if isinstance(message, Echo):
+        if isinstance(message, EchoRequest):
             if message.sender != sender or message.target != self._local.id:
                 self._counters.datagrams_invalid += 1
                 return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_py.errors import NoMembers
-from iris_py.federation.calls import DROPPED, Answer, Asked, Ended, MemberPlace, encode_outcome
+from iris_py.federation.calls import DROPPED, Answer, AskedMembers, Ended, MemberPlace, encode_outcome
 from iris_py.gateway import surveys
 from iris_py.gateway.surveys import ReplyMemory, Taker
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
@@ -52,7 +52,7 @@ def test_all_is_told_in_order_and_members_by_pseudonyms() -> None:
         taker.handle_event(SurveyEnded(taker, None))
         answer(taker, 2, b"late")
         assert await taking == [
-            Asked(3, tuple(PLACES)),
+            AskedMembers(3, tuple(PLACES)),
             Answer(PLACES[0], REPLY, True, b"reply"),
             Answer(PLACES[1], DECLINE, True, b""),
             Ended(encode_outcome(b"")),
@@ -66,7 +66,7 @@ def test_of_many_members_only_the_number_is_told() -> None:
         taker = Taker(ReplyMemory(), pseudonym_of, LOST.append)
         taker.handle_event(SurveyAsked(taker, None, 100))
         taker.handle_event(SurveyEnded(taker, NoMembers("store", 3)))
-        assert await rest(taker) == [Asked(100), Ended(encode_outcome(NoMembers("store", 3)))]
+        assert await rest(taker) == [AskedMembers(100), Ended(encode_outcome(NoMembers("store", 3)))]
 
     asyncio.run(scenario())
 

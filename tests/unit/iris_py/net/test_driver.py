@@ -35,7 +35,7 @@ from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
 
 A, B = "10.0.0.1", "10.0.0.2"
 PORT = 4711
@@ -331,7 +331,7 @@ def test_a_closed_driver_handles_nothing_that_was_left() -> None:
     assert not turns.driver._waiting
 
 
-def make_driver(network: Network) -> Driver:
+def make_driver(network: NetworkStack) -> Driver:
     return Driver(network, cast("Any", Owner()))
 
 
@@ -378,7 +378,7 @@ def is_free_for_streams(host: str, port: int) -> bool:
 @pytest.mark.parametrize("is_real", [True, False], ids=["sockets", "memory"])
 def test_a_chosen_number_that_datagrams_cannot_have_is_an_error_that_says_so(is_real: bool) -> None:
     async def main() -> None:
-        network: Network = SocketNetwork() if is_real else MemoryNetwork(1).host(A)
+        network: NetworkStack = SocketNetwork() if is_real else MemoryNetwork(1).host(A)
         rival = await network.open_datagrams("127.0.0.1", 0, multicast=False)
         while is_real and not is_free_for_streams(*rival.address):  # somebody else has that number: take another one
             former, rival = rival, await network.open_datagrams("127.0.0.1", 0, multicast=False)

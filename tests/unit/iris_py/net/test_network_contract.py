@@ -20,7 +20,7 @@ from iris_py.testing.network import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from iris_py.net.network import Address, DatagramSocket, Network
+    from iris_py.net.network import Address, DatagramSocket, NetworkStack
 
 HERE = "127.0.0.1"
 GROUP = "239.255.73.82"
@@ -91,7 +91,7 @@ class World:
     name: str
     group_port: int
 
-    def run(self, scenario: Callable[[Network], Coroutine[Any, Any, None]]) -> None:
+    def run(self, scenario: Callable[[NetworkStack], Coroutine[Any, Any, None]]) -> None:
         if self.name == "memory":
 
             async def main() -> None:
@@ -137,7 +137,7 @@ class Door:
 
 
 async def connect(
-    network: Network, *, dialer: Callable[[], Peer] = Peer, listener: Callable[[], Peer] = Peer
+    network: NetworkStack, *, dialer: Callable[[], Peer] = Peer, listener: Callable[[], Peer] = Peer
 ) -> tuple[Peer, Peer]:
     """Return both ends of a new stream, that of the dialer first."""
     door = Door(listener)
@@ -154,7 +154,7 @@ async def until_lost(*peers: Peer) -> None:
 
 
 def test_echo(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network, listener=lambda: Peer(echoes=True, buffer_bytes=7))
         ours.transport.write(b"hello ")
         ours.transport.writelines([b"wide", b" ", b"world"])
@@ -172,7 +172,7 @@ def test_echo(world: World) -> None:
 
 
 def test_connection_is_made_when_dial_returns(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         door = Door()
         opened = await network.listen(door, HERE, 0)
         ours = await network.dial(Peer, *opened.address)
@@ -186,7 +186,7 @@ def test_connection_is_made_when_dial_returns(world: World) -> None:
 
 
 def test_slow_reader_pauses_the_writer_and_later_resumes_it(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network)
         theirs.transport.pause_reading()
         ours.transport.set_write_buffer_limits(high=32_768, low=8_192)
@@ -213,7 +213,7 @@ def test_slow_reader_pauses_the_writer_and_later_resumes_it(world: World) -> Non
 
 
 def test_close_sends_what_is_buffered(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network)
         ours.transport.write(LARGE)
         ours.transport.close()
@@ -226,7 +226,7 @@ def test_close_sends_what_is_buffered(world: World) -> None:
 
 
 def test_half_close_leaves_the_other_direction_open(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network, listener=lambda: Peer(keeps_half_open=True))
         assert ours.transport.can_write_eof()
         ours.transport.write(b"question")
@@ -247,7 +247,7 @@ def test_half_close_leaves_the_other_direction_open(world: World) -> None:
 
 
 def test_abort_is_felt_at_the_peer(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network)
         ours.transport.write(b"x")
         ours.transport.abort()
@@ -261,7 +261,7 @@ def test_abort_is_felt_at_the_peer(world: World) -> None:
 
 
 def test_unread_bytes_at_close_break_the_connection(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network)
         theirs.transport.pause_reading()
         ours.transport.write(LARGE)
@@ -274,7 +274,7 @@ def test_unread_bytes_at_close_break_the_connection(world: World) -> None:
 
 
 def test_paused_reading_delivers_nothing(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network, dialer=lambda: Peer(echoes=True))
         ours.transport.pause_reading()
         assert not ours.transport.is_reading()
@@ -294,7 +294,7 @@ def test_paused_reading_delivers_nothing(world: World) -> None:
 
 
 def test_close_is_idempotent(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ours, theirs = await connect(network)
         for _ in range(3):
             ours.transport.close()
@@ -315,7 +315,7 @@ def test_close_is_idempotent(world: World) -> None:
 
 
 def test_refused_dial_raises_os_error(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         door = await network.listen(Peer, HERE, 0)
         address = door.address
         door.close()
@@ -333,7 +333,7 @@ def test_refused_dial_raises_os_error(world: World) -> None:
 
 
 def test_port_in_use_raises_os_error(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         door = await network.listen(Peer, HERE, 0)
         assert door.address[0] == HERE
         assert door.address[1] > 0
@@ -348,7 +348,7 @@ def test_port_in_use_raises_os_error(world: World) -> None:
 
 
 def test_many_streams_at_once(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         door = Door(lambda: Peer(echoes=True))
         opened = await network.listen(door, HERE, 0)
         peers = await asyncio.gather(*(network.dial(Peer, *opened.address) for _ in range(50)))
@@ -365,7 +365,7 @@ def test_many_streams_at_once(world: World) -> None:
     world.run(scenario)
 
 
-async def open_three(network: Network, port: int) -> list[DatagramSocket]:
+async def open_three(network: NetworkStack, port: int) -> list[DatagramSocket]:
     sockets = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=port) for _ in range(3)]
     assert all(end.has_multicast for end in sockets)
     return sockets
@@ -377,7 +377,7 @@ async def take(end: DatagramSocket) -> tuple[bytes, Address]:
 
 
 def test_multicast_reaches_all_and_an_answer_the_asker_alone(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         sockets = await open_three(network, world.group_port)
         sockets[0].send(b"who is there?", None)
         heard = [await take(end) for end in sockets]
@@ -402,7 +402,7 @@ def test_multicast_reaches_all_and_an_answer_the_asker_alone(world: World) -> No
 
 
 def test_other_groups_are_not_heard(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         stranger = await network.open_datagrams(HERE, 0, group="239.255.73.83", group_port=world.group_port)
         ours = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         stranger.send(b"not for us", None)
@@ -416,7 +416,7 @@ def test_other_groups_are_not_heard(world: World) -> None:
 
 
 def test_sends_that_cannot_work_are_counted(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         end.send(b"x" * (DATAGRAM_BYTES_MAX + 1), None)
         end.send(b"", None)
@@ -434,7 +434,7 @@ def test_sends_that_cannot_work_are_counted(world: World) -> None:
 
 
 def test_an_error_of_the_system_is_counted_and_does_not_cost_the_next_datagram(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         end.send(b"lost", ("192.0.2.1", 9))  # not through the loopback interface
         end.send(b"kept", None)
@@ -446,7 +446,7 @@ def test_an_error_of_the_system_is_counted_and_does_not_cost_the_next_datagram(w
 
 
 def test_closing_wakes_the_receiver(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         receivers = [asyncio.create_task(end.receive()) for _ in range(2)]
         await asyncio.sleep(0)
@@ -460,7 +460,7 @@ def test_closing_wakes_the_receiver(world: World) -> None:
 
 
 def test_datagrams_that_nobody_takes_are_dropped_and_counted(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         silent, sender = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port) for _ in range(2)]
         for number in range(DATAGRAMS_RECEIVED_MAX + 10):
             sender.send(b"%d" % number, None)
@@ -476,7 +476,7 @@ def test_datagrams_that_nobody_takes_are_dropped_and_counted(world: World) -> No
 
 
 def test_without_multicast_single_addresses_are_still_reached(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         outside = await network.open_datagrams(HERE, 0, multicast=False, group=GROUP, group_port=world.group_port)
         inside = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         assert (outside.has_multicast, inside.has_multicast) == (False, True)
@@ -495,7 +495,7 @@ def test_without_multicast_single_addresses_are_still_reached(world: World) -> N
 
 
 def test_datagrams_share_the_number_of_a_listener(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         door = await network.listen(Peer, HERE, 0)
         end = await network.open_datagrams(*door.address, group=GROUP, group_port=world.group_port)
         asker = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
@@ -511,7 +511,7 @@ def test_datagrams_share_the_number_of_a_listener(world: World) -> None:
 
 
 def test_datagrams_at_an_address_that_is_taken_or_not_ours_raise_os_error(world: World) -> None:
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         end = await network.open_datagrams(HERE, 0, multicast=False)
         with pytest.raises(OSError, match=r".+") as failure:
             await network.open_datagrams(*end.address)
@@ -532,7 +532,7 @@ def test_datagrams_at_an_address_that_is_taken_or_not_ours_raise_os_error(world:
 def test_a_burst_is_not_lost(world: World, destination: str) -> None:
     """A detector that was asleep answers, asks and passes on in one turn, with datagrams of any size."""
 
-    async def scenario(network: Network) -> None:
+    async def scenario(network: NetworkStack) -> None:
         ends = [await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port) for _ in range(2)]
         burst = [b"%3d" % number + bytes(DATAGRAM_BYTES_MAX - 3) for number in range(80)]
         for data in burst:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iris_py.api.node import Node
-    from iris_py.net.network import Listener, Network
+    from iris_py.net.network import Listener, NetworkStack
     from iris_security.cloud_key import CloudKey
 
 LATENCY_S = 0.04
@@ -69,7 +69,7 @@ class Gateway:
         self.log.append("abort")
 
 
-async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: Network, chance: str) -> Gateway:
+async def start_gateway(node: Node, text: str, path: str, key: CloudKey, network: NetworkStack, chance: str) -> Gateway:
     settings = tomllib.loads(text)
     gateway = Gateway(node, settings, key)
     if "listen" in settings["gateway"]:

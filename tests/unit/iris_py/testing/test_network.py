@@ -20,7 +20,7 @@ from iris_py.testing.transports import WINDOW_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.net.network import Network
+    from iris_py.net.network import NetworkStack
     from iris_py.testing.network import MemoryDatagrams
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -77,7 +77,7 @@ class Peer(asyncio.BufferedProtocol):
             await self.changed.wait()
 
 
-async def connect(here: Network, there: Network, host: str) -> tuple[Peer, Peer]:
+async def connect(here: NetworkStack, there: NetworkStack, host: str) -> tuple[Peer, Peer]:
     """Return both ends of a new stream, that of the dialer first."""
     accepted: asyncio.Queue[Peer] = asyncio.Queue()
 

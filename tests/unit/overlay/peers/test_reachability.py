@@ -19,8 +19,8 @@ from iris_overlay.peers.reachability import (
     DIAL_CHECKED,
     ECHO_BYTES_MAX,
     ECHO_BYTES_MIN,
-    Echo,
     EchoReply,
+    EchoRequest,
     decode_echo,
     encode_echo,
     is_echo,
@@ -98,7 +98,7 @@ def test_a_reply_is_never_larger_than_its_echo_and_goes_where_that_came_from() -
     overlay, source = with_leaf(), ("203.0.113.9", 9)
     overlay.datagrams_to_send()
     for padding in (0, 200, 255, 256, 900):
-        asked = encode_echo(Echo(7, ONE.id, LOCAL.id, bytes(padding)))
+        asked = encode_echo(EchoRequest(7, ONE.id, LOCAL.id, bytes(padding)))
         overlay.receive_datagram(ONE.id, asked, source, 0.0)
         ((address, data),) = overlay.datagrams_to_send()
         assert address == source
@@ -109,8 +109,8 @@ def test_a_reply_is_never_larger_than_its_echo_and_goes_where_that_came_from() -
 @pytest.mark.parametrize(
     "message",
     [
-        encode_echo(Echo(7, TWO.id, LOCAL.id, b"")),  # in the name of another node
-        encode_echo(Echo(7, ONE.id, TWO.id, b"")),  # for another node, which had this address before
+        encode_echo(EchoRequest(7, TWO.id, LOCAL.id, b"")),  # in the name of another node
+        encode_echo(EchoRequest(7, ONE.id, TWO.id, b"")),  # for another node, which had this address before
         encode_echo(EchoReply(7, TWO.id, b"")),
         b"\x94\x44",
         b"\x94\x44" + bytes(ECHO_BYTES_MAX),
@@ -127,7 +127,7 @@ def test_a_liar_is_not_answered(message: bytes) -> None:
 
 def test_a_datagram_that_is_too_large_is_none() -> None:
     with pytest.raises(MessageError, match="exceeds"):
-        decode_echo(encode_echo(Echo(1, ONE.id, TWO.id, bytes(ECHO_BYTES_MAX))))
+        decode_echo(encode_echo(EchoRequest(1, ONE.id, TWO.id, bytes(ECHO_BYTES_MAX))))
 
 
 def test_whoever_is_linked_is_dialled_nevertheless() -> None:
