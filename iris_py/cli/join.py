@@ -1,4 +1,4 @@
-"""The long-running commands `iris seed` and `iris join`, and the shared parts of long-running commands."""
+"""The long-running commands `iris node` and `iris join`, and the shared parts of long-running commands."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class ReadyLine(Line, tag="ready", kw_only=True):
 
 
 #: The lines of `--json`, by command.
-LINES: Final[Lines] = {"seed": (ReadyLine,), "join": (ReadyLine,)}
+LINES: Final[Lines] = {"node": (ReadyLine,), "join": (ReadyLine,)}
 
-#: Interval at which `iris seed` checks whether its configured port is free, after another program used it (seconds). Too small:
+#: Interval at which `iris node` checks whether its configured port is free, after another program used it (seconds). Too small:
 #: useless work; too large: no node answers at the address of a seed for this time.
 PORT_LOOK_S: Final = 2.0
 
@@ -73,15 +73,15 @@ __all__ = [
     "end_with",
     "ending_by_signal",
     "join",
+    "node",
     "reload_on_hangup",
     "run_on_hangup",
-    "seed",
     "serving_status",
 ]
 
 
-async def seed(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
-    """Run a node without handlers until a signal arrives; return the exit code.
+async def node(settings: Settings, *, http: str | None = None, as_json: bool) -> int:
+    """Run a node until a signal arrives; return the exit code.
 
     Other nodes find the network through this node, at the configured port. If another program had the port when the node
     started, the node restarts as soon as the port is free.

@@ -165,7 +165,7 @@ def exit_code_of(found: NodeReports, network: str) -> ExitCode:
         return ExitCode.OK
     if found.asked:
         return ExitCode.TIMEOUT
-    complain(f"no other node found in the network {network!r}. Start one with `iris seed`, or name one with --seed.")
+    complain(f"no other node found in the network {network!r}. Start one with `iris node`, or name one with --seed.")
     return ExitCode.NO_MEMBERS
 
 

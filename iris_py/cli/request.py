@@ -194,7 +194,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
     if found:
         return ExitCode.OK
     if not as_json:
-        start = "iris seed" if cluster is None else f"iris join {shlex.quote(cluster)} --exec ..."
+        start = "iris node" if cluster is None else f"iris join {shlex.quote(cluster)} --exec ..."
         what = f"nobody serves {cluster!r}" if cluster is not None else f"no other node found in the network {network!r}"
         complain(f"{what}. Start one with `{start}`, or name one with --seed.")
     return ExitCode.NO_MEMBERS

@@ -141,7 +141,7 @@ def test_nobody_serves_that_name(shell: Shell) -> None:
         assert (code, out) == (3, b"")
         assert error.startswith("iris: nobody serves 'nobody'")
         assert error.count("\n") == 1
-        shell.serve("seed")
+        shell.serve("node")
     code, _, error = shell.run("broadcast", "nobody", "hello")
     assert (code, error.count("\n")) == (3, 1)
     code, out, error = shell.run("members", "nobody")
@@ -156,7 +156,7 @@ def test_nobody_serves_that_name(shell: Shell) -> None:
         (["request", "a", "b", "--secret-file", "/nowhere"], "--secret-file: /nowhere"),
         (["request", "a", "b", "--config", "/nowhere"], "does not exist"),
         (["request", "", "b"], "name"),
-        (["seed", "--listen", "0.0.0.0:0"], "iris keys new"),
+        (["node", "--listen", "0.0.0.0:0"], "iris keys new"),
         (["join", "a", "--exec", "no-such-command-anywhere"], "no command"),
         (["demo", "--input", "/nowhere"], "not a directory"),
     ],
@@ -178,11 +178,11 @@ def test_another_secret_cannot_connect_and_disturbs_nobody(shell: Shell, other_u
     service, line = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
     secret = tmp_path / "secret"
     assert other_user.run("keys", "new", "--output", str(secret))[0] == 0
-    for arguments in (["request", "upper", "hello"], ["members"], ["seed"]):
+    for arguments in (["request", "upper", "hello"], ["members"], ["node"]):
         code, out, error = other_user.run(*arguments, "--secret-file", str(secret), "--seed", address_of(line))
         assert (code, out) == (6, b"")
         assert f": {address_of(line)} is not a node of this network" in error.splitlines()[-1]
-        assert error.count("\n") == 1 or arguments == ["seed"]  # which also warns, as it warns about one seed of many
+        assert error.count("\n") == 1 or arguments == ["node"]  # which also warns, as it warns about one seed of many
     assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
     code, _, error = stop(service)
     assert code == 0
@@ -201,7 +201,7 @@ def test_secret_and_seed_make_a_network_without_discovery(shell: Shell, other_us
     assert out.decode().split()[1:] == ["web-1/upper", address_of(line), "eu/a"]
 
 
-@pytest.mark.parametrize("arguments", [["seed"], ["join", "upper", "--exec", "cat"]])
+@pytest.mark.parametrize("arguments", [["node"], ["join", "upper", "--exec", "cat"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: signal.Signals, code: int) -> None:
     process, _ = shell.serve(*arguments)
@@ -210,7 +210,7 @@ def test_signals_end_what_stays(shell: Shell, arguments: list[str], number: sign
 
 def test_a_terminal_that_goes_ends_what_stays(shell: Shell) -> None:
     terminal, other_end = os.openpty()
-    process, _ = shell.serve("seed", stdin=other_end)
+    process, _ = shell.serve("node", stdin=other_end)
     assert stop(process, signal.SIGHUP) == (0, b"", "")
     for descriptor in (terminal, other_end):
         os.close(descriptor)
@@ -627,7 +627,7 @@ def test_json(shell: Shell) -> None:
     process = shell.start("join", "upper", "--exec", "tr a-z A-Z", "--json", "--zone", "eu/a")
     service = json.loads(read_line(process.stdout))
     assert (service["cluster"], service["network"], service["zone"]) == ("upper", "default", "eu/a")
-    node = shell.start("seed", "--json")
+    node = shell.start("node", "--json")
     lone = json.loads(read_line(node.stdout))
     assert service["name"].startswith(f"{os.uname().nodename.partition('.')[0]}/iris")
     member = {each: service[each] for each in ("id", "name", "address", "zone")} | {"kind": "member", "is_stand_in": False}
@@ -833,7 +833,7 @@ def test_lines_are_published_and_so_many_messages_are_awaited(shell: Shell, tmp_
 @pytest.mark.parametrize(
     ("words", "stops"),
     [
-        (["seed"], signal.SIGTERM),
+        (["node"], signal.SIGTERM),
         (["join", "upper", "--exec", "cat"], signal.SIGTERM),
         (["subscribe", "news.>"], signal.SIGINT),
         (["monitor"], signal.SIGINT),

@@ -160,7 +160,7 @@ def test_logging_that_a_program_has_set_up_keeps_its_levels(shell: Shell, tmp_pa
         (["request", "db", "x", "--timeout", "soon"], 2, "timeout"),
         (["config", "show", "--context", "nowhere"], 2, "There is no context yet"),
         (["serve", "nowhere:nothing"], 2, "there is no module"),
-        (["seed", "--listen", "here"], 2, "not host:port"),
+        (["node", "--listen", "here"], 2, "not host:port"),
     ],
 )
 def test_mistakes_on_a_command_line_are_objects(shell: Shell, words: list[str], code: int, says: str) -> None:
@@ -180,7 +180,7 @@ def test_an_option_of_another_program_is_not_ours(shell: Shell) -> None:
 def test_an_error_that_nothing_catches_is_one_object() -> None:
     program = "import sys\nfrom iris_py.cli import main\nimport iris_py.cli.app as app\n"
     program += "def fail(_arguments):\n    raise BaseException('out of every net')\napp.run = fail\n"
-    program += "sys.argv = ['iris', 'seed', '--log-json']\nmain()\n"
+    program += "sys.argv = ['iris', 'node', '--log-json']\nmain()\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=WAIT_S)
     (found,) = objects(done.stderr)
     assert done.returncode == 1

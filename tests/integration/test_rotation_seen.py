@@ -67,7 +67,7 @@ def test_a_node_that_has_missed_a_step_in_files_is_seen(shell: Shell, tmp_path: 
     https = []
     for file in files:
         shutil.copy(own, file)
-        process, line = shell.serve("seed", "--secret-file", str(file), "--http", "0", is_new=True)
+        process, line = shell.serve("node", "--secret-file", str(file), "--http", "0", is_new=True)
         nodes.append((process, line.split(" at ")[1].split(",")[0]))
         https.append(line.split("http://")[1].split(";")[0])
     (old,) = generations(shell)
@@ -103,7 +103,7 @@ def test_a_rotation_of_the_administrator_is_seen_at_every_node(shell: Shell, tmp
     key = tmp_path / "administration.key"
     public = shell.run("keys", "administrator", "-o", str(key))[1].decode().strip()
     shell.environment["IRIS_ADMINISTRATOR"] = public
-    addresses = [address_of(shell.serve("seed")[1]) for _ in range(3)]
+    addresses = [address_of(shell.serve("node")[1]) for _ in range(3)]
     (old,) = generations(shell)
     wait_until(lambda: held(shell) == dict.fromkeys(addresses, (old,)))
     seen: list[tuple[str, ...]] = [(old,)]

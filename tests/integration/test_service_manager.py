@@ -127,7 +127,7 @@ def test_a_service_of_several_workers_is_ready_when_all_of_them_serve(manager: M
 def test_a_node_tells_a_manager_in_the_abstract_namespace(shell: Shell) -> None:
     manager = Manager(f"@iris-test-{os.getpid()}", shell)
     try:
-        service = shell.start("seed", stdin=subprocess.DEVNULL)
+        service = shell.start("node", stdin=subprocess.DEVNULL)
         manager.until("READY=1")
         manager.until("WATCHDOG=1")
         assert stop(service)[0] == 0
@@ -153,10 +153,10 @@ def test_a_program_that_waits_until_it_is_stopped_tells_the_same(manager: Manage
 
 
 def test_a_service_that_cannot_start_is_never_ready(manager: Manager, shell: Shell) -> None:
-    code, _, error = shell.run("seed", "--listen", "192.0.2.1:1", "--secret-command", "echo nothing")
+    code, _, error = shell.run("node", "--listen", "192.0.2.1:1", "--secret-command", "echo nothing")
     assert code != 0
     assert error
-    shell.start("seed", stdin=subprocess.DEVNULL)
+    shell.start("node", stdin=subprocess.DEVNULL)
     told = manager.until("READY=1")
     assert told.count("READY=1") == 1
     assert "STOPPING=1" not in told
@@ -166,7 +166,7 @@ def test_a_secret_as_systemd_hands_it_over_is_taken_without_a_word(manager: Mana
     assert shell.run("keys", "new", "--output", str(tmp_path / "secret"))[0] == 0
     (tmp_path / "secret").chmod(0o440)  # as LoadCredential= does, and fsGroup of Kubernetes
     shell.environment["IRIS_SECRET_FILE"] = str(tmp_path / "secret")
-    service = shell.start("seed", "--listen", "127.0.0.1:0", stdin=subprocess.DEVNULL)
+    service = shell.start("node", "--listen", "127.0.0.1:0", stdin=subprocess.DEVNULL)
     manager.until("READY=1")
     code, _, error = stop(service)
     assert code == 0

@@ -246,7 +246,7 @@ def test_workers_of_a_service_share_the_port(shell: Shell, port: int, tmp_path: 
 
 def test_iris_node_takes_the_port_as_soon_as_the_program_that_had_it_has_gone(shell: Shell, port: int) -> None:
     service, _ = shell.serve("join", "upper", "--exec", "cat")
-    seed = shell.start("seed", "--json")
+    seed = shell.start("node", "--json")
     assert json.loads(read_line(seed.stdout))["address"] != f"{HERE}:{port}"
     assert stop(service)[0] == 0
     assert json.loads(read_line(seed.stdout))["address"] == f"{HERE}:{port}"

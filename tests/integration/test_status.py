@@ -90,7 +90,7 @@ def test_a_service_says_that_it_serves_and_that_it_leaves_until_it_has_left(
 def test_where_nothing_can_be_served_nothing_is_started(
     start: Callable[..., subprocess.Popen[str]], address: str, words: str
 ) -> None:
-    out, error = start("seed", "--http", address).communicate(timeout=PATIENCE_S)
+    out, error = start("node", "--http", address).communicate(timeout=PATIENCE_S)
     assert out == ""
     assert words in error
     assert error.count("\n") == 1
@@ -130,7 +130,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(missing: s
 
 
 def test_every_line_of_a_command_is_an_object_if_that_is_wanted(start: Callable[..., subprocess.Popen[str]]) -> None:
-    service = start("seed", "--seed", "127.0.0.1:1", "--no-discovery", "--log-json")
+    service = start("node", "--seed", "127.0.0.1:1", "--no-discovery", "--log-json")
     assert service.stderr is not None
     shown = [json.loads(service.stderr.readline()) for _ in range(2)]
     service.send_signal(signal.SIGTERM)

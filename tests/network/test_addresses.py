@@ -84,7 +84,7 @@ def test_nodes_on_one_switch_find_and_keep_each_other(lab: Lab, family: str, has
 
 def test_a_machine_with_nothing_but_loopback_says_so_and_does_not_start(lab: Lab) -> None:
     lab.hosts["a1"].namespace.configure("link set eth0 down")
-    node = lab.run("node", "a1", [sys.executable, "-m", "iris_py.cli", "seed"], IRIS_LISTEN=f"{WILDCARD}:{PORT}")
+    node = lab.run("node", "a1", [sys.executable, "-m", "iris_py.cli", "node"], IRIS_LISTEN=f"{WILDCARD}:{PORT}")
     assert node.wait() == 2
     assert "only loopback addresses" in node.errors()
     assert "127.0.0.1:7400" not in node.errors()

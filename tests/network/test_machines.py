@@ -128,7 +128,7 @@ def test_one_port_for_everything_works_too_and_seeds_restart_beside_other_progra
         if block.kind == "sh" or "keys new" in block.text:
             terminals.type(block)
     terminals.export(f"export IRIS_LISTEN=0.0.0.0:{SEED_PORT}\n")
-    seeds = {machine: terminals.stay(machine, "iris seed") for machine in ("db1", "db2")}
+    seeds = {machine: terminals.stay(machine, "iris node") for machine in ("db1", "db2")}
     members = [terminals.stay(machine, "iris join upper --exec 'tr a-z A-Z'") for machine in MACHINES for _ in range(2)]
     addresses = [process.errors().rpartition(" at ")[2].partition(";")[0] for process in (*seeds.values(), *members)]
     assert len(set(addresses)) == len(addresses)
@@ -139,6 +139,6 @@ def test_one_port_for_everything_works_too_and_seeds_restart_beside_other_progra
     for machine, seed in seeds.items():
         seed.signal(15)
         assert seed.wait() == 0
-        again = terminals.stay(machine, "iris seed")
+        again = terminals.stay(machine, "iris node")
         assert f"{lab.hosts[MACHINES[machine]].address}:{SEED_PORT};" in again.errors(), "it has its port again"
     assert terminals.count_members("app1", "upper") == len(members)

@@ -77,7 +77,7 @@ async def secret(subject: Subject) -> Finding:
     if not origin:
         return warning(
             "this user has no secret yet: no node of this user was ever started, and there is no network to examine",
-            "Start one with `iris seed` or `iris join`, or give the secret of a network as IRIS_SECRET_FILE.",
+            "Start one with `iris node` or `iris join`, or give the secret of a network as IRIS_SECRET_FILE.",
             "iris keys path",
             is_blocking=True,
         )

@@ -149,6 +149,6 @@ def _waiting(gathering: Readings, network: str) -> str:
 
 def _gone(gathering: Readings, now: float) -> str:
     if gathering.answered_at is None:
-        return "No other node is found. Start one with `iris seed`, or name one with --seed. Looking again."
+        return "No other node is found. Start one with `iris node`, or name one with --seed. Looking again."
     ago = format_seconds(round(now - gathering.answered_at))
     return f"No node has answered for {ago}: the network is gone, or this machine is cut off from it. Trying again."

@@ -35,7 +35,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["seed", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "gateway", "members"]
+    "command", ["node", "join", "request", "broadcast", "survey", "tunnel", "publish", "subscribe", "gateway", "members"]
 )
 def test_common_options_and_exit_codes_are_in_every_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -98,7 +98,7 @@ def test_nothing_asked_shows_help(arguments: list[str], capsys: pytest.CaptureFi
     ("arguments", "words"),
     [
         (["frob"], "No such command 'frob'. See `iris --help`."),
-        (["node"], "Did you mean 'nodes'? See `iris --help`."),
+        (["nod"], "Did you mean 'node', 'nodes'? See `iris --help`."),
         (["--frob"], "See `iris --help`."),
         (["request"], "Missing argument 'NAME'. See `iris request --help`."),
         (["request", "a"], "there is nothing to send: give TEXT"),

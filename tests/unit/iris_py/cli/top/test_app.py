@@ -239,7 +239,7 @@ def test_a_node_that_disappears_is_marked_and_the_lost_network_comes_back() -> N
 
 def test_a_network_without_others_says_how_to_begin() -> None:
     async def steps(app: TopApp, pilot: Pilot[Any]) -> None:
-        assert "Start one with `iris seed`" in head(app)
+        assert "Start one with `iris node`" in head(app)
 
     show(Network(found()), steps)
 
