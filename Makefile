@@ -159,9 +159,9 @@ fuzz: $(READY) ## bytes of strangers and messages of insiders against every deco
 fuzz-properties: $(READY) ## the properties with twenty times as many examples as in make test-long, and other ones each time
 	$(BIN)/pytest $(PARALLEL) -m hypothesis --hypothesis-profile=random --timeout 3600 -o faulthandler_timeout=0
 
-mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them, chosen by SEED=1; about an hour on two cores
+mutants: $(READY) ## how many small defects the tests notice: SAMPLE=150 of them, chosen by SEED=1; about an hour on two cores; MATRIX=FILE: all tests that notice each
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutants]'
-	$(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.mutation $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(MATRIX),--matrix $(MATRIX))
 
 lock: build/tools/.ready ## make locks/ anew from pyproject.toml: the newest versions of all packages, for all systems and Pythons, with their hashes
 	@$(COMPILE) --group pyproject.toml:tools --output-file locks/tools.lock

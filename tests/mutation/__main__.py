@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import queue
+import random
 import threading
+import time
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -15,18 +18,24 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.mutation.reach import BUILD, find_reach
+from tests.mutation.full_trial import FullTrial
+from tests.mutation.matrix import Matrix, Row, describe, load
+from tests.mutation.reach import BUILD, LONG_OPTIONS, find_reach
 from tests.mutation.sample import STRATA, Mutant, choose
 from tests.mutation.trial import Result, Verdict, Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 SAMPLE: Final = 150
 SEED: Final = 1
 #: What has to be noticed of those that change anything: of all, and in `security/`.
 NOTICED_MIN: Final = 0.92
 NOTICED_SECURITY_MIN: Final = 1.0
+#: The time of a matrix, with the measurement of what the tests reach.
+MINUTES: Final = 45.0
+#: One mutant must not use up the time of the others: a hundred tests that hang would.
+FULL_TRIAL_S_MAX: Final = 120.0
 #: How often it says how far it is where there is no bar.
 TOLD_EVERY: Final = 10
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
@@ -38,11 +47,21 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help=f"how many mutants (default: {SAMPLE})")
     parser.add_argument("--seed", type=int, default=SEED, metavar="S", help=f"which ones (default: {SEED})")
     parser.add_argument("--workers", type=int, default=2, metavar="W", help="how many at a time (default: 2)")
+    parser.add_argument("--modules", nargs="+", default=(), metavar="PREFIX", help="choose mutants in these modules alone")
+    parser.add_argument("--tests", nargs="+", default=(), metavar="PATH", help="try these files and folders of tests alone")
+    parser.add_argument("--matrix", type=Path, metavar="FILE", help="run all tests that reach each mutant; go on with FILE")
+    parser.add_argument("--long", action="store_true", help="with --matrix and --tests: long tests, too, with their first case")
+    parser.add_argument("--enough", type=int, metavar="N", help="for --matrix: N tests that detect a mutant (default: all)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"for --matrix (default: {MINUTES})")
     arguments = parser.parse_args()
     console = Console()
-    mutants = choose(arguments.sample, arguments.seed)
+    mutants = choose(arguments.sample, arguments.seed, arguments.modules)
     console.print(f"{len(mutants)} mutants of seed {arguments.seed}; measuring which tests reach them, if the code has changed")
-    reach = find_reach()
+    if arguments.matrix:
+        matrix = make_matrix(arguments, [mutant for mutant in mutants if not is_equivalent(mutant)])
+        console.print("\n".join(describe(matrix)), markup=False, highlight=False, soft_wrap=True)
+        return 0
+    reach = find_reach(arguments.tests)
     results = try_all(mutants, reach.tests, arguments.workers, console)
     return report(results, console, arguments.seed)
 
@@ -75,6 +94,52 @@ def try_all(mutants: list[Mutant], find_tests: Callable[[str, int], list[str]], 
         for thread in threads:
             thread.join()
     return sorted(results, key=lambda result: result.mutant)
+
+
+def make_matrix(arguments: argparse.Namespace, mutants: list[Mutant]) -> Matrix:
+    """Try mutants with all tests that reach them; keep the matrix after each, for a run that goes on."""
+    until = time.monotonic() + 60 * arguments.minutes
+    reach = find_reach(arguments.tests, has_long=arguments.long)
+    matrix = load(arguments.matrix) if arguments.matrix.exists() else Matrix(arguments.seed)
+    tests = {mutant: reach.tests(mutant.module, mutant.line) for mutant in mutants}
+    for _ in fill(matrix, tests, LONG_OPTIONS if arguments.long else (), arguments.enough or math.inf, until):
+        matrix.save(arguments.matrix)
+    return matrix
+
+
+def fill(matrix: Matrix, tests: dict[Mutant, list[str]], options: Sequence[str], enough: float, until: float) -> Iterator[None]:
+    """Try mutants with all tests that reach them, until the time is over; yield after each change of the matrix.
+
+    Args:
+        matrix: Its mutants are not tried again. Its seed decides the order, so that the mutants tried in time are a sample.
+        tests: The mutants, and the tests that reach each.
+        options: Further options of pytest.
+        enough: After so many tests that detect a mutant the others do not run.
+        until: The end of the time, by the monotonic clock.
+    """
+    workshop, rng = Workshop(0), random.Random(matrix.seed)
+    unknown = sorted({test for found in tests.values() for test in found} - matrix.seconds.keys())
+    control = FullTrial(workshop, options, {}).run(unknown, until)
+    if control.failed:
+        raise SystemExit(f"these tests fail without a defect: {' '.join(sorted(control.failed))}")
+    matrix.seconds |= {test: round(took, 3) for test, took in control.seconds.items()}
+    yield
+    trial = FullTrial(workshop, options, matrix.seconds, enough)
+    tried = {Mutant(row.module, row.line, row.operator, row.occurrence) for row in matrix.rows}
+    for mutant in rng.sample(list(tests), len(tests)):
+        if mutant in tried:
+            continue
+        if time.monotonic() > until:
+            return
+        # The quick ones first, and no test always before its neighbours.
+        reached = sorted(tests[mutant], key=lambda test: (round(matrix.seconds.get(test, 0.0), 1), rng.random()))
+        with workshop.defect(mutant):
+            found = trial.run(reached, min(until, time.monotonic() + FULL_TRIAL_S_MAX))
+        by, killers = tuple(sorted(reached)), tuple(sorted(found.failed))
+        matrix.rows.append(
+            Row(mutant.module, mutant.line, mutant.operator, mutant.occurrence, by, killers, is_whole=not found.left)
+        )
+        yield
 
 
 def tell(result: Result, console: Console, done: int, total: int) -> None:

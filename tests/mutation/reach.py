@@ -59,8 +59,10 @@ UNMEASURED: Final = {
     "spark_connector/": ("spark/test_dispatch_errors", "spark/test_executors_local"),
 }
 #: Folders of tests, the quickest first.
-KINDS: Final = ("unit", "property", "spark", "integration", "sim")
+KINDS: Final = ("unit", "property", "spark", "integration", "sim", "attack")
 PER_TEST_S: Final = 120
+#: Options of pytest with which long tests run, too: the first case of each.
+LONG_OPTIONS: Final = ("-m", "long or not long", "-p", "tests.mutation.cases")
 
 _CONFIGURATION: Final = """
 [run]
@@ -99,22 +101,32 @@ def unmeasured(module: str) -> list[str]:
     return [f"tests/{name}.py" for name in names]
 
 
-def find_reach() -> Reach:
-    """Run the tests under coverage, unless that was done with this very code."""
+def find_reach(tests: Sequence[str] = (), *, has_long: bool = False) -> Reach:
+    """Run the tests under coverage, unless that was done with this very code.
+
+    Args:
+        tests: Files and folders of tests; all quick tests that run within one process if there are none.
+        has_long: Whether the long ones among `tests` run as well, with their first case.
+    """
     BUILD.mkdir(parents=True, exist_ok=True)
-    data_file = BUILD / f"coverage-{_fingerprint()}"
+    parts = [[*folders, *(f"--ignore={path}" for path in left_out())] for folders in HALVES]
+    name = "coverage"
+    if tests:
+        parts = [[*tests, *(LONG_OPTIONS if has_long else ())]]
+        name = f"part-of-{hashlib.sha256(' '.join(parts[0]).encode()).hexdigest()[:8]}"
+    data_file = BUILD / f"{name}-{_fingerprint()}"
     if not data_file.exists():
-        for old in BUILD.glob("coverage-*"):
+        for old in BUILD.glob(f"{name}-*"):
             old.unlink()
-        _measure(data_file)
+        _measure(data_file, parts)
     data = coverage.CoverageData(str(data_file))
     data.read()
     return Reach(data)
 
 
-def _measure(data_file: Path) -> None:
+def _measure(data_file: Path, parts: Sequence[Sequence[str]]) -> None:
     running = []
-    for number, folders in enumerate(HALVES):
+    for number, arguments in enumerate(parts):
         part = BUILD / f"part-{number}"
         part.unlink(missing_ok=True)
         configuration = BUILD / f"part-{number}.ini"
@@ -131,14 +143,14 @@ def _measure(data_file: Path) -> None:
             "-o",
             "faulthandler_timeout=0",
         ]
-        command += [*folders, *(f"--ignore={path}" for path in left_out())]
+        command += arguments
         running.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     for process in running:
         out, _ = process.communicate()
         if process.returncode != 0:
             raise SystemExit(f"the tests fail without a defect:\n{out[-4000:]}")
     whole = coverage.CoverageData(str(data_file) + ".new")
-    for number in range(len(HALVES)):
+    for number in range(len(parts)):
         part_data = coverage.CoverageData(str(BUILD / f"part-{number}"))
         part_data.read()
         whole.update(part_data)

@@ -7,11 +7,14 @@ import random
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -83,22 +86,27 @@ class Mutant:
         return (ROOT / self.module).read_text().splitlines()[self.line - 1].strip()
 
 
-def choose(count: int, seed: int) -> list[Mutant]:
+def choose(count: int, seed: int, prefixes: Sequence[str] = ()) -> list[Mutant]:
     """Return a sample of mutants; the same for the same seed and the same code.
 
     Args:
         count: How many.
         seed: Chooses them.
+        prefixes: The beginnings of the paths of modules to choose from. Without any, each stratum has its part.
     """
     rng = random.Random(seed)
+    if prefixes:
+        modules = [module for stratum in STRATA for module in modules_of(stratum) if module.startswith(tuple(prefixes))]
+        if not modules:
+            raise SystemExit(f"no module begins with {' or '.join(prefixes)}")
+        return sorted(_choose_from(modules, count, max(MUTANTS_PER_MODULE_MAX, 2 * count // len(modules)), rng))
     chosen: list[Mutant] = []
     for stratum, part in STRATA.items():
-        chosen += _choose_in(stratum, round(count * part), rng)
+        chosen += _choose_from(modules_of(stratum), round(count * part), MUTANTS_PER_MODULE_MAX, rng)
     return sorted(chosen)
 
 
-def _choose_in(stratum: str, count: int, rng: random.Random) -> list[Mutant]:
-    modules = modules_of(stratum)
+def _choose_from(modules: list[str], count: int, per_module: int, rng: random.Random) -> list[Mutant]:
     weights = [len((ROOT / module).read_text().splitlines()) for module in modules]
     chosen: dict[Mutant, None] = {}
     used = dict.fromkeys(modules, 0)
@@ -107,7 +115,7 @@ def _choose_in(stratum: str, count: int, rng: random.Random) -> list[Mutant]:
             break
         (module,) = rng.choices(modules, weights)
         found = mutants_of(module)
-        if used[module] >= MUTANTS_PER_MODULE_MAX or not found:
+        if used[module] >= per_module or not found:
             continue
         mutant = rng.choice(found)
         if mutant not in chosen:
