@@ -19,11 +19,11 @@ NODES_SAMPLED: Final = 64
 #: Timeout in seconds for opening a tunnel, as for a request.
 TUNNEL_TIMEOUT_S: Final = 5.0
 
-#: Time in seconds that a step of a rotation waits for the neighbours, which need one round trip. Too small: a busy neighbour is
+#: Time in seconds that a step of a rotation waits for the linked nodes, which need one round trip. Too small: a busy node is
 #: reported as missing.
 ROTATION_TIMEOUT_S: Final = 10.0
 
-#: Time in seconds that a query of the progress of a rotation waits for the neighbours' answers. Neighbours without an
+#: Time in seconds that a query of the progress of a rotation waits for the answers of the linked nodes. Nodes without an
 #: administrator never answer.
 ROTATION_ANSWER_S: Final = 1.0
 #: Time in seconds that leaving and closing wait for running handlers before cancelling them. Too small: work is cut off; too

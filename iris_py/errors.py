@@ -24,7 +24,7 @@
   * :exc:`TunnelBroken`: a tunnel has broken; the last data sent may be missing.
   * :exc:`SlowSubscriber`: a subscription was too slow and was ended by its overflow policy.
   * :exc:`SealError`: the seal of a request cannot decrypt its reply; the request may have been executed.
-  * :exc:`RotationIncomplete`: neighbours have not taken a step of a rotation of the network's secret.
+  * :exc:`RotationIncomplete`: linked nodes have not taken a step of a rotation of the network's secret.
   * :exc:`NodeClosed`: the program has closed this node.
 
 Facts are attributes; the text contains them and ends with the remedy.
@@ -666,12 +666,12 @@ class TunnelBroken(IrisError):
 
 
 class RotationIncomplete(IrisError):
-    """Neighbours have not taken a step of a rotation of the network's secret.
+    """Linked nodes have not taken a step of a rotation of the network's secret.
 
     Attributes:
         number: The number of the step in effect at this node.
-        missing: The ids of the neighbours that are behind; empty if there are no neighbours.
-        node_names: The known labels of these neighbours, by id.
+        missing: The ids of the linked nodes that are behind; empty if there are no linked nodes.
+        node_names: The known labels of these nodes, by id.
         is_begun: Whether this node has taken the requested step, which then continues to spread.
     """
 
@@ -683,7 +683,7 @@ class RotationIncomplete(IrisError):
         self.is_begun = is_begun
         self.node_names = dict(node_names)
         shown = [f"{node} ({self.node_names[node]})" if self.node_names.get(node) else node for node in self.missing]
-        who = f"neighbours {', '.join(shown)}" if self.missing else ""
+        who = f"linked nodes {', '.join(shown)}" if self.missing else ""
         put_out = (
             "Check these nodes: a node that misses the step, or has no administrator setting, is excluded when its "
             "generation is retired."

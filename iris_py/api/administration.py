@@ -293,10 +293,10 @@ class Administration(AsyncClosable):
         return self._parts.keys.reload()
 
     async def rotation(self, *, timeout: float = ROTATION_ANSWER_S) -> RotationStatus:
-        """Return the progress of the rotation of the network's secret at this node and its neighbours.
+        """Return the progress of the rotation of the network's secret at this node and the linked nodes.
 
         Args:
-            timeout: Seconds to wait for the neighbours' answers.
+            timeout: Seconds to wait for the answers of the linked nodes.
 
         Raises:
             NodeClosed: The node was closed.
@@ -317,13 +317,13 @@ class Administration(AsyncClosable):
         A generation is one of the secrets accepted during a rotation. ``"add"`` makes a new generation, which only decrypts;
         ``"rotate"`` lets the newest generation encrypt; ``"retire"`` keeps the encrypting generation only, and is refused
         while an added generation does not encrypt yet. A step spreads from node to node; this
-        node waits for its neighbours. Absent nodes catch up as long as one of their generations is accepted.
+        node waits for the linked nodes. Absent nodes catch up as long as one of their generations is accepted.
 
         Args:
             step: The step.
             key: The administrator key, or its text from ``iris keys administrator``.
-            timeout: Seconds to wait for the neighbours: before the step for their answers, and again after it.
-            force: Whether to continue although neighbours have not taken the step before; they may lose the network.
+            timeout: Seconds to wait for the linked nodes: before the step for their answers, and again after it.
+            force: Whether to continue although linked nodes have not taken the step before; they may lose the network.
             abandon: Whether ``"retire"`` may discard an added generation that does not encrypt yet; the old one stays.
 
         Returns:
@@ -331,8 +331,8 @@ class Administration(AsyncClosable):
 
         Raises:
             ConfigurationError: The key is not the administrator's, or the step is not possible now.
-            RotationIncomplete: Before the step: the node has no neighbours, or some have not taken the step before, and nothing
-                was changed. After the step: some neighbours have not taken it in time.
+            RotationIncomplete: Before the step: the node has no links, or some linked nodes have not taken the step before, and
+                nothing was changed. After the step: some linked nodes have not taken it in time.
             NodeClosed: The node was closed.
         """
         return await self._parts.keys.rotate(step, key, timeout, force=force, abandon=abandon)

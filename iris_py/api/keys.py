@@ -231,15 +231,13 @@ class Keys:
         return self._rotation_status()
 
     def _rotation_status(self) -> RotationStatus:
-        neighbours = {}
+        numbers = {}
         for link, rank in self._runtime.core.peers.rotation.ranks().items():
             peer = self._runtime.core.peers.peer_of(link)
             if peer is not None:
-                neighbours[peer.id.hex()] = None if rank is None else rank.number
+                numbers[peer.id.hex()] = None if rank is None else rank.number
         generations = tuple(keys.key_id.hex() for keys in self._runtime.keyring.generations)
-        return RotationStatus(
-            number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=neighbours
-        )
+        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=numbers)
 
     async def rotate(
         self, step: RotationStep, key: AdministrationKey | str, timeout: float, *, force: bool, abandon: bool
@@ -257,7 +255,7 @@ class Keys:
                 f"this node has {has}: other nodes would not accept a signature of this key. Set administrator to the "
                 "public half of the key."
             )
-        await self._wait_for_neighbours(timeout, may_lag=force or step == "add", is_begun=False)
+        await self._wait_for_linked_nodes(timeout, may_lag=force or step == "add", is_begun=False)
         rotation = self._runtime.core.peers.rotation
         number, before, name = rotation.rank.number, self._runtime.keyring.secrets, self._runtime.keyring.network
         added = added_by(number, before)
@@ -267,7 +265,7 @@ class Keys:
         signed = signing.sign(name, next_number(number, step), secrets)
         rotation.take(signed)
         self._use_generations(signed)
-        await self._wait_for_neighbours(timeout, may_lag=False, is_begun=True)
+        await self._wait_for_linked_nodes(timeout, may_lag=False, is_begun=True)
         return self._rotation_status()
 
     def close(self) -> None:
@@ -345,7 +343,7 @@ class Keys:
     # -- events of the core
 
     def handle_signed(self, event: GenerationsSigned) -> None:
-        """Use the signed generations that a neighbour has passed on: a step of a rotation."""
+        """Use the signed generations that a linked node has passed on: a step of a rotation."""
         if event.signed is not self.signed and self._runtime.closing is None:
             self._use_generations(event.signed)
 
@@ -362,7 +360,7 @@ class Keys:
             )
 
     def handle_heard(self) -> None:
-        """Wake the tasks that wait for the neighbours: a neighbour has reported its step of a rotation."""
+        """Wake the tasks that wait for the linked nodes: one of them has reported its step of a rotation."""
         self._rotation_changed.set()
 
     # --
@@ -394,7 +392,7 @@ class Keys:
         if not self._runtime.is_simulated:
             GenerationsFile(self._runtime.config.state_directory, self._configured).save(signed)
 
-    async def _wait_for_neighbours(self, timeout: float, *, may_lag: bool, is_begun: bool) -> None:
+    async def _wait_for_linked_nodes(self, timeout: float, *, may_lag: bool, is_begun: bool) -> None:
         """Wait until all linked nodes have the step in effect here.
 
         Args:
@@ -416,7 +414,7 @@ class Keys:
             raise RotationIncomplete(status.number, missing, is_begun=is_begun, node_names=names)
 
     async def _wait_until(self, is_so: Callable[[], bool], timeout: float) -> bool:
-        """Wait for a condition on the neighbours' answers, or for the timeout; return whether the condition holds.
+        """Wait for a condition on the answers of the linked nodes, or for the timeout; return whether the condition holds.
 
         Raises:
             NodeClosed: The node was closed.

@@ -117,8 +117,8 @@ class RotationLine(Line, tag="rotation"):
     """The number of the administrator's last step."""
     generations: list[str]
     """The key ids of the generations, the primary first."""
-    neighbours: dict[str, int | None]
-    """The number of the last step of each neighbour, by node id; None if not reported."""
+    linked_nodes: dict[str, int | None]
+    """The number of the last step of each linked node, by node id; None if not reported."""
     nodes: dict[str, list[str]] = field(default_factory=dict)
     """With `--running`, the generations of each node, by id: the encrypting one first."""
 
@@ -252,7 +252,7 @@ async def list_running(settings: Settings, *, as_json: bool) -> int:
     holdings = holdings_of(GenerationsHolder.of(name.address or short_id(name.id), security) for name, security in told)
     print(f"{describe_holdings(holdings)}." if holdings else "No other node reports which generations it holds.")
     if config.administrator is not None:
-        print(f"Steps of the administrator: {status.number}. {_describe_neighbours(status)}")
+        print(f"Steps of the administrator: {status.number}. {_describe_linked_nodes(status)}")
     complain_of(found)
     return 0
 
@@ -278,7 +278,7 @@ async def take_running_step(
         print(f"network {node.network!r}: {_describe(status.generations)}")
         then = _AFTER[step]
         options = f"--administration-key {shlex.quote(str(key_file))}"
-        print(_describe_neighbours(status) + (f" When absent nodes are back: iris keys {then} {options}" if then else ""))
+        print(_describe_linked_nodes(status) + (f" When absent nodes are back: iris keys {then} {options}" if then else ""))
     return 0
 
 
@@ -291,11 +291,11 @@ def _describe(key_ids: Sequence[str]) -> str:
     return f"{key_ids[0]} seals, {others} accepted" if others else f"{key_ids[0]} seals, nothing else is accepted"
 
 
-def _describe_neighbours(status: RotationStatus) -> str:
+def _describe_linked_nodes(status: RotationStatus) -> str:
     if not status.neighbours:
         return "No other node was reached."
     count = sum(number == status.number for number in status.neighbours.values())
-    return f"{count} of {len(status.neighbours)} neighbours have taken step {status.number}."
+    return f"{count} of {len(status.neighbours)} linked nodes have taken step {status.number}."
 
 
 async def _keyring_in_use(config: Config) -> Keyring:

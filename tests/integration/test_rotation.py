@@ -203,8 +203,8 @@ def test_nothing_fails_while_the_administrator_exchanges_the_secret_and_one_proc
     work(processes)
     status = keys("list", "--running", *seed)
     assert status["number"] == 3
-    assert isinstance(status["neighbours"], dict)
-    assert set(status["neighbours"].values()) == {3}
+    assert isinstance(status["linked_nodes"], dict)
+    assert set(status["linked_nodes"].values()) == {3}
     results = [each.result() for each in processes]
     assert [result["errors"] for result in results] == [[]] * PROCESSES
     assert [result["rekeyed"] for result in results] == [0] * PROCESSES

@@ -116,4 +116,6 @@ def test_a_rotation_of_the_administrator_is_seen_at_every_node(shell: Shell, tmp
         assert doctor(shell)["status"] == "ok"
     new = seen[1][1]
     assert seen == [(old,), (old, new), (new, old), (new,)]
-    assert f"seal with {new[:8]} alone" in shell.run("keys", "list", "--running")[1].decode()
+    shown = shell.run("keys", "list", "--running")[1].decode()
+    assert f"seal with {new[:8]} alone" in shown
+    assert "linked nodes have taken step 3." in shown

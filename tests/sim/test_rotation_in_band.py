@@ -182,7 +182,7 @@ def test_two_administrators_at_once_end_with_the_same_secret_everywhere() -> Non
     run(scenario(), limit_s=60)
 
 
-def test_neighbours_that_know_no_administrator_are_not_put_out_by_mistake(caplog: pytest.LogCaptureFixture) -> None:
+def test_linked_nodes_that_know_no_administrator_are_not_put_out_by_mistake(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with NodeSimulation(5) as simulation:
             node, other, without = [await simulation.start_node(keyring=each) for each in (KEYRING, KEYRING, Keyring(OLD))]
@@ -191,6 +191,7 @@ def test_neighbours_that_know_no_administrator_are_not_put_out_by_mistake(caplog
                 await node.rotate_secret("add", KEY, timeout=2.0)
             assert caught.value.missing == (without.id,)
             assert caught.value.is_begun
+            assert f"by the linked nodes {without.id}" in str(caught.value)
             with pytest.raises(iris.RotationIncomplete) as caught:
                 await node.rotate_secret("rotate", KEY, timeout=2.0)
             assert not caught.value.is_begun

@@ -107,10 +107,10 @@ AdministrationKeyFile = Annotated[
     ),
 ]
 StepTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Timeout for the acknowledgements of neighbours.")
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="Timeout for the acknowledgements of linked nodes.")
 ]
 Force = Annotated[
-    bool, typer.Option("--force", metavar="", help="Continue although neighbours are behind and may be excluded.")
+    bool, typer.Option("--force", metavar="", help="Continue although linked nodes are behind and may be excluded.")
 ]
 
 
@@ -127,7 +127,7 @@ def keys_list(
     running: Annotated[
         bool,
         typer.Option(
-            "--running", metavar="", help="Query the running network, and the progress of the neighbours in a rotation."
+            "--running", metavar="", help="Query the running network, and the progress of the linked nodes in a rotation."
         ),
     ] = False,
     json: Json = False,
