@@ -50,7 +50,7 @@ def writing_json(is_wanted: bool) -> Iterator[None]:
     if not is_wanted:
         yield
         return
-    from iris_py.cli.json_lines import json_lines  # with json, datetime and traceback, for those who want it
+    from iris_py.cli.json_log import json_lines  # with json, datetime and traceback, for those who want it
 
     with json_lines():
         before, _is_json = _is_json, True
@@ -82,7 +82,7 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
     """
     text = hide_secrets(text)  # a mistake on the command line may contain a secret in place of a name
     if _is_json:
-        from iris_py.cli.json_lines import put
+        from iris_py.cli.json_log import put
 
         put(level, "iris_py.cli", text, {"event": event})
         return
@@ -101,7 +101,7 @@ def show_traceback(error: BaseException, *, event: str) -> None:
         event: The event, for programs.
     """
     if _is_json:
-        from iris_py.cli.json_lines import put_error
+        from iris_py.cli.json_log import put_error
 
         put_error(event, error)
     else:
@@ -138,7 +138,7 @@ def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
     _has_time = False
     handler = logging.StreamHandler()
     if _is_json:
-        from iris_py.cli.json_lines import JsonFormatter
+        from iris_py.cli.json_log import JsonFormatter
 
         handler.setFormatter(JsonFormatter())
     else:

@@ -46,7 +46,6 @@ from iris_py.gateway.audit import AuditFile, Auditor
 from iris_py.gateway.cloud_events import CloudEvents
 from iris_py.gateway.counts import Counts
 from iris_py.gateway.duplex import Duplexes
-from iris_py.gateway.exports import Exports, NodePseudonyms
 from iris_py.gateway.metrics import GatewayCollector
 from iris_py.gateway.port import port_of
 from iris_py.gateway.probes import GatewayProbes
@@ -56,6 +55,7 @@ from iris_py.gateway.requests import RelayedRequests, RelayServer
 from iris_py.gateway.stand_ins import StandIns
 from iris_py.gateway.subscriptions import Subscriptions
 from iris_py.gateway.surveys import RelayedSurveys
+from iris_py.gateway.topic_exports import Exports, NodePseudonyms
 from iris_py.gateway.tunnels import RelayedTunnels
 from iris_py.link.events import HANDSHAKE_ENDED
 from iris_py.logs import EventLogger

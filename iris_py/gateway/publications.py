@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from iris_py.federation.messages import CatalogueEntry
     from iris_py.federation.rules import ExportRule
     from iris_py.gateway.duplex import Channel, Duplexes
-    from iris_py.gateway.exports import NodePseudonyms
     from iris_py.gateway.port import GatewayPort
+    from iris_py.gateway.topic_exports import NodePseudonyms
     from iris_py.wire.headers import HeaderValue
 
 logger = EventLogger("iris_py.federation")

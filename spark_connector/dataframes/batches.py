@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.dataframes.casts import fit_rows
-from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.task_requests import Question, RowGroup
 from spark_connector.dataframes.window import ROW_MEMBERS_LOST_MAX
 from spark_connector.errors import DispatchError
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.accumulators import Accumulator
 
-    from spark_connector.dataframes.question import Question
+    from spark_connector.dataframes.task_requests import Question
 
 __all__ = ["CLASSES_PER_DOUBLING", "INVALID_REPLY", "INVALID_REQUEST", "DispatchCounts", "Tally"]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from spark_connector.dataframes.casts import fit
-from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.task_requests import Question, RowGroup
 from spark_connector.errors import DispatchError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from spark_connector.dataframes.plan import Plan
-    from spark_connector.dataframes.question import Question, RowGroup
+    from spark_connector.dataframes.task_requests import Question, RowGroup
 
 __all__ = ["dispatch_batches", "dispatch_rows"]
 

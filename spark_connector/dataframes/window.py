@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iris_py.connector import Asker
     from spark_connector.dataframes.counts import Tally
     from spark_connector.dataframes.plan import RequestLimits
-    from spark_connector.dataframes.question import Question, RowGroup
+    from spark_connector.dataframes.task_requests import Question, RowGroup
     from spark_connector.dataframes.worker_node import WorkerNode
 
 __all__ = ["Window"]

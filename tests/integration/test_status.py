@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
 import iris_py
-from iris_py.cli.json_lines import JsonFormatter
+from iris_py.cli.json_log import JsonFormatter
 from iris_py.metrics import serve_status
 from iris_py.metrics.status import StatusServer
 from tests import warm

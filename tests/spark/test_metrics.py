@@ -16,7 +16,7 @@ from iris_py import ConfigurationError, MemberLost, RemoteError
 from spark_connector import ArrowHandler, DispatchCounts, DispatchMetrics, SourceMetrics, dispatch, source_metrics
 from spark_connector.dataframes.counts import CLASSES_PER_DOUBLING, INVALID_REPLY, INVALID_REQUEST, Tally
 from spark_connector.dataframes.plan import RequestLimits
-from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.task_requests import Question, RowGroup
 from spark_connector.dataframes.window import Window
 from tests.unit.spark_connector.dataframes.fakes import FakeWorkerNode
 

@@ -177,7 +177,7 @@ class WorkerProcess:
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
         """Write each line from the process's standard error as a JSON object."""
-        from iris_py.cli.json_lines import LineSplitter, put_objects
+        from iris_py.cli.json_log import LineSplitter, put_objects
 
         splitter, decoder = LineSplitter(pid=self.pid), codecs.getincrementaldecoder("utf-8")("backslashreplace")
         try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_py import Retry
-    from spark_connector.dataframes.question import Question
+    from spark_connector.dataframes.task_requests import Question
 
 
 class FakeNode:

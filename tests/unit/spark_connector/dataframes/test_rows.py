@@ -10,8 +10,8 @@ import pytest
 
 from spark_connector import DispatchError, Network
 from spark_connector.dataframes.plan import Plan, RequestLimits
-from spark_connector.dataframes.question import Question
 from spark_connector.dataframes.rows import columns_of_replies
+from spark_connector.dataframes.task_requests import Question
 
 NOON = datetime.datetime(2026, 7, 2, 12, 0, 0)  # noqa: DTZ001 - some columns have no zone
 NOON_UTC = NOON.replace(tzinfo=datetime.UTC)

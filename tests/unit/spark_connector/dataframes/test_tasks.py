@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from spark_connector.dataframes.question import Question
+    from spark_connector.dataframes.task_requests import Question
 
 pytest_plugins = ["iris_py.testing.fixtures"]
 

@@ -23,7 +23,7 @@ from iris_py import (
 )
 from spark_connector import DispatchError
 from spark_connector.dataframes.plan import RequestLimits
-from spark_connector.dataframes.question import Question, RowGroup
+from spark_connector.dataframes.task_requests import Question, RowGroup
 from spark_connector.dataframes.window import AHEAD, Window
 from tests.spark.driving import until
 from tests.unit.spark_connector.dataframes.fakes import FakeWorkerNode
