@@ -556,7 +556,7 @@ class GatewayConnections:
 
     def _dial(self, purpose: _DialPurpose) -> None:
         self._purposes.setdefault(purpose.address, deque()).append(purpose)
-        self.dials.append(DialRequested(purpose.address, None))
+        self.dials.append(DialRequested(purpose.address, None, is_proven=True))
 
     def _take_purpose(self, address: str, now: float) -> _DialPurpose | None:
         purposes = self._purposes.get(address)

@@ -301,6 +301,10 @@ class FederationCore:
         self.lines.dial_failed(address, reason, now)
         self._advance(now)
 
+    def dial_rested(self, address: str, now: float) -> None:
+        """Handle a dial that was not made. A gateway dials configured addresses alone, and these never rest."""
+        self.dial_failed(address, now)
+
     def link_received(self, link: Link, now: float) -> None:
         """Handle the bytes received by a link. The hot path."""
         received, line = link.packets_received(), self.lines.line_of(link)

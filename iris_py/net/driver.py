@@ -26,6 +26,7 @@ from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.network import OwnAddressError
 from iris_py.net.process import EXHAUSTED, Exhaustion, LoopLateness
+from iris_py.net.resting_addresses import AddressRestsError, RestingAddresses
 from iris_py.net.tcp_info import retransmissions
 from iris_py.net.watchdog import watchdog
 
@@ -85,6 +86,7 @@ class DrivenCore(Protocol):
     def accepted(self, address: str, now: float) -> Link | None: ...
     def dialled(self, address: str, now: float, host: str = "") -> Link | None: ...
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None: ...
+    def dial_rested(self, address: str, now: float) -> None: ...
     def close_links(self, now: float) -> None: ...
     def link_received(self, link: Link, now: float) -> None: ...
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None: ...
@@ -308,6 +310,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: deque[LinkStream] = deque()  # connections with unhandled input, not read meanwhile
         self._exhaustion = Exhaustion()
+        self._resting = RestingAddresses()
         self.is_awake = False
         self._is_transmitting = False
         self.is_closed = False
@@ -579,7 +582,7 @@ class Driver:
     def _handle_events(self, events: Sequence[object]) -> None:
         for event in events:
             if isinstance(event, DialRequested):
-                self._spawn(self._dial(event.address))
+                self._spawn(self._dial(event.address, is_proven=event.is_proven))
         self._owner.handle_events(events)
 
     def _arm_timer(self, core: DrivenCore, now: float) -> None:
@@ -606,12 +609,17 @@ class Driver:
             self._core.handle_timeout(now)
             self.transmit()
 
-    async def _dial(self, address: str) -> None:
+    async def _dial(self, address: str, *, is_proven: bool) -> None:
         assert self._core is not None
+        begin = None if is_proven else self._begin_unproven
         try:
             host, port = parse_address(address)
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                await self.network.dial(lambda: LinkStream(self, address), host, port, own=self.own)
+                await self.network.dial(lambda: LinkStream(self, address), host, port, own=self.own, begin=begin)
+        except AddressRestsError:
+            logger.debug("dial_rested", "%s was just dialled, perhaps by another name", address, address=address)
+            self._core.dial_rested(address, self.loop.time())
+            self.wake()
         except (OSError, IrisError) as exc:  # a TimeoutError is an OSError; an IrisError means an invalid address from a peer
             is_refused = isinstance(exc, ConnectionRefusedError)
             is_broken = getattr(exc, "errno", None) in _BROKEN
@@ -622,6 +630,9 @@ class Driver:
             logger.debug("dial_failed", "dialling %s failed: %s", address, exc, address=address, reason=str(exc))
             self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
+
+    def _begin_unproven(self, address: Address) -> None:
+        self._resting.begin(address, self.loop.time())
 
     async def _receive_datagrams(self, datagrams: DatagramSocket) -> None:
         assert self._core is not None

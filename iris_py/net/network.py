@@ -134,7 +134,13 @@ class NetworkStack(Protocol):
         """
 
     async def dial(
-        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+        self,
+        factory: Callable[[], AnyProtocol],
+        host: str,
+        port: int,
+        *,
+        own: Collection[Address] = (),
+        begin: Callable[[Address], None] | None = None,
     ) -> AnyProtocol:
         """Return the protocol of a new stream, after the call of its ``connection_made``.
 
@@ -145,9 +151,12 @@ class NetworkStack(Protocol):
             host: An address, or a name with several addresses.
             own: The numeric addresses of the dialling node itself, which are skipped: the name of a whole service includes that
                 node.
+            begin: Called with each numeric address before a connection to it begins; raises
+                :exc:`iris_py.net.resting_addresses.AddressRestsError` to skip the address.
 
         Raises:
             OwnAddressError: The host leads only to the dialling node itself.
+            AddressRestsError: ``begin`` has skipped every address of the host.
             OSError: The connection failed.
         """
 

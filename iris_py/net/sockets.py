@@ -21,6 +21,7 @@ from iris_py.logs import EventLogger
 from iris_py.net.datagrams import PORT_MAX, DualDatagrams, SocketDatagrams, bound_socket
 from iris_py.net.network import BEACON_GROUP, BEACON_GROUP_IPV6, BEACON_PORT, OwnAddressError
 from iris_py.net.process import Exhaustion
+from iris_py.net.resting_addresses import AddressRestsError
 from iris_py.net.tcp_info import round_trip_s
 
 if TYPE_CHECKING:
@@ -160,7 +161,13 @@ class SocketNetwork:
             raise
 
     async def dial(
-        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+        self,
+        factory: Callable[[], AnyProtocol],
+        host: str,
+        port: int,
+        *,
+        own: Collection[Address] = (),
+        begin: Callable[[Address], None] | None = None,
     ) -> AnyProtocol:
         """Connect to a host, and return the protocol of the new stream; see :meth:`iris_py.net.network.NetworkStack.dial`.
 
@@ -172,7 +179,7 @@ class SocketNetwork:
         others = [found for found in await _resolve(loop, host, port) if found[1][:2] not in own]
         if not others:
             raise OwnAddressError
-        sock = await _connect_any(loop, _mix(others)[:ADDRESSES_MAX])
+        sock = await _connect_any(loop, _mix(others)[:ADDRESSES_MAX], begin)
         try:
             self._configure(sock)
             # Called here, because uvloop calls a factory before the stream is established.
@@ -301,17 +308,35 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Socket
     return sock
 
 
-async def _connect_any(loop: asyncio.AbstractEventLoop, addresses: list[_Resolved]) -> socket.socket:
-    """Return a socket connected to the first address that answers."""
-    if len(addresses) == 1:
-        return await _connect(loop, *addresses[0])
+def _next_to_begin(waiting: deque[_Resolved], begin: Callable[[Address], None] | None) -> _Resolved | None:
+    """Remove and return the first address to which a connection may begin, and remove those before it; None without one."""
+    while waiting:
+        found = waiting.popleft()
+        try:
+            if begin is not None:
+                begin(found[1][:2])
+        except AddressRestsError:
+            continue
+        return found
+    return None
+
+
+async def _connect_any(
+    loop: asyncio.AbstractEventLoop, addresses: list[_Resolved], begin: Callable[[Address], None] | None = None
+) -> socket.socket:
+    """Return a socket connected to the first address that answers. Skip addresses for which ``begin`` raises."""
     waiting = deque(addresses)
+    found = _next_to_begin(waiting, begin)
+    if found is None:
+        raise AddressRestsError
+    if not waiting:
+        return await _connect(loop, *found)
     attempts: list[asyncio.Task[socket.socket]] = []
     failures: list[BaseException] = []
     try:
-        while waiting or attempts:
-            if waiting:
-                attempts.append(loop.create_task(_connect(loop, *waiting.popleft())))
+        while found is not None or attempts:
+            if found is not None:
+                attempts.append(loop.create_task(_connect(loop, *found)))
             delay = ATTEMPT_DELAY_S if waiting else None
             done, _ = await asyncio.wait(attempts, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
             for attempt in [attempt for attempt in attempts if attempt in done]:
@@ -320,6 +345,7 @@ async def _connect_any(loop: asyncio.AbstractEventLoop, addresses: list[_Resolve
                 if failure is None:
                     return attempt.result()
                 failures.append(failure)
+            found = _next_to_begin(waiting, begin)
     finally:
         for attempt in attempts:
             attempt.cancel()

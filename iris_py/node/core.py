@@ -381,6 +381,11 @@ class NodeCore:
         self.overlay.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._exchange.advance(now)
 
+    def dial_rested(self, address: str, now: float) -> None:
+        """Handle a dial that was not made, because the resolved address rests; it is requested again later."""
+        self.overlay.dial_rested(address, now)
+        self._exchange.advance(now)
+
     def accepted(self, address: str, now: float) -> Link | None:
         """Return the link for a connection accepted from an IP address; None to refuse, with too many unidentified peers."""
         evicted = self.peers.evict_stranger()

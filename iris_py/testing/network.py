@@ -379,7 +379,13 @@ class MemoryHost:
         return listener
 
     async def dial(
-        self, factory: Callable[[], AnyProtocol], host: str, port: int, *, own: Collection[Address] = ()
+        self,
+        factory: Callable[[], AnyProtocol],
+        host: str,
+        port: int,
+        *,
+        own: Collection[Address] = (),
+        begin: Callable[[Address], None] | None = None,
     ) -> AnyProtocol:
         """Return the protocol of a new stream, as :meth:`iris_py.net.network.NetworkStack.dial` specifies."""
         self._check_alive()
@@ -387,6 +393,8 @@ class MemoryHost:
         host = LOOPBACK if host == WILDCARD else host
         if (host, port) in own:
             raise OwnAddressError
+        if begin is not None:
+            begin((host, port))
         target = self.name if host == LOOPBACK else host
         if target not in self._network._hosts:
             await asyncio.sleep(NO_HOST_TIMEOUT_S)

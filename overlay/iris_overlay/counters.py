@@ -20,11 +20,13 @@ class Counters:
     answers_suppressed: int = 0
     """Unanswered questions: beyond `answers_per_s_max`, with a full queue, or smaller than their answer."""
     dial_checks_refused: int = 0
-    """Refused requests of nodes for a dial check: one was in progress, or too many for other nodes."""
+    """Refused requests of nodes for a dial check: one was in progress, too many for other nodes, or too many failed before."""
     candidates_refused: int = 0
     """Unknown nodes not dialled because `candidates_max` others wait."""
     dials_timed_out: int = 0
     """Dials without a report from the owner within `OverlayConfig.dial_timeout_s`."""
+    dials_rested: int = 0
+    """Dials put off by the owner, because the resolved address rested."""
     changes_unconfirmed: int = 0
     """Joins and leaves completed by the time limit instead of all acknowledgements."""
     registrations_refused: int = 0

@@ -25,7 +25,7 @@ class GroupMember(msgspec.Struct, frozen=True):
 class DialRequested(msgspec.Struct, frozen=True):
     """Ask the owner to open a link to an address.
 
-    The owner reports `Overlay.dial_succeeded` or `Overlay.dial_failed` with the same address within
+    The owner reports `Overlay.dial_succeeded`, `dial_failed` or `dial_rested` with the same address within
     `OverlayConfig.dial_timeout_s`.
     """
 
@@ -33,6 +33,10 @@ class DialRequested(msgspec.Struct, frozen=True):
     """``host:port``."""
     peer: NodeId | None
     """The expected node, if known. If another node answers, report that node; it is no error."""
+    is_proven: bool = False
+    """Whether the owner gave the address, or a dial has reached the node at this numeric address. Otherwise a peer named the
+    address: the owner makes the dial only if the address does not rest, and else reports `Overlay.dial_rested`.
+    """
 
 
 class ConnectFailed(msgspec.Struct, frozen=True):

@@ -138,7 +138,7 @@ class Overlay:
         self._reaching = Reaching(local, ring, self._contacts, self.counters)
         self._dialler = Dialler(local, config, rng, self.counters, self._is_known, vantage, hearsay)
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
-        self._reachability = Reachability(local, ring, self.counters, vantage)
+        self._reachability = Reachability(local, ring, self.counters, vantage, hearsay)
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler, vantage)
 
     def use_clock(self, clock: Callable[[], float]) -> None:
@@ -265,6 +265,19 @@ class Overlay:
         self._reachability.dial_failed(address, now, is_refused=is_refused, is_broken=is_broken)
         self._finish_turn(now)
 
+    def dial_rested(self, address: str, now: float) -> None:
+        """Note that a requested dial was not made, so that the same address is dialled later.
+
+        The owner makes no dial of an unproven address whose host, after the look-up of its name, was just dialled under any
+        name. A made-up node, or many of them, could otherwise make this node dial one host again and again.
+        """
+        self.counters.dials_rested += 1
+        self._dials.end(address)
+        self._dialler.dial_rested(address, now)
+        self._contacts.dial_rested(address, now)
+        self._reachability.dial_rested(address, now)
+        self._finish_turn(now)
+
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Note the node reached by a requested dial, which may be new, known or the local node.
 
@@ -315,6 +328,7 @@ class Overlay:
         self._discovery.handle_timeout(now, self._peers_count())
         self._contacts.handle_timeout(now)
         self._reaching.handle_timeout(now)
+        self._reachability.handle_timeout(now)
         self._liveness.handle_timeout(now)
         self._ring.handle_timeout(now)
         self._groups.handle_timeout(now)
@@ -549,6 +563,7 @@ class Overlay:
             self._dialler.deadline(),
             self._discovery.deadline(),
             self._reaching.deadline(),
+            self._reachability.deadline(),
         )
         deadline = min((deadline for deadline in deadlines if deadline is not None), default=None)
         self._due = inf if deadline is None else deadline

@@ -16,6 +16,7 @@ from iris_overlay.messages import NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.ring.messages import Direct, LeafProbe, RingMessage, encode_ring_message
+from iris_py.net.resting_addresses import DIALS_MAX, REST_S, AddressRestsError, RestingAddresses
 from iris_py.testing.cores.signer import NamedSigner
 from tests.fuzz.source import Source
 from tests.fuzz.values import Values
@@ -52,11 +53,19 @@ KINDS = [kind for kind in (*get_args(RingMessage), *get_args(GroupMessage)) if n
 
 
 class Victim:
-    """An honest node with two links, which counts its dials. Whatever it dials refuses."""
+    """An honest node with two links, which counts its dials. Whatever it dials refuses.
 
-    def __init__(self, *, beacons: bool = False) -> None:
+    Args:
+        beacons: Whether it takes beacons.
+        host: Where all names lead; empty if the owner of the overlay does not resolve them.
+    """
+
+    def __init__(self, *, beacons: bool = False, host: str = "") -> None:
         self.now = 0.0
         self.dials: list[str] = []
+        self.begun: list[float] = []
+        self._host = host
+        self._resting = RestingAddresses()
         self.overlay = Overlay(LOCAL, CONFIG, random.Random(1), NamedSigner(LOCAL.id))
         self.overlay.start(self.now, [], [], beacons, True)
         self.linked = set[NodeId]()
@@ -80,12 +89,27 @@ class Victim:
                 if isinstance(event, DialRequested):
                     if "victim" in event.address:
                         self.dials.append(event.address)
-                    self.overlay.dial_failed(event.address, self.now, is_refused=True)
+                        assert not event.is_proven
+                    if self.may_begin(event):
+                        self.overlay.dial_failed(event.address, self.now, is_refused=True)
+                    else:
+                        self.overlay.dial_rested(event.address, self.now)
                 elif isinstance(event, ProtocolViolated | LinkReleased | PeerDied) and event.peer in self.linked:
                     self.linked.discard(event.peer)
                     self.overlay.link_lost(event.peer, self.now)
             events = self.overlay.events_received()
             self.overlay.messages_to_send()
+
+    def may_begin(self, dial: DialRequested) -> bool:
+        """Resolve an address as the owner of the overlay does, and tell whether a connection begins."""
+        if not self._host or "victim" not in dial.address:
+            return True
+        try:
+            self._resting.begin((self._host, 443), self.now)
+        except AddressRestsError:
+            return False
+        self.begun.append(self.now)
+        return True
 
     def wait(self, duration_s: float) -> None:
         until = self.now + duration_s
@@ -101,9 +125,9 @@ def test_kinds_of_messages_are_found() -> None:
     assert len(KINDS) > 15
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_made_up_nodes_cost_a_bounded_number_of_dials(kind: Any) -> None:
-    victim, rng = Victim(), random.Random(7)
+def attack(victim: Victim, kind: Any) -> None:
+    """Let the attacker name made-up nodes in messages of a kind, for a while, and then wait as long."""
+    rng = random.Random(7)
     values = Values([ATTACKER, MADE_UP[0]] * 64 + MADE_UP[:128], GROUPS)  # many speak only for their sender
     for group in GROUPS:
         victim.overlay.watch_group(group, victim.now)
@@ -116,10 +140,28 @@ def test_made_up_nodes_cost_a_bounded_number_of_dials(kind: Any) -> None:
         victim.settle()
         victim.wait(WATCHED_S / MESSAGES)
     victim.wait(WATCHED_S)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_made_up_nodes_cost_a_bounded_number_of_dials(kind: Any) -> None:
+    victim = Victim()
+    attack(victim, kind)
     config = ContactsConfig()
     # Those that the attacker is charged for, and those of which nobody knows any more who named them.
     limit = 2 * (config.hearsay_dials_max + 2 * WATCHED_S * config.hearsay_dials_per_s)
     assert len(victim.dials) <= limit, kind
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_names_that_lead_to_one_host_share_the_rest_of_its_address(kind: Any) -> None:
+    victim = Victim(host="203.0.113.9")
+    attack(victim, kind)
+    begun = victim.begun
+    assert all(later - earlier >= REST_S for earlier, later in zip(begun, begun[DIALS_MAX:], strict=False))
+    config = ContactsConfig()
+    limit = 2 * (config.hearsay_dials_max + 2 * WATCHED_S * config.hearsay_dials_per_s)
+    assert len(victim.dials) <= limit, "names that are looked up are bounded as dials are"
+    assert bool(begun) == bool(victim.dials)
 
 
 def test_another_peer_that_names_living_nodes_is_not_charged() -> None:

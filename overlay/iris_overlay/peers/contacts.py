@@ -29,10 +29,6 @@ ADDRESSES_RESTING_MAX: Final = 1024
 #: failed dials within `ContactsConfig.rest_s` some peer is dialled too soon; too large: memory.
 RESTING_MAX: Final = 1024
 
-#: The largest number of peers remembered as once reached by a dial from here, with the address; beyond it the first one is
-#: forgotten. Too small: the detector has to find the death of a forgotten peer; too large: memory.
-REACHED_MAX: Final = 4096
-
 
 class ContactFailed(msgspec.Struct, frozen=True):
     """Report that no link to a peer can be opened. The peer may live and have links to other nodes."""
@@ -85,7 +81,6 @@ class Contacts:
         "_local",
         "_messages",
         "_patience",
-        "_reached",
         "_requests",
         "_resting",
         "_resting_addresses",
@@ -102,7 +97,7 @@ class Contacts:
             local: The node itself.
             config: The constants.
             vantage: Orders the addresses of a peer.
-            hearsay: Bounds the dials of unmet peers.
+            hearsay: Bounds the dials of unproven addresses.
         """
         self._local = local
         self._config = config
@@ -119,7 +114,6 @@ class Contacts:
         self._resting_addresses: dict[str, float] = {}
         self._last_used: dict[NodeId, float] = {}  # for every open link
         self._idle: DeadlineTable[NodeId] = DeadlineTable()
-        self._reached: dict[NodeId, str] = {}
         self._messages: list[tuple[NodeId, bytes]] = []
         self._requests: list[DialRequested] = []
         self._events: list[ContactEvent] = []
@@ -184,10 +178,7 @@ class Contacts:
 
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Note the node reached at an address; for other nodes expected there, dial their next address."""
-        self._reached.pop(peer, None)
-        if len(self._reached) >= REACHED_MAX:
-            del self._reached[next(iter(self._reached))]
-        self._reached[peer] = address
+        self._hearsay.reach(peer, address, now)
         for node in list(self._dialling.get(address, ())):
             if node != peer:
                 self._let_rest(address, now)
@@ -204,11 +195,22 @@ class Contacts:
                 self._again.set(node, now + self._config.again_s)
             else:
                 self._let_rest(address, now)
-                if is_refused and self._reached.get(node) == address:
+                if is_refused and self._hearsay.reached_at(node) == address:
                     # The peer was reached at this address before, so its other addresses do not matter.
                     waiting.is_refused = True
                     waiting.position = len(waiting.addresses) - 1
                 self._try_next(node, now, is_refused=is_refused)
+        self._dial(now)
+
+    def dial_rested(self, address: str, now: float) -> None:
+        """Dial the peers at an address that rests again later; peers that a dial has reached there, at once."""
+        for node in list(self._dialling.get(address, ())):
+            self._end_dial(node, self._waiting[node])
+            if self._hearsay.is_proven(node, address):
+                self._turn[node] = None
+            else:
+                self._let_rest(address, now)
+                self._again.set(node, now + self._config.address_rest_s)
         self._dial(now)
 
     def peer_dead(self, peer: NodeId, now: float) -> None:
@@ -270,7 +272,7 @@ class Contacts:
 
     def has_reached(self, peer: NodeId) -> bool:
         """Return whether a dial from here has reached a peer before, which proves its address right."""
-        return peer in self._reached
+        return self._hearsay.reached_at(peer) is not None
 
     # The components
 
@@ -297,7 +299,8 @@ class Contacts:
             waiting = self._waiting[node]
             address = waiting.addresses[waiting.position]
             rests_until = self._resting_addresses.get(address, now)
-            if rests_until > now and not self._hearsay.has_met(node):
+            is_proven = self._hearsay.is_proven(node, address)
+            if rests_until > now and not (is_proven or self._hearsay.has_met(node)):
                 # The peer may be made up: many made-up peers at one address cost only a dial now and then.
                 self._again.set(node, rests_until)
                 del self._turn[node]
@@ -306,11 +309,11 @@ class Contacts:
             if dialling is None:
                 if len(self._dialling) >= self._config.dials_max:
                     return
-                if not self._hearsay.charge(node, now):
+                if not (is_proven or self._hearsay.charge(node, now)):
                     self._fail(node, waiting, now)
                     continue
                 dialling = self._dialling[address] = {}
-                self._requests.append(DialRequested(address, node))
+                self._requests.append(DialRequested(address, node, is_proven))
             dialling[node] = None
             waiting.dialled = address
             del self._turn[node]

@@ -128,7 +128,7 @@ class Dialler:
             counters: The counters of drops.
             is_known: Tells whether a node has a link or is known to be in the same ring; such nodes are not dialled.
             vantage: Orders the addresses of a peer.
-            hearsay: Bounds the dials of unmet peers.
+            hearsay: Bounds the dials of unproven addresses.
         """
         self.requests: list[DialRequested] = []
         # The nodes that answered a dial, for the owner to take: they may be in another ring.
@@ -216,6 +216,14 @@ class Dialler:
         for candidate in self._end_dial(address):
             self._fail_address(candidate, now)
 
+    def dial_rested(self, address: str, now: float) -> None:
+        """Dial the candidates at an address that rests again later; seeds and proven addresses, at once."""
+        for candidate in self._end_dial(address):
+            if self._is_proven(candidate, address):
+                self._ready[candidate.key] = None
+            else:
+                self._wait(candidate, now + self._config.contacts.address_rest_s)
+
     def dial_succeeded(self, address: str, node: NodeId, now: float) -> None:
         """Report the node that answered at an address; candidates for another node lose the address."""
         for candidate in self._end_dial(address):
@@ -271,14 +279,15 @@ class Dialler:
                 has_turn = not is_retry or self._retries < max(1, dials_max // 2)
                 if len(self._dials) >= dials_max or not has_turn:
                     continue  # another candidate may share a running dial
-                if candidate.peer is not None and not self._hearsay.charge(candidate.peer, now):
+                is_proven = self._is_proven(candidate, address)
+                if candidate.peer is not None and not (is_proven or self._hearsay.charge(candidate.peer, now)):
                     del self._ready[key]
                     self._wait(candidate, now + redial_delay_s(candidate.failures + 1, self._config, self._rng))
                     continue
                 dial = self._dials[address] = _RunningDial(is_retry)
                 self._retries += is_retry
                 self._dial_timeouts.set(address, now + self._config.dial_timeout_s)
-                self.requests.append(DialRequested(address, candidate.peer))
+                self.requests.append(DialRequested(address, candidate.peer, is_proven))
             dial.candidates[key] = None
             del self._ready[key]
 
@@ -304,6 +313,10 @@ class Dialler:
     def _dialable(self, info: NodeInfo) -> list[str]:
         own = self._local.addresses
         return [address for address in self._vantage.order(info) if address not in own]
+
+    def _is_proven(self, candidate: _DialCandidate, address: str) -> bool:
+        """Return whether the owner gave an address, or a dial has reached the peer there."""
+        return candidate.peer is None or self._hearsay.is_proven(candidate.peer, address)
 
     def _is_dialled(self, candidate: _DialCandidate) -> bool:
         return candidate.key not in self._ready and candidate.key not in self._waiting

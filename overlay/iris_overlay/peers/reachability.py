@@ -28,10 +28,12 @@ from iris_overlay.ids import ID_BYTES, NodeId
 from iris_overlay.messages import ADDRESS_LENGTH_MAX, DATAGRAM_BYTES_MAX, NodeInfo
 from iris_overlay.peers.addresses import canonical_address
 from iris_overlay.peers.liveness import is_loopback
+from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
     from iris_overlay.counters import Counters
     from iris_overlay.events import Event
+    from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry
 
@@ -55,6 +57,14 @@ CHECKS_PER_S_MAX: Final = 8
 
 #: The time after which a check without reports from the owner is discarded. Above every time-out of a dial.
 CHECK_FORGOTTEN_S: Final = 15.0
+
+#: The time after which a check dials an address again that rested. Too small: look-ups of a name whose address still rests; too
+#: large: a check of several names of one host takes long.
+REST_S: Final = 0.5
+
+#: The time after which an address that still rests is left out of the answer. Too small: a node learns about few of several
+#: names of one host; too large: the node no longer waits for the answer, and the check takes the place of others.
+RESTING_S: Final = 2.5
 
 #: The largest number of requested checks remembered until their answer; other answers are ignored. Too small: answers to many
 #: requests are ignored; too large: memory.
@@ -152,7 +162,7 @@ class Reachability:
         events: The events, for the owner to take.
     """
 
-    def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters, vantage: Vantage) -> None:
+    def __init__(self, local: NodeInfo, ring: Pastry, counters: Counters, vantage: Vantage, hearsay: Hearsay) -> None:
         """Create the component, without requests.
 
         Args:
@@ -160,6 +170,7 @@ class Reachability:
             ring: Carries questions and answers.
             counters: The counters of drops.
             vantage: Chooses among the addresses of a node.
+            hearsay: Bounds the dials of unproven addresses.
         """
         self.datagrams: list[tuple[tuple[str, int] | None, bytes]] = []
         self.requests: list[DialRequested] = []
@@ -168,11 +179,13 @@ class Reachability:
         self._ring = ring
         self._counters = counters
         self._vantage = vantage
+        self._hearsay = hearsay
         self._number = 0
         self._asked: dict[NodeId, None] = {}
         self._second_began = -inf
         self._begun = 0  # within that second
         self._checks: dict[NodeId, _DialCheck] = {}  # by the requesting node, the oldest first
+        self._again: DeadlineTable[str] = DeadlineTable()  # addresses that rest
 
     # Commands
 
@@ -245,10 +258,31 @@ class Reachability:
             for asker in list(self._checks):
                 self._note(asker, address, outcome, now)
 
+    def dial_rested(self, address: str, now: float) -> None:
+        """Dial an address that rests again later, for the running checks of the address; give up after `RESTING_S`."""
+        for asker in self._askers(address):
+            check = self._checks[asker]
+            if now + REST_S - check.begun_at <= RESTING_S:
+                self._again.set(address, now + REST_S)
+            else:
+                del check.outcomes[address]
+                self._maybe_answer(asker, now)
+
     def dial_succeeded(self, address: str, peer: NodeId, now: float) -> None:
         """Note the node reached by a dial, of any component, as an outcome for the running checks of its address."""
         for asker in list(self._checks):
             self._note(asker, address, DialOutcome.REACHED if peer == asker else DialOutcome.ANOTHER, now)
+
+    # Time
+
+    def handle_timeout(self, now: float) -> None:
+        """Dial the addresses whose pause has ended; harmless if early."""
+        for address in self._again.expired(now):
+            self.requests += [DialRequested(address, asker) for asker in self._askers(address)[:1]]
+
+    def deadline(self) -> float | None:
+        """Return the earliest time to call `handle_timeout`, or None."""
+        return self._again.deadline()
 
     # --
 
@@ -261,20 +295,32 @@ class Reachability:
         if source.id in checks or len(checks) >= CHECKS_MAX or self._begun >= CHECKS_PER_S_MAX:
             self._counters.dial_checks_refused += 1
             return
-        self._begun += 1
         # On loopback an address means another node on each machine, so a dial from here would prove nothing.
         is_elsewhere = is_loopback(source) and not is_loopback(self._local)
         spelled = (canonical_address(each) for each in source.addresses)
-        dialable = [each for each in spelled if each is not None and each not in self._local.addresses]
-        addresses = [] if is_elsewhere else dialable[:ADDRESSES_CHECKED_MAX]
+        dialable = list(dict.fromkeys(each for each in spelled if each is not None and each not in self._local.addresses))
+        wanted = [] if is_elsewhere else dialable[:ADDRESSES_CHECKED_MAX]
+        hearsay = self._hearsay
+        hearsay.note(source.id)
+        addresses = [each for each in wanted if hearsay.is_proven(source.id, each) or hearsay.charge(source.id, now)]
+        if wanted and not addresses:
+            self._counters.dial_checks_refused += 1
+            return
+        self._begun += 1
         checks[source.id] = _DialCheck(now, dict.fromkeys(addresses))
+        # Not even proven addresses are exempt from the owner's bound: a check is made on request, and as often as requested.
         self.requests += [DialRequested(address, source.id) for address in addresses]
         self._maybe_answer(source.id, now)
+
+    def _askers(self, address: str) -> list[NodeId]:
+        """Return the nodes whose running checks wait for the outcome of an address."""
+        return [node for node, check in self._checks.items() if address in check.outcomes and check.outcomes[address] is None]
 
     def _note(self, asker: NodeId, address: str, outcome: DialOutcome, now: float) -> None:
         outcomes = self._checks[asker].outcomes
         if address in outcomes and outcomes[address] is None:
             outcomes[address] = outcome
+            self._again.cancel(address)
             self._maybe_answer(asker, now)
 
     def _maybe_answer(self, asker: NodeId, now: float) -> None:

@@ -445,6 +445,21 @@ def test_an_address_is_dialled_once_at_a_time_whoever_wants_it() -> None:
     assert dials(overlay) == [ONE.addresses[0]]
 
 
+def test_a_seed_is_dialled_at_once_when_the_dial_of_somebody_made_up_at_its_address_was_not_made() -> None:
+    overlay = started(seeds=("seed.example:1",))
+    assert overlay.events_received() == [DialRequested("seed.example:1", None, is_proven=True)]
+    overlay.dial_failed("seed.example:1", 0.0)
+    overlay.connect(NodeInfo(NodeId(b"m" * 16), ("seed.example:1",)), 0.0)
+    assert dials(overlay) == ["seed.example:1"]
+    seed_due = CONFIG.redial_delay_s_min
+    overlay.handle_timeout(seed_due)
+    assert dials(overlay) == [], "its dial is the one that is under way"
+    overlay.dial_rested("seed.example:1", seed_due)
+    assert overlay.events_received() == [DialRequested("seed.example:1", None, is_proven=True)]
+    assert overlay.counters.dials_rested == 1
+    assert overlay.table_sizes()["dials"] == 1
+
+
 @pytest.mark.parametrize("is_link_first", [True, False])
 def test_the_dial_and_the_link_may_be_reported_in_any_order(is_link_first: bool) -> None:
     overlay = started()

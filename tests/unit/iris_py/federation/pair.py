@@ -212,6 +212,7 @@ class Gateway:
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, DialRequested):
+            assert event.is_proven, "the operator gave the address"
             self.dials.append(event.address)
             self.hall.dial(self, event.address)
             return

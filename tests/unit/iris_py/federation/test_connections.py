@@ -55,6 +55,21 @@ def test_one_side_dials_and_both_may_ask() -> None:
     assert not us.core.lines._purposes
 
 
+def test_a_dial_that_was_not_made_is_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall()
+    us = hall.add("10.0.0.1:1", FIRST, settings_of(FIRST, {SECOND: {"dial": ["10.0.1.1:1"]}}))
+    hall.add("10.0.1.1:1", SECOND, settings_of(SECOND, {FIRST: {}}))
+
+    def put_off(gateway: Gateway, address: str) -> None:
+        gateway.core.dial_rested(address, hall.now)
+        gateway.transmit()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hall, "_connect", put_off)
+        hall.until(lambda: len(us.dials) > 2)
+    hall.until(lambda: us.is_usable(SECOND))
+
+
 @pytest.mark.parametrize("lag_ms", range(0, 200, 5))
 def test_if_both_dial_one_bundle_stays(lag_ms: int) -> None:
     hall = Hall()

@@ -28,6 +28,7 @@ from iris_py.net.driver import (
     describe_dial_error,
 )
 from iris_py.net.process import EXHAUSTED_TOLD_S
+from iris_py.net.resting_addresses import REST_S
 from iris_py.net.sockets import SocketNetwork
 from iris_py.testing.clock import run
 from iris_py.testing.network import PORT_EPHEMERAL_MIN, MemoryHost, MemoryNetwork
@@ -56,12 +57,17 @@ class Core:
         self.events: list[object] = [DialRequested(address, None) for address in addresses]
         self.datagrams: list[tuple[tuple[str, int] | None, bytes]] = [(None, b"to all"), ((A, PORT), b"to one")]
         self.failures: list[tuple[str, bool]] = []
+        self.rested: list[str] = []
         self.heard: list[tuple[bytes, tuple[str, int]]] = []
         self.changed = asyncio.Event()
 
     def dial_failed(self, address: str, now: float, *, is_refused: bool, is_broken: bool) -> None:
         assert not is_broken
         self.failures.append((address, is_refused))
+        self.changed.set()
+
+    def dial_rested(self, address: str, now: float) -> None:
+        self.rested.append(address)
         self.changed.set()
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
@@ -516,6 +522,40 @@ def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
     run(main(), limit_s=10)
 
 
+def test_names_of_one_address_share_its_rest_and_proven_addresses_have_none() -> None:
+    """On a simulated host these names lead to the host itself, as names of the Internet lead where their owner wants."""
+
+    async def main() -> None:
+        core, failed = Core(), list[str]()
+        driver = make_driver(MemoryNetwork(1).host(A))
+        await driver.listen(A, 0, multicast=False)
+        driver.run(cast("Any", core), lambda address, _error: failed.append(address))
+        names = [f"localhost:{PORT}", f"127.0.0.1:{PORT}", f"[::1]:{PORT}"]
+
+        async def dial(*requests: DialRequested) -> None:
+            wanted = len(core.failures) + len(core.rested) + len(requests)
+            core.events = list(requests)
+            driver.wake()
+            while len(core.failures) + len(core.rested) < wanted:
+                core.changed.clear()
+                await core.changed.wait()
+
+        await dial(*(DialRequested(name, None) for name in names))
+        assert (core.failures, core.rested) == ([(names[0], True), (names[1], True)], [names[2]])
+        await dial(DialRequested(names[2], None, is_proven=True))
+        assert core.failures[2:] == [(names[2], True)], "whatever others have named before"
+        await dial(DialRequested(names[2], None), DialRequested(f"localhost:{PORT + 1}", None))
+        assert core.failures[3:] == [(f"localhost:{PORT + 1}", True)], "another port of the host"
+        assert core.rested == [names[2], names[2]]
+        await asyncio.sleep(REST_S)  # virtual
+        await dial(DialRequested(names[2], None))
+        assert core.failures[4:] == [(names[2], True)]
+        assert failed == [address for address, _ in core.failures], "a dial that was not made is not reported to the user"
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
 def test_what_has_ended_is_not_kept() -> None:
     """A node dials for as long as it lives: a task for each dial that ever was would fill the memory."""
 
@@ -538,7 +578,7 @@ def test_what_has_ended_is_not_kept() -> None:
 def test_a_process_without_descriptors_says_so_now_and_then(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def refuse(*_arguments: object, own: object) -> Any:
+    async def refuse(*_arguments: object, **_options: object) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
     async def main() -> None:

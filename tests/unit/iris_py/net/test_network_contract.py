@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from iris_py.net.network import DATAGRAM_BYTES_MAX, DATAGRAMS_RECEIVED_MAX
+from iris_py.net.resting_addresses import AddressRestsError
 from iris_py.net.sockets import SocketNetwork, WanNetwork
 from iris_py.testing import clock
 from iris_py.testing.network import MemoryNetwork
@@ -310,6 +311,30 @@ def test_close_is_idempotent(world: World) -> None:
         end = await network.open_datagrams(HERE, 0, group=GROUP, group_port=world.group_port)
         end.close()
         end.close()
+
+    world.run(scenario)
+
+
+def test_a_connection_begins_only_where_its_address_does_not_rest(world: World) -> None:
+    async def scenario(network: NetworkStack) -> None:
+        door = Door()
+        opened = await network.listen(door, HERE, 0)
+        begun: list[Address] = []
+        ours = await network.dial(Peer, *opened.address, begin=begun.append)
+        theirs = await door.accept()
+        assert begun == [opened.address]
+
+        def rest(address: Address) -> None:
+            begun.append(address)
+            raise AddressRestsError
+
+        with pytest.raises(AddressRestsError):
+            await network.dial(Peer, *opened.address, begin=rest)
+        assert begun == [opened.address] * 2
+        opened.close()
+        ours.transport.abort()
+        await until_lost(ours, theirs)
+        assert door._accepted.empty()
 
     world.run(scenario)
 

@@ -14,6 +14,7 @@ import uvloop
 from iris_py.net import datagrams, sockets
 from iris_py.net.datagrams import DATAGRAMS_SENT_MAX, SocketDatagrams
 from iris_py.net.network import OwnAddressError
+from iris_py.net.resting_addresses import AddressRestsError
 from iris_py.net.sockets import ACCEPTS_MAX, SocketNetwork
 from tests.ports import free_port, has_ipv6
 
@@ -198,6 +199,57 @@ def test_an_address_that_refuses_is_passed_over(run: Run, monkeypatch: pytest.Mo
         resolve_to(monkeypatch, (HERE, 1), (HERE, 2), listener.address)
         assert await dial_and_close(network, accepted, "example", 0) == listener.address
         listener.close()
+
+    run(main())
+
+
+def begin_except(*resting: int) -> tuple[list[int], Callable[[tuple[str, int]], None]]:
+    """Return the ports to which a connection has begun, and what lets some ports rest."""
+    begun: list[int] = []
+
+    def begin(address: tuple[str, int]) -> None:
+        if address[1] in resting:
+            raise AddressRestsError
+        begun.append(address[1])
+
+    return begun, begin
+
+
+def test_an_address_that_rests_is_passed_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        network = SocketNetwork()
+        accepted, accept = make_door()
+        listener = await network.listen(accept, HERE, 0)
+        port = listener.address[1]
+        for addresses in (
+            [(HERE, 1), listener.address],
+            [(HERE, 1), listener.address, (HERE, 2)],
+            [(HERE, 2), listener.address],
+        ):
+            resolve_to(monkeypatch, *addresses)
+            begun, begin = begin_except(1)
+            dialled = await network.dial(Peer, "example", 0, begin=begin)
+            assert dialled.transport.get_extra_info("peername") == listener.address
+            assert set(begun) <= {2, port}
+            dialled.transport.abort()
+            await dialled.lost.wait()
+            await (await accepted.get()).lost.wait()
+        listener.close()
+
+    run(main())
+
+
+def test_addresses_that_fail_are_named_and_those_that_rest_are_not(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        resolve_to(monkeypatch, (HERE, 1), (HERE, 2), (HERE, 3))
+        begun, begin = begin_except(2)
+        with pytest.raises(ConnectionRefusedError):
+            await SocketNetwork().dial(Peer, "example", 0, begin=begin)
+        assert set(begun) == {1, 3}
+        begun, begin = begin_except(1, 2, 3)
+        with pytest.raises(AddressRestsError):
+            await SocketNetwork().dial(Peer, "example", 0, begin=begin)
+        assert not begun
 
     run(main())
 

@@ -9,8 +9,8 @@ from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
-from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, REACHED_MAX, RESTING_MAX, ContactFailed, Contacts
-from iris_overlay.peers.hearsay import Hearsay
+from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, RESTING_MAX, ContactFailed, Contacts
+from iris_overlay.peers.hearsay import REACHED_MAX, Hearsay
 from iris_overlay.peers.vantage import Vantage
 
 CONFIG = ContactsConfig(
@@ -323,12 +323,14 @@ class Model(RuleBasedStateMachine):
     def die(self, number: int) -> None:
         self.contacts.peer_dead(node(number).id, self.now)
 
-    @rule(fails=st.booleans(), other=st.booleans(), refused=st.booleans(), broken=st.booleans())
-    def end_dial(self, fails: bool, other: bool, refused: bool, broken: bool) -> None:
+    @rule(fails=st.booleans(), other=st.booleans(), refused=st.booleans(), broken=st.booleans(), rests=st.booleans())
+    def end_dial(self, fails: bool, other: bool, refused: bool, broken: bool, rests: bool) -> None:
         if self.dials:
             dial = self.dials.pop(0)
             assert dial.peer is not None
-            if fails:
+            if rests and not dial.is_proven:
+                self.contacts.dial_rested(dial.address, self.now)
+            elif fails:
                 self.contacts.dial_failed(dial.address, self.now, is_refused=refused, is_broken=broken)
             else:
                 self.contacts.dial_succeeded(dial.address, node(50).id if other else dial.peer, self.now)
@@ -436,15 +438,86 @@ def test_another_node_at_the_address_lets_it_rest_too() -> None:
     assert [request.address for request in contacts.requests_to_dial()] == ["203.0.113.1:9"]
 
 
-def test_who_was_met_is_dialled_although_its_address_rests() -> None:
-    contacts, peer = make(), node(1, "203.0.113.1:9")
-    contacts.link_opened(peer.id, 0.0)
-    contacts.link_lost(peer.id, 0.1)
-    contacts.connect(node(2, "203.0.113.1:9"), 0.2)
-    contacts.dial_failed("203.0.113.1:9", 0.2, is_refused=True)
+def make_rest(contacts: Contacts, address: str, now: float) -> None:
+    """Let an address rest, because a dial found nobody there."""
+    contacts.connect(node(77, address), now)
     contacts.requests_to_dial()
+    contacts.dial_failed(address, now, is_refused=True)
+    contacts.events_received()
+
+
+def reached(contacts: Contacts, peer: NodeInfo, address: str, now: float) -> None:
+    """Let a dial reach a peer, and its link end."""
+    contacts.dial_succeeded(address, peer.id, now)
+    contacts.link_opened(peer.id, now)
+    contacts.link_lost(peer.id, now)
+
+
+def test_who_was_reached_at_an_address_is_dialled_although_it_rests() -> None:
+    contacts, peer = make(), node(1, "203.0.113.1:9")
+    reached(contacts, peer, "203.0.113.1:9", 0.0)
+    make_rest(contacts, "203.0.113.1:9", 0.2)
     contacts.connect(peer, 0.3)
-    assert [request.address for request in contacts.requests_to_dial()] == ["203.0.113.1:9"]
+    assert contacts.requests_to_dial() == [DialRequested("203.0.113.1:9", peer.id, is_proven=True)]
+
+
+def test_who_was_met_is_dialled_although_its_address_rests() -> None:
+    """The owner decides by the resolved address, unless a dial has reached the peer at the numeric one."""
+    contacts, named, met = make(), node(1, "host.example:9"), node(2, "203.0.113.1:9")
+    reached(contacts, named, "host.example:9", 0.0)
+    contacts.link_opened(met.id, 0.0)  # it has dialled
+    contacts.link_lost(met.id, 0.1)
+    for peer in (named, met):
+        make_rest(contacts, peer.addresses[0], 0.2)
+        contacts.connect(peer, 0.3)
+        assert contacts.requests_to_dial() == [DialRequested(peer.addresses[0], peer.id, is_proven=False)]
+
+
+def test_an_address_that_rests_is_dialled_again_later_and_fails_nobody() -> None:
+    contacts, peer, other = make(), node(1, "a.example:9", "b.example:9"), node(2, "a.example:9")
+    contacts.send(peer, b"1", 0.0)
+    contacts.connect(other, 0.0)
+    assert contacts.requests_to_dial() == [DialRequested("a.example:9", peer.id)]
+    contacts.dial_rested("a.example:9", 0.1)
+    third = node(3, "a.example:9")
+    contacts.connect(third, 0.2)
+    assert contacts.requests_to_dial() == [], "nobody asks for the same address meanwhile"
+    contacts.handle_timeout(0.1 + CONFIG.address_rest_s)
+    assert contacts.requests_to_dial() == [DialRequested("a.example:9", peer.id)]
+    assert contacts.events_received() == []
+    contacts.dial_succeeded("a.example:9", peer.id, 1.0)
+    contacts.link_opened(peer.id, 1.0)
+    assert contacts.messages_to_send() == [(peer.id, b"1")]
+
+
+def test_who_was_reached_at_an_address_does_not_wait_with_others_who_share_its_dial() -> None:
+    contacts, peer, other = make(), node(1, "203.0.113.1:9"), node(2, "203.0.113.1:9")
+    reached(contacts, peer, "203.0.113.1:9", 0.0)
+    contacts.connect(other, 0.1)
+    contacts.connect(peer, 0.1)
+    assert contacts.requests_to_dial() == [DialRequested("203.0.113.1:9", other.id)]
+    contacts.dial_rested("203.0.113.1:9", 0.2)
+    assert contacts.requests_to_dial() == [DialRequested("203.0.113.1:9", peer.id, is_proven=True)]
+    contacts.dial_failed("203.0.113.1:9", 0.3, is_refused=True)
+    assert contacts.events_received() == [ContactFailed(peer, [], is_refused=True)]
+
+
+def test_names_whose_address_rests_are_looked_up_as_often_as_their_teller_may_cause_dials() -> None:
+    config = ContactsConfig()
+    contacts, looked_up, now = make(config), 0, 0.0
+    for number in range(200):
+        addresses = [f"n{8 * number + each}.example:9" for each in range(8)]
+        contacts.connect(NodeInfo(NodeId(number.to_bytes(16, "big")), tuple(addresses)), now)
+    while now < 60.0:
+        for request in contacts.requests_to_dial():
+            looked_up += 1
+            contacts.dial_rested(request.address, now)
+        now += 0.1
+        contacts.handle_timeout(now)
+    assert looked_up <= config.hearsay_dials_max + 60.0 * config.hearsay_dials_per_s
+    failed = [event for event in contacts.events_received() if isinstance(event, ContactFailed)]
+    assert not any(event.is_refused for event in failed)
+    assert contacts.waiting_count + len(failed) == 200, "nobody waits without end"
 
 
 def test_what_is_remembered_of_addresses_and_peers_is_bounded() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.counters import Counters
+from iris_overlay.events import DialRequested
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.addresses import is_dialable
@@ -147,6 +148,45 @@ def test_peers_that_were_never_met_have_one_allowance_together() -> None:
     times = harness.dial_times(0.0, 100.0)
     assert len(times) <= most + 100.0 * CONFIG.contacts.hearsay_dials_per_s
     assert len(times) >= most
+
+
+def test_an_address_that_rests_is_dialled_again_later_and_has_not_failed() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1, "a.example:1", "b.example:1"), 0.0, 0.0)
+    assert harness.take(0.0) == ["a.example:1"]
+    again = 0.0
+    for _ in range(3):
+        harness.dialler.dial_rested("a.example:1", again)
+        again += CONFIG.contacts.address_rest_s
+        assert harness.take(again - 0.01) == []
+        assert harness.dialler.deadline() == again
+        assert harness.take(again) == ["a.example:1"]
+        assert harness.is_trying()
+    harness.dialler.dial_failed("a.example:1", again)
+    assert harness.take(again) == ["b.example:1"]
+
+
+def test_a_seed_is_dialled_at_once_when_the_dial_that_it_shared_was_not_made() -> None:
+    harness = Harness()
+    harness.dialler.add_peer(peer(1, "seed.example:1"), 0.0, 0.0)
+    harness.dialler.request_dials(0.0, 8)
+    harness.dialler.add_address("seed.example:1", 0.0, is_seed=True)
+    harness.dialler.request_dials(0.0, 8)
+    assert harness.dialler.requests == [DialRequested("seed.example:1", peer(1).id)]
+    harness.dialler.requests.clear()
+    harness.dialler.dial_rested("seed.example:1", 0.1)
+    harness.dialler.request_dials(0.1, 8)
+    assert harness.dialler.requests == [DialRequested("seed.example:1", None, is_proven=True)]
+
+
+def test_remembered_addresses_and_those_where_a_peer_was_reached_are_proven() -> None:
+    harness = Harness()
+    harness.hearsay.reach(peer(1).id, "198.51.100.1:7000", 0.0)
+    harness.dialler.add_address("old:1", 0.0)
+    for number in (1, 2):
+        harness.dialler.add_peer(peer(number), 0.0, 0.0)
+    harness.dialler.request_dials(0.0, 8)
+    assert [request.is_proven for request in harness.dialler.requests] == [True, True, False]
 
 
 def test_who_is_looked_for_is_bounded_and_the_latest_stay() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from iris_overlay.errors import MessageError
 from iris_overlay.events import DialChecked, DialOutcome, DialRequested, EchoReturned
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
+from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.reachability import (
     ADDRESSES_CHECKED_MAX,
     CHECK_DIAL,
@@ -19,6 +21,8 @@ from iris_overlay.peers.reachability import (
     DIAL_CHECKED,
     ECHO_BYTES_MAX,
     ECHO_BYTES_MIN,
+    REST_S,
+    RESTING_S,
     EchoReply,
     EchoRequest,
     decode_echo,
@@ -169,6 +173,83 @@ def test_another_node_at_the_address_is_told_apart() -> None:
     owners.settle()
     outcomes = {outcome for checked in owners.of(ONE, DialChecked) for _, outcome in checked.outcomes}
     assert DialOutcome.ANOTHER in outcomes
+
+
+NAMES = tuple(f"n{number}.example:7" for number in range(ADDRESSES_CHECKED_MAX))
+
+
+def dials(overlay: Overlay) -> list[str]:
+    return [event.address for event in overlay.events_received() if isinstance(event, DialRequested)]
+
+
+def said_of(overlay: Overlay) -> dict[str, int]:
+    """Return what the overlay says of its dials to the node that asked for them."""
+    for _, data in overlay.messages_to_send():
+        message = decode_ring_message(data)
+        if isinstance(message, Direct) and message.payload[:1] == DIAL_CHECKED:
+            return dict(msgspec.msgpack.decode(message.payload[1:]))
+    return {}
+
+
+def test_names_of_one_address_are_dialled_in_turn_and_each_outcome_is_told() -> None:
+    overlay, now = with_leaf(), 5.0
+    dials(overlay)
+    say(overlay, NodeInfo(ONE.id, NAMES), CHECK_DIAL, now)
+    asked = dials(overlay)
+    assert asked == list(NAMES)
+    while asked:
+        first, *others = asked
+        overlay.dial_failed(first, now, is_broken=True)
+        for address in others:
+            overlay.dial_rested(address, now)
+        assert dials(overlay) == []
+        until = now + REST_S
+        while (due := overlay.deadline()) is not None and due <= until:
+            now = max(now, due)
+            overlay.handle_timeout(now)
+        asked = [address for address in dials(overlay) if address in NAMES]
+        assert asked == others
+    assert said_of(overlay) == dict.fromkeys(NAMES, DialOutcome.BROKEN)
+
+
+def test_an_address_that_rests_for_long_is_left_out_of_the_answer() -> None:
+    overlay, now = with_leaf(), 5.0
+    dials(overlay)
+    say(overlay, NodeInfo(ONE.id, NAMES[:2]), CHECK_DIAL, now)
+    overlay.dial_failed(NAMES[0], now, is_refused=True)
+    looked_up = 1
+    while not (said := said_of(overlay)):
+        overlay.dial_rested(NAMES[1], now)
+        now += REST_S
+        overlay.handle_timeout(now)
+        looked_up += dials(overlay).count(NAMES[1])
+    assert said == {NAMES[0]: DialOutcome.REFUSED}
+    assert now - 5.0 <= RESTING_S + REST_S
+    assert looked_up <= 1 + 1 + RESTING_S / REST_S
+    overlay.dial_rested(NAMES[1], now)
+    overlay.handle_timeout(now + REST_S)
+    assert NAMES[1] not in dials(overlay), "nobody waits for it any more"
+
+
+def test_a_node_may_cause_as_many_dials_by_checks_as_by_naming_others() -> None:
+    overlay, now, dialled = with_leaf(), 5.0, 0
+    for _ in range(600):
+        say(overlay, ONE, CHECK_DIAL, now)
+        for address in dials(overlay):
+            dialled += 1
+            overlay.dial_failed(address, now, is_refused=True)
+        now += 0.1
+    config = ContactsConfig()
+    assert config.hearsay_dials_max <= dialled <= config.hearsay_dials_max + 60.0 * config.hearsay_dials_per_s
+    overlay.dial_succeeded(ONE.addresses[0], ONE.id, now)
+    say(overlay, ONE, CHECK_DIAL, now)
+    proven = [event for event in overlay.events_received() if isinstance(event, DialRequested)]
+    assert proven == [DialRequested(ONE.addresses[0], ONE.id)], "charged no more, and as bounded by the owner"
+    refused = overlay.counters.dial_checks_refused
+    overlay.link_opened(TWO, now)
+    assert say(overlay, TWO, CHECK_DIAL, now) == []
+    assert TWO.addresses[0] in dials(overlay), "another node pays for itself"
+    assert overlay.counters.dial_checks_refused == refused
 
 
 def test_addresses_that_mean_another_machine_are_not_dialled() -> None:
