@@ -33,8 +33,8 @@ from iris_py.observe.statistics import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from iris_overlay.counters import Counters
     from iris_overlay.detector.config import DetectorCounters
+    from iris_overlay.events import Counters
     from iris_overlay.overlay import Overlay
     from iris_overlay.ring.state import PastryCounters
     from iris_py.link.link import Link

@@ -11,11 +11,11 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.counters import Counters
 from iris_overlay.detector.messages import is_detector_message
 from iris_overlay.errors import InfoError, StateError
 from iris_overlay.events import (
     Cast,
+    Counters,
     Departed,
     GroupJoined,
     GroupLeft,

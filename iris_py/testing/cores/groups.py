@@ -12,8 +12,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from iris_overlay.counters import Counters
-from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
+from iris_overlay.events import Cast, Counters, GroupJoined, GroupLeft, ViewChanged
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer

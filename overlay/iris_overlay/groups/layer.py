@@ -61,9 +61,8 @@ from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membershi
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer
-    from iris_overlay.events import Event, ViewChanged
+    from iris_overlay.events import Counters, Event, ViewChanged
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupOutput, GroupRing, Path
 

@@ -27,8 +27,8 @@ from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer, WallClock
+    from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Applied, Later

@@ -16,7 +16,7 @@ from iris_overlay.ids import GroupId
 from iris_overlay.ring.messages import LEAVES_TOLD_MAX
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
+    from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupRing, Outbox, Path
     from iris_overlay.groups.root_store import Roots

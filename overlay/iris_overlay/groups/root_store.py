@@ -61,8 +61,8 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer
+    from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupRing, Outbox, Path
     from iris_overlay.messages import NodeInfo

@@ -21,9 +21,8 @@ from iris_overlay.messages import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng, Signer
-    from iris_overlay.events import ViewChanged
+    from iris_overlay.events import Counters, ViewChanged
     from iris_overlay.groups.io import GroupRing, Outbox
     from iris_overlay.groups.messages import MemberRecord, Seen
     from iris_overlay.ids import GroupId, NodeId

@@ -18,8 +18,7 @@ from iris_overlay.messages import NodeInfo
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
-    from iris_overlay.events import Event
+    from iris_overlay.events import Counters, Event
     from iris_overlay.ids import NodeId
     from iris_overlay.peers.contacts import ContactFailed, Contacts
     from iris_overlay.ring.pastry import Pastry

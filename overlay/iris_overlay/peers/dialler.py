@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from iris_overlay.config import OverlayConfig
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng
+    from iris_overlay.events import Counters
     from iris_overlay.messages import NodeInfo
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_overlay.config import OverlayConfig
-    from iris_overlay.counters import Counters
     from iris_overlay.environment import Rng
+    from iris_overlay.events import Counters
     from iris_overlay.ids import NodeId
     from iris_overlay.messages import Beacon, NodeInfo
     from iris_overlay.peers.dialler import Dialler

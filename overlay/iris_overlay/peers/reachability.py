@@ -31,8 +31,7 @@ from iris_overlay.peers.liveness import is_loopback
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from iris_overlay.counters import Counters
-    from iris_overlay.events import Event
+    from iris_overlay.events import Counters, Event
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
     from iris_overlay.ring.pastry import Pastry

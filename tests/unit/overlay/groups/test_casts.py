@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from iris_overlay.counters import Counters
 from iris_overlay.environment import WallClock
-from iris_overlay.events import Cast
+from iris_overlay.events import Cast, Counters
 from iris_overlay.groups.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox

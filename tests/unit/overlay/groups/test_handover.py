@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_overlay.counters import Counters
-from iris_overlay.events import Departed
+from iris_overlay.events import Counters, Departed
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import HandoverDone, SendTo
 from iris_overlay.groups.layer import GroupLayer

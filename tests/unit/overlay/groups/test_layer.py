@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_overlay.counters import Counters
 from iris_overlay.errors import InfoError, StateError, TooManyGroupsError
-from iris_overlay.events import Cast, Departed, GroupJoined, GroupLeft, GroupMember, ProtocolViolated, ViewChanged
+from iris_overlay.events import Cast, Counters, Departed, GroupJoined, GroupLeft, GroupMember, ProtocolViolated, ViewChanged
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.handover import ANSWER_S
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from iris_overlay.counters import Counters
 from iris_overlay.environment import WallClock
-from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.events import Counters, GroupJoined, GroupLeft
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.io import Outbox

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from iris_overlay.counters import Counters
 from iris_overlay.errors import InfoError
-from iris_overlay.events import ProtocolViolated, RootLocated
+from iris_overlay.events import Counters, ProtocolViolated, RootLocated
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.groups.messages import FindRoot, RootFound, encode_group_message

@@ -7,8 +7,7 @@ import random
 import msgspec
 import pytest
 
-from iris_overlay.counters import Counters
-from iris_overlay.events import GroupMember, ViewChanged
+from iris_overlay.events import Counters, GroupMember, ViewChanged
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import Look, MemberRecord, Seen, member_part, user_part
 from iris_overlay.groups.second_opinions import LOOK_S, LOOKED_S, SEEN_S, SETTLED_S, Looks

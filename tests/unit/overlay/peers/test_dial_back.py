@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from iris_overlay.counters import Counters
 from iris_overlay.errors import InfoError
-from iris_overlay.events import ConnectFailed, Event, PacketReceived
+from iris_overlay.events import ConnectFailed, Counters, Event, PacketReceived
 from iris_overlay.groups.messages import Told, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo

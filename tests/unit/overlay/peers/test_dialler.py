@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.counters import Counters
-from iris_overlay.events import DialRequested
+from iris_overlay.events import Counters, DialRequested
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.peers.addresses import is_dialable

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.counters import Counters
+from iris_overlay.events import Counters
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.peers.dialler import Dialler

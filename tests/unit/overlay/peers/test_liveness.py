@@ -7,10 +7,9 @@ import random
 import pytest
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.counters import Counters
 from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.events import Alive, Dead, Pinged, Suspected
-from iris_overlay.events import Event, PeerDied, PeerSuspected
+from iris_overlay.events import Counters, Event, PeerDied, PeerSuspected
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.messages import NodeInfo
