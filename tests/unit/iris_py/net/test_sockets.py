@@ -595,7 +595,7 @@ def test_every_address_of_ipv6_takes_streams_of_ipv4_as_well(run: Run) -> None:
     async def main() -> None:
         network = SocketNetwork()
         accepted, accept = make_door()
-        listener = await network.listen(accept, "::", 0)
+        listener = await network.listen(accept, "::", free_port())
         host, port = listener.address
         assert host == "::"
         assert len(listener.descriptors()) == 2
@@ -614,7 +614,7 @@ def test_hosts_of_ipv4_show_as_such(run: Run) -> None:
     async def main() -> None:
         network = SocketNetwork()
         accepted, accept = make_door()
-        listener = await network.listen(accept, "::", 0)
+        listener = await network.listen(accept, "::", free_port())
         async with asyncio.timeout(PATIENCE_S):
             peer = await network.dial(Peer, HERE, listener.address[1])
             theirs = await accepted.get()
