@@ -88,7 +88,7 @@ class RotationStatus:
     """
     generations: tuple[str, ...]
     """The ids of the generations of the secret, the primary one first: 16 hexadecimal digits, public."""
-    neighbours: Mapping[str, int | None]
+    linked_nodes: Mapping[str, int | None]
     """The number of the last step at each linked node, by node id; None for a node without administrator or without answer."""
 
 
@@ -237,7 +237,7 @@ class Keys:
             if peer is not None:
                 numbers[peer.id.hex()] = None if rank is None else rank.number
         generations = tuple(keys.key_id.hex() for keys in self._runtime.keyring.generations)
-        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, neighbours=numbers)
+        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, linked_nodes=numbers)
 
     async def rotate(
         self, step: RotationStep, key: AdministrationKey | str, timeout: float, *, force: bool, abandon: bool
@@ -408,8 +408,8 @@ class Keys:
         if await self._wait_until(lambda: set(rotation.ranks().values()) == {rotation.rank}, timeout):
             return
         status = self._rotation_status()
-        missing = tuple(node for node, number in status.neighbours.items() if number is None or number < status.number)
-        if not status.neighbours or (missing and not (may_lag and len(missing) < len(status.neighbours))):
+        missing = tuple(node for node, number in status.linked_nodes.items() if number is None or number < status.number)
+        if not status.linked_nodes or (missing and not (may_lag and len(missing) < len(status.linked_nodes))):
             names = {node: self._runtime.core.peers.known_nodes.find(NodeId(bytes.fromhex(node))).name for node in missing}
             raise RotationIncomplete(status.number, missing, is_begun=is_begun, node_names=names)
 

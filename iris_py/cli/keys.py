@@ -283,7 +283,7 @@ async def take_running_step(
 
 
 def _rotation_line(network: str, status: RotationStatus) -> RotationLine:
-    return RotationLine(network, status.number, list(status.generations), dict(status.neighbours))
+    return RotationLine(network, status.number, list(status.generations), dict(status.linked_nodes))
 
 
 def _describe(key_ids: Sequence[str]) -> str:
@@ -292,10 +292,10 @@ def _describe(key_ids: Sequence[str]) -> str:
 
 
 def _describe_linked_nodes(status: RotationStatus) -> str:
-    if not status.neighbours:
+    if not status.linked_nodes:
         return "No other node was reached."
-    count = sum(number == status.number for number in status.neighbours.values())
-    return f"{count} of {len(status.neighbours)} linked nodes have taken step {status.number}."
+    count = sum(number == status.number for number in status.linked_nodes.values())
+    return f"{count} of {len(status.linked_nodes)} linked nodes have taken step {status.number}."
 
 
 async def _keyring_in_use(config: Config) -> Keyring:

@@ -72,7 +72,7 @@ def test_a_step_reaches_every_node_and_no_request_fails(seed: int) -> None:
                 before = answered
                 status = await nodes[count].rotate_secret(step, KEY.text)
                 assert status.number == count
-                assert set(status.neighbours.values()) == {count}
+                assert set(status.linked_nodes.values()) == {count}
                 await everywhere(simulation, nodes, count)
                 await simulation.until(lambda before=before: answered > before + 100)  # type: ignore[misc]
             is_over = True
@@ -196,7 +196,7 @@ def test_linked_nodes_that_know_no_administrator_are_not_put_out_by_mistake(capl
                 await node.rotate_secret("rotate", KEY, timeout=2.0)
             assert not caught.value.is_begun
             assert number(node) == 1
-            assert (await node.rotation()).neighbours == {other.id: 1, without.id: None}
+            assert (await node.rotation()).linked_nodes == {other.id: 1, without.id: None}
             for step in STEPS[1:]:
                 with contextlib.suppress(iris.RotationIncomplete):  # the last one ends the link to who is put out
                     await node.rotate_secret(step, KEY, timeout=2.0, force=True)
