@@ -237,7 +237,9 @@ class Keys:
             if peer is not None:
                 numbers[peer.id.hex()] = None if rank is None else rank.number
         generations = tuple(keys.key_id.hex() for keys in self._runtime.keyring.generations)
-        return RotationStatus(number=self._runtime.core.peers.rotation.rank.number, generations=generations, linked_nodes=numbers)
+        return RotationStatus(
+            number=self._runtime.core.peers.rotation.rank.number, generations=generations, linked_nodes=numbers
+        )
 
     async def rotate(
         self, step: RotationStep, key: AdministrationKey | str, timeout: float, *, force: bool, abandon: bool
