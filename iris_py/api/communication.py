@@ -324,8 +324,9 @@ class Communication:
             except (KeyError, TypeError):
                 pass
             else:
+                is_own_thread = self._is_own_thread  # a call by the attribute itself would also search the class each time
                 room = run.room - RUN_MESSAGE_COST - len(payload)
-                if room >= 0 and self._is_own_thread():
+                if room >= 0 and is_own_thread():
                     run.room = room  # as `Publisher.add`, without the calls
                     run.payloads.append(payload)
                     return run.count

@@ -224,11 +224,21 @@ class Runtime(PartInLoop):
             await self.wait_for_room()
             self.check_open()
         self.driver.wake()
-        self.unrested += 1
-        if self.unrested >= SENT_PER_TURN_MAX:
-            self.unrested = 0
+        if self.is_turn_due():
             await asyncio.sleep(0)
         return count
+
+    def is_turn_due(self, cost: int = 1) -> bool:
+        """Count a message, and tell whether the caller must now give the event loop a turn.
+
+        Args:
+            cost: The cost of the message in ``SENT_PER_TURN_MAX``.
+        """
+        self.unrested += cost
+        if self.unrested < SENT_PER_TURN_MAX:
+            return False
+        self.unrested = 0
+        return True
 
     def wake(self) -> None:
         """Send the output of the core in this turn of the event loop."""

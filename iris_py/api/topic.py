@@ -13,7 +13,6 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedSubscription
 from iris_py.api.hooks import hook_of
-from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.subscription import Subscription, inbox_of
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
@@ -91,20 +90,10 @@ class Topics:
             with runtime.tracing.send("publish", topic, sent, len(payload)) as sent:
                 return await runtime.send_to_all(self._core.publish, topic, payload, sent)
         count = self._add(topic, payload)
-        if count is not None:
-            return count
-        runtime.check_loop()  # as Runtime.send_to_all(), inlined: each new batch comes here
-        while (count := self._core.publish(topic, payload, self._loop.time(), NO_HEADERS)) is None:
-            self._driver.wake()
-            await runtime.wait_for_room()
-            runtime.check_open()
-        self._driver.wake()
-        runtime.unrested += 1
-        if runtime.unrested >= SENT_PER_TURN_MAX:
-            runtime.unrested = 0
-            await asyncio.sleep(0)
-        if topic in runtime.runs:
-            runtime.unrested += RUN_COST
+        if count is None:
+            count = await runtime.send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+            if topic in runtime.runs:
+                runtime.unrested += RUN_COST
         return count
 
     async def publish_many(
@@ -254,14 +243,9 @@ class Topics:
                 self._telling.pop(queue, None)
                 await inbox.close()
                 raise
-        else:
-            # This branch never waits: many thousands of subscriptions in a row would hold up the loop until others believe this
-            # node to be dead.
-            runtime = self._runtime
-            runtime.unrested += 1
-            if runtime.unrested >= SENT_PER_TURN_MAX:
-                runtime.unrested = 0
-                await asyncio.sleep(0)
+        elif self._runtime.is_turn_due():
+            # Many thousands of subscriptions without a wait would hold up the loop until others believe this node to be dead.
+            await asyncio.sleep(0)
 
     async def end_subscription(self, inbox: Inbox) -> None:
         """Tell every publisher of the end of a subscription; harmless if repeated."""

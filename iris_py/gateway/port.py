@@ -13,7 +13,6 @@ from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.failures import FailureLog
 from iris_py.api.hooks import hooks_of
 from iris_py.api.lifecycle import parts_of
-from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Inbox
 from iris_py.api.topic import RUN_COST
@@ -277,9 +276,7 @@ class GatewayPort:
                 break
             await runtime.wait_for_room()
             runtime.check_open()
-        runtime.unrested += RUN_COST
-        if runtime.unrested >= SENT_PER_TURN_MAX:
-            runtime.unrested = 0
+        if runtime.is_turn_due(RUN_COST):
             await asyncio.sleep(0)
         return count
 

@@ -239,7 +239,7 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
     if count == 1:
         start = MESSAGE.pack(kind, 0, len(head), len(payloads[0]), sequence, ordinal)
         return [start, head, *payloads]
-    lengths = [len(payload) for payload in payloads]
+    lengths = list(map(len, payloads))
     size = RUN_COUNT.size + count * RUN_MESSAGE_BYTES + sum(lengths)
     start = MESSAGE.pack(kind, RUN, len(head), size, sequence, ordinal)
     return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
