@@ -175,20 +175,11 @@ class CodedSubscription(Subscription[Payload]):
     """A subscription that decodes its messages with a codec.
 
     A message that does not fit the codec is skipped, counted among :attr:`dropped`, logged, and kept as :attr:`undecodable`.
-
-    Args:
-        codec: The codec of the messages.
-        count_drop: Counts messages that do not fit.
-        arguments: As for :class:`Subscription`.
     """
 
-    def __init__(
-        self,
-        codec: Codec[Any, Any],
-        count_drop: Callable[[str], object],
-        *arguments: Any,  # noqa: ANN401 - as for Subscription
-    ) -> None:
-        self._inbox = self._coded = CodedInbox(codec, count_drop, *arguments)
+    def __init__(self, inbox: CodedInbox) -> None:
+        super().__init__(inbox)
+        self._coded = inbox
 
     @property
     def dropped(self) -> Mapping[str, int]:

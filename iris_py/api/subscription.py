@@ -271,6 +271,12 @@ class Inbox(PartInLoop):
         self.queue.clear("closed", sum(1 for _ in chain(self.taken, in_hand)))
 
 
+#: Makes an inbox, given its functions ``leave`` and ``drained``, and the spans of the node.
+MakeInbox: TypeAlias = (
+    "Callable[[Callable[[Inbox], Coroutine[object, object, None]], Callable[[SubscriptionQueue], None], Tracing | None], Inbox]"
+)
+
+
 class Subscription(AsyncClosable, Generic[Payload]):
     """The messages of the topics that match a pattern, as returned by :meth:`Node.subscribe`.
 
@@ -282,15 +288,8 @@ class Subscription(AsyncClosable, Generic[Payload]):
     next loop gets the remaining messages.
     """
 
-    def __init__(
-        self,
-        queue: SubscriptionQueue,
-        hook: HandlerHook | None,
-        leave: Callable[[Inbox], Coroutine[object, object, None]],
-        drained: Callable[[SubscriptionQueue], None],
-        tracing: Tracing | None = None,
-    ) -> None:
-        self._inbox = Inbox(queue, hook, leave, drained, tracing)
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
 
     @property
     def pattern(self) -> str:

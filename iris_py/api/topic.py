@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from iris_py.api.arguments import check_count, check_flag, check_name
 from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
-from iris_py.api.coded import CodedSubscription
+from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
-from iris_py.api.subscription import Subscription, inbox_of
+from iris_py.api.subscription import Inbox, Subscription
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
@@ -25,13 +25,12 @@ from iris_py.wire.names import refusals
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
-    from iris_py.api.hooks import HandlerHook
     from iris_py.api.runtime import Runtime
-    from iris_py.api.subscription import Callback, Inbox
+    from iris_py.api.subscription import Callback, MakeInbox
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import Headers, HeaderValue
 
@@ -206,24 +205,23 @@ class Topics:
         with refusals:
             inner, alias = split_pattern(pattern)
             tokens = parse_pattern(inner)
-        kind: Callable[..., Subscription[Any]] = Subscription
-        if codec is not None:
-            kind = partial(CodedSubscription[Any], as_codec(codec), self._core.count_drop)
         lags = self._core.pubsub.deliveries.lags
         queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes, lags)
         check_flag("inline", inline)
         hook = None if callback is None else hook_of(callback, None if inline else self._runtime.threads)
-        if alias:
-            return Opening(self._clouds.topics.subscribe(queue, hook, alias, self.inboxes, kind))
-        return Opening(self._subscribe(queue, hook, kind))
+        make_inbox: MakeInbox = partial(Inbox, queue, hook)
+        if codec is not None:
+            make_inbox = partial(CodedInbox, as_codec(codec), self._core.count_drop, queue, hook)
+        return Opening(self._subscribe(make_inbox, alias))
 
-    async def _subscribe(
-        self, queue: SubscriptionQueue, hook: HandlerHook | None, kind: Callable[..., Subscription[Any]]
-    ) -> Subscription[Any]:
+    async def _subscribe(self, make_inbox: MakeInbox, alias: str) -> Subscription[Any]:
         self._runtime.check_open()  # again: an Opening may be awaited long after it was made
-        subscription = kind(queue, hook, self.end_subscription, self.handle_drained, self._runtime.tracing)
-        await self.begin_subscription(inbox_of(subscription))
-        return subscription
+        if alias:
+            inbox = await self._clouds.topics.subscribe(make_inbox, alias, self.inboxes)
+        else:
+            inbox = make_inbox(self.end_subscription, self.handle_drained, self._runtime.tracing)
+            await self.begin_subscription(inbox)
+        return CodedSubscription(inbox) if isinstance(inbox, CodedInbox) else Subscription(inbox)
 
     async def begin_subscription(self, inbox: Inbox) -> None:
         """Subscribe at the core, and wait until every publisher knows of the subscription."""

@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
 from iris_py.api.cloud.reconnection import Reconnecting
 from iris_py.api.failures import is_cancelled
-from iris_py.api.subscription import Inbox, Subscription, inbox_of
 from iris_py.errors import (
     CloudUnavailable,
     ConfigurationError,
@@ -42,11 +41,11 @@ from iris_py.patterns.topic.sequence import MissedTotals
 from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from iris_py.api.cloud.duplex import GatewayTunnel
-    from iris_py.api.hooks import HandlerHook
     from iris_py.api.runtime import Runtime
+    from iris_py.api.subscription import Inbox, MakeInbox
     from iris_py.federation.items import Item
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -81,46 +80,36 @@ class FarTopics:
         self._shard_by_queue: dict[SubscriptionQueue, Shard] = {}
         self._paths = count()
 
-    async def subscribe(
-        self,
-        queue: SubscriptionQueue,
-        hook: HandlerHook | None,
-        alias: str,
-        registry: dict[SubscriptionQueue, Inbox],
-        subscription_type: Callable[..., Subscription[Any]] = Subscription,
-    ) -> Subscription[Any]:
-        """Begin a subscription; return when all publishers of the other cloud know of the subscription.
+    async def subscribe(self, make_inbox: MakeInbox, alias: str, registry: dict[SubscriptionQueue, Inbox]) -> Inbox:
+        """Begin a subscription; return its inbox when all publishers of the other cloud know of the subscription.
 
         Args:
-            queue: The queue of the subscription.
-            hook: The callback; None for a program that iterates.
+            make_inbox: Makes the inbox of the subscription.
             alias: The alias of the cloud.
-            registry: The inboxes of the node, to which the inbox of the subscription is added.
-            subscription_type: The class of the subscription.
+            registry: The inboxes of the node, to which the inbox is added.
 
         Raises:
             IrisError: The subscription is not possible.
         """
-        self._runtime.check_open()
 
         async def leave(inbox: Inbox) -> None:
-            if registry.pop(queue, None) is not None:
-                queue.lag.settle()
+            if registry.pop(inbox.queue, None) is not None:
+                inbox.queue.lag.settle()
             self._remove(inbox, alias)
 
-        subscription = subscription_type(queue, hook, leave, self._handle_drained, self._runtime.tracing)
-        inbox = registry[queue] = inbox_of(subscription)
+        inbox = make_inbox(leave, self._handle_drained, self._runtime.tracing)
+        registry[inbox.queue] = inbox
         told = self._add(inbox, alias)
         try:
             async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
                 await told
         except TimeoutError:
             await inbox.close()
-            raise RequestTimeout(queue.name, SUBSCRIBE_TIMEOUT_S, None) from None
+            raise RequestTimeout(inbox.queue.name, SUBSCRIBE_TIMEOUT_S, None) from None
         except BaseException:
             await inbox.close()
             raise
-        return subscription
+        return inbox
 
     def close(self) -> None:
         """End all tunnels at the end of the node; the subscriptions are ended elsewhere."""

@@ -33,7 +33,7 @@ class Subscribed:
     def __init__(self) -> None:
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
         self.seen: list[int] = []
-        self.subscription = Subscription(self.queue, hook_of(self.take, None), self.leave, lambda _queue: None, None)
+        self.subscription = Subscription(Inbox(self.queue, hook_of(self.take, None), self.leave, lambda _queue: None))
 
     def take(self, message: Message) -> None:
         self.seen.append(message.sequence)
@@ -78,7 +78,7 @@ class InThread:
         self.threads = DaemonThreads(1, "test")
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 10_000)
         hook = hook_of(self.take, self.threads)
-        self.subscription = Subscription(self.queue, hook, self.leave, lambda _queue: None, None)
+        self.subscription = Subscription(Inbox(self.queue, hook, self.leave, lambda _queue: None))
 
     def take(self, message: Message) -> None:
         self.seen.append(message.sequence)
@@ -168,7 +168,7 @@ class Blocked:
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 8, 1000)
         self.told: list[int] = []
         self.subscription = Subscription(
-            self.queue, hook_of(self.take, None) if calls else None, self.leave, self.drained, None
+            Inbox(self.queue, hook_of(self.take, None) if calls else None, self.leave, self.drained)
         )
         for sequence in range(8):
             self.queue.put(message(sequence))
@@ -240,7 +240,7 @@ def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: fl
 
         blocked = Blocked()
         queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
-        subscription = Subscription(queue, hook_of(take, None), blocked.leave, blocked.drained, None)
+        subscription = Subscription(Inbox(queue, hook_of(take, None), blocked.leave, blocked.drained))
         queue.put(message(1))
         subscription._inbox.handle_ready()
         await asyncio.sleep(0)
@@ -269,7 +269,7 @@ class Filled:
 
     def __init__(self, count: int, messages_max: int = 40) -> None:
         self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", messages_max, 1000)
-        self.subscription = Subscription(self.queue, None, self.leave, lambda _queue: None, None)
+        self.subscription = Subscription(Inbox(self.queue, None, self.leave, lambda _queue: None))
         self.put(*range(count))
 
     async def leave(self, _inbox: Inbox) -> None:

@@ -49,7 +49,7 @@ class World:
         self.subscription = Subscription(self.inner, cast("Background", self.here))
 
     async def make(self) -> AsyncSubscription:
-        return AsyncSubscription(self.queue, None, self.leave, lambda _queue: None)
+        return AsyncSubscription(Inbox(self.queue, None, self.leave, lambda _queue: None))
 
     async def leave(self, _inbox: Inbox) -> None:
         """Nobody has to be told."""
