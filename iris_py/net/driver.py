@@ -587,9 +587,12 @@ class Driver:
 
     def _arm_timer(self, core: DrivenCore, now: float) -> None:
         deadline = core.deadline()
+        if deadline is None:
+            return
         # An early timer is harmless, so the timer is only moved to an earlier time: a timer per request would cost more than
-        # the request's own bookkeeping.
-        if deadline is None or (self._timer is not None and self._timer_at <= deadline):
+        # the request's own bookkeeping. A deadline in the past is due now: if each input of a busy loop moved the timer of such
+        # a deadline to its own time, the timer would never run.
+        if self._timer is not None and (self._timer_at <= deadline or self._timer_at <= now):
             return
         if self._timer is not None:
             self._timer.cancel()

@@ -640,6 +640,38 @@ def test_what_is_to_be_sent_while_others_are_told_is_sent_after_that() -> None:
     run(main(), limit_s=10)
 
 
+class Overdue(Core):
+    """Has a deadline in the past, and perhaps another one with each input, until its time-out is handled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeouts = 0
+
+    def has_new_deadline(self) -> bool:
+        return True
+
+    def deadline(self) -> Any:
+        return None if self.timeouts else asyncio.get_running_loop().time() - 1.0
+
+    def handle_timeout(self, now: float) -> None:
+        self.timeouts += 1
+
+
+def test_input_in_every_turn_does_not_put_off_a_deadline_in_the_past() -> None:
+    """A node of a busy process always has input: without its time-outs it answers late, counts as dead, and joins nothing."""
+
+    async def main() -> None:
+        core, driver = Overdue(), make_driver(MemoryNetwork(1).host(A))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        for _turn in range(10):
+            driver.wake()
+            await asyncio.sleep(0)
+        assert core.timeouts
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
 # -- the context of what it begins
 
 who: ContextVar[str] = ContextVar("who", default="nobody")
