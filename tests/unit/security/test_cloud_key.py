@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iris_security import CloudKey, SecretFormatError, cloud_id_of, cloud_public_key_text, pair_id, parse_cloud_public_key
 from iris_security.hkdf import hkdf
-from tests.unit.security.test_noise import LOW_ORDER
+from tests.unit.security.handshakes import LOW_ORDER
 
 KEY = CloudKey(bytes(range(32)))
 OTHER = CloudKey(bytes(range(1, 33)))

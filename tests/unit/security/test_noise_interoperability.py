@@ -1,4 +1,4 @@
-"""Runs noise.py and record.py against the independent implementation `noiseprotocol`."""
+"""Runs noise.py, noise_kk.py and record.py against the independent implementation `noiseprotocol`."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,9 @@ from cryptography.exceptions import InvalidTag
 from noise.connection import Keypair, NoiseConnection
 from noise.exceptions import NoiseValueError
 
-from iris_security import AuthenticationError, Handshake, RecordOpener, RecordSealer
+from iris_security import AuthenticationError, RecordOpener, RecordSealer
+from iris_security.symmetric import TwoMessages
+from tests.unit.security.handshakes import BOTH_PATTERNS, KK, NN, STRANGER, Pattern, public
 
 # The other implementation warns of ephemeral keys that a test sets.
 pytestmark = pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is already set:UserWarning")
@@ -15,25 +17,26 @@ pytestmark = pytest.mark.filterwarnings("ignore:One of ephemeral keypairs is alr
 # What the other implementation raises: a wrong tag comes through from the layer below.
 REFUSALS = (InvalidTag, NoiseValueError)
 
-PSK = bytes(range(100, 132))
-PROLOGUE = b"IRIS and more"
-OURS = bytes(range(1, 33))
-THEIRS = bytes(range(2, 34))
 PAYLOADS = [b"", b"hello", bytes(range(256)) * 200]
 
 
 class Reference:
-    """The other implementation, with the methods of `Handshake`."""
+    """The other implementation, with the methods of `TwoMessages`."""
 
-    def __init__(self, *, initiator: bool, psk: bytes = PSK, prologue: bytes = PROLOGUE) -> None:
-        self.noise = NoiseConnection.from_name(b"Noise_NNpsk0_25519_AESGCM_SHA256")
-        self.noise.set_psks(psk)
-        self.noise.set_prologue(prologue)
+    def __init__(self, pattern: Pattern, *, initiator: bool) -> None:
+        keys = pattern.ours if initiator else pattern.theirs
+        self.noise = NoiseConnection.from_name(pattern.name)
+        self.noise.set_prologue(keys["prologue"])
         if initiator:
             self.noise.set_as_initiator()
         else:
             self.noise.set_as_responder()
-        self.noise.set_keypair_from_private_bytes(Keypair.EPHEMERAL, THEIRS)
+        if "psk" in keys:
+            self.noise.set_psks(keys["psk"])
+        else:
+            self.noise.set_keypair_from_private_bytes(Keypair.STATIC, keys["static_private"])
+            self.noise.set_keypair_from_public_bytes(Keypair.REMOTE_STATIC, keys["peer_static_public"])
+        self.noise.set_keypair_from_private_bytes(Keypair.EPHEMERAL, keys["ephemeral_private"])
         self.noise.start_handshake()
 
     @property
@@ -57,11 +60,13 @@ class Reference:
         return bytes(self.noise.decrypt(sealed))
 
 
-def ours(*, initiator: bool, psk: bytes = PSK, prologue: bytes = PROLOGUE) -> Handshake:
-    return Handshake(initiator=initiator, psk=psk, prologue=prologue, ephemeral_private=OURS)
+def sides(pattern: Pattern, *, we_initiate: bool, **changed: bytes) -> tuple[TwoMessages, Reference]:
+    """Return our side and the other implementation as its peer."""
+    make = pattern.initiator if we_initiate else pattern.responder
+    return make(**changed), Reference(pattern, initiator=not we_initiate)
 
 
-def shake_hands(our: Handshake, reference: Reference, *, we_initiate: bool, payload: bytes = b"") -> None:
+def shake_hands(our: TwoMessages, reference: Reference, *, we_initiate: bool, payload: bytes = b"") -> None:
     first, second = (our, reference) if we_initiate else (reference, our)
     assert second.read_message(first.write_message(payload)) == payload
     assert first.read_message(second.write_message(payload)) == payload
@@ -70,19 +75,21 @@ def shake_hands(our: Handshake, reference: Reference, *, we_initiate: bool, payl
 BOTH_ROLES = pytest.mark.parametrize("we_initiate", [True, False], ids=["initiator", "responder"])
 
 
+@BOTH_PATTERNS
 @BOTH_ROLES
 @pytest.mark.parametrize("payload", PAYLOADS, ids=len)
-def test_handshake(we_initiate: bool, payload: bytes) -> None:
-    our, reference = ours(initiator=we_initiate), Reference(initiator=not we_initiate)
+def test_handshake(pattern: Pattern, we_initiate: bool, payload: bytes) -> None:
+    our, reference = sides(pattern, we_initiate=we_initiate)
     shake_hands(our, reference, we_initiate=we_initiate, payload=payload)
     assert our.is_complete
     assert reference.is_complete
     assert our.handshake_hash == reference.handshake_hash
 
 
+@BOTH_PATTERNS
 @BOTH_ROLES
-def test_records_both_ways(we_initiate: bool) -> None:
-    our, reference = ours(initiator=we_initiate), Reference(initiator=not we_initiate)
+def test_records_both_ways(pattern: Pattern, we_initiate: bool) -> None:
+    our, reference = sides(pattern, we_initiate=we_initiate)
     shake_hands(our, reference, we_initiate=we_initiate)
     keys = our.split()
     sealer, opener = RecordSealer(keys.send), RecordOpener(keys.receive)
@@ -93,7 +100,7 @@ def test_records_both_ways(we_initiate: bool) -> None:
 
 @BOTH_ROLES
 def test_records_over_a_rekey(we_initiate: bool) -> None:
-    our, reference = ours(initiator=we_initiate), Reference(initiator=not we_initiate)
+    our, reference = sides(NN, we_initiate=we_initiate)
     shake_hands(our, reference, we_initiate=we_initiate)
     keys = our.split()
     sealer, opener = RecordSealer(keys.send, rekey_records=3), RecordOpener(keys.receive, rekey_records=3)
@@ -106,58 +113,57 @@ def test_records_over_a_rekey(we_initiate: bool) -> None:
         assert opener.open(reference.seal(payload)) == payload
 
 
-def messages_for(we_read: int) -> tuple[Callable[[], Handshake], Callable[[], Reference], bytes]:
-    """Return makers of two sides that both wait for one message, and that message."""
-    if we_read == 1:
-        message = ours(initiator=True).write_message(b"first")
-        return (lambda: ours(initiator=False)), (lambda: Reference(initiator=False)), message
+def readers(pattern: Pattern, number: int) -> tuple[Callable[[], TwoMessages], Callable[[], Reference], bytes]:
+    """Return makers of two sides that both await message 1 or 2, and that message: with the same keys one message fits both."""
 
-    # Both initiators use one ephemeral key, so one answer fits both.
-    def our_initiator() -> Handshake:
-        side = Handshake(initiator=True, psk=PSK, prologue=PROLOGUE, ephemeral_private=THEIRS)
-        side.write_message()
+    def reference() -> Reference:
+        side = Reference(pattern, initiator=number == 2)
+        if number == 2:
+            side.write_message(b"first")
         return side
 
-    def reference_initiator() -> Reference:
-        side = Reference(initiator=True)
-        side.write_message()
-        return side
-
-    answering = ours(initiator=False)
-    answering.read_message(Handshake(initiator=True, psk=PSK, prologue=PROLOGUE, ephemeral_private=THEIRS).write_message())
-    return our_initiator, reference_initiator, answering.write_message(b"second")
+    return (lambda: pattern.awaiting(number)[0]), reference, pattern.awaiting(number)[1]
 
 
+@BOTH_PATTERNS
 @pytest.mark.parametrize("number", [1, 2])
-def test_both_refuse_each_changed_byte(number: int) -> None:
-    make_ours, make_reference, message = messages_for(number)
+def test_both_refuse_each_changed_byte(pattern: Pattern, number: int) -> None:
+    make_ours, make_reference, message = readers(pattern, number)
     assert make_ours().read_message(message) == make_reference().read_message(message)
     for at in range(len(message)):
         changed = message[:at] + bytes([message[at] ^ 1 << at % 8]) + message[at + 1 :]
-        our = make_ours()
+        our, reference = make_ours(), make_reference()
         with pytest.raises(AuthenticationError):
             our.read_message(changed)
-        reference = make_reference()
         with pytest.raises(REFUSALS):
             reference.read_message(changed)
 
 
+@BOTH_PATTERNS
 @pytest.mark.parametrize("number", [1, 2])
-def test_both_refuse_each_truncation(number: int) -> None:
-    make_ours, make_reference, message = messages_for(number)
+def test_both_refuse_each_truncation(pattern: Pattern, number: int) -> None:
+    make_ours, make_reference, message = readers(pattern, number)
     for size in range(len(message)):
-        our = make_ours()
+        our, reference = make_ours(), make_reference()
         with pytest.raises(AuthenticationError):
             our.read_message(message[:size])
-        reference = make_reference()
-        with pytest.raises(REFUSALS):
+        with pytest.raises((*REFUSALS, ValueError)):  # a key that is too short
             reference.read_message(message[:size])
 
 
 @BOTH_ROLES
-@pytest.mark.parametrize("wrong", [{"psk": bytes(range(32))}, {"prologue": b"IRIS"}], ids=["psk", "prologue"])
-def test_both_refuse_another_network(we_initiate: bool, wrong: dict[str, bytes]) -> None:
-    our, reference = ours(initiator=we_initiate, **wrong), Reference(initiator=not we_initiate)
+@pytest.mark.parametrize(
+    ("pattern", "changed"),
+    [
+        pytest.param(NN, {"psk": bytes(range(32))}, id="another secret"),
+        pytest.param(NN, {"prologue": b"IRIS"}, id="another prologue"),
+        pytest.param(KK, {"prologue": b"IRIF"}, id="another prologue between clouds"),
+        pytest.param(KK, {"static_private": STRANGER}, id="another key"),
+        pytest.param(KK, {"peer_static_public": public(STRANGER)}, id="for another one"),
+    ],
+)
+def test_both_refuse_other_arguments(pattern: Pattern, we_initiate: bool, changed: dict[str, bytes]) -> None:
+    our, reference = sides(pattern, we_initiate=we_initiate, **changed)
     if we_initiate:
         with pytest.raises(REFUSALS):
             reference.read_message(our.write_message())
