@@ -112,6 +112,11 @@ def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
     return error
 
 
+def _set_text(error: IrisError, text: str) -> None:
+    # An assignment to self.args would declare the attribute anew, without a type.
+    error.args = (text,)
+
+
 def _shown(node_id: str, name: str) -> str:
     """Return a node as error texts show it: the first digits of its id, and its label if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]
@@ -309,7 +314,7 @@ class _Unserved(IrisError):
             f" The caller is itself a handler of {self.cluster!r} and occupies a place while it waits. If all its handlers "
             "wait for their own cluster, none of them finishes. Call another cluster from handlers, or raise concurrency=."
         )
-        self.args = (self.args[0] + hint,)
+        _set_text(self, self.args[0] + hint)
 
 
 class RequestTimeout(_Unserved, TimeoutError):
@@ -428,7 +433,8 @@ class TooManyMembersLost(MemberLost):
         super().__init__(cluster, self.members[-1] if self.members else "")
         count = len(self.members)
         which = f" ({', '.join(member[:8] for member in self.members)})" if count else ""
-        self.args = (
+        _set_text(
+            self,
             f"the request to {cluster!r} was given up after the loss of {count} member{'s' * (count != 1)} that held "
             f"it{which}. The request may have ended their processes (a crash, or a memory limit), so it is not sent to "
             "another member. See the end of their logs."
@@ -681,7 +687,7 @@ class RotationIncomplete(IrisError):
         self.number = number
         self.missing: tuple[str, ...] = tuple(missing)
         self.is_begun = is_begun
-        self.node_names = dict(node_names)
+        self.node_names: dict[str, str] = dict(node_names)
         shown = [f"{node} ({self.node_names[node]})" if self.node_names.get(node) else node for node in self.missing]
         who = f"linked nodes {', '.join(shown)}" if self.missing else ""
         put_out = (
