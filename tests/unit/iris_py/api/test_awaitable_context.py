@@ -7,7 +7,6 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import cloudpickle
 
 import iris_py as iris
 import iris_py.sync
@@ -16,7 +15,7 @@ from iris_py.testing import NodeSimulation, run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAYS: list[Callable[[Any], Any]] = [pickle.dumps, cloudpickle.dumps, copy.copy, copy.deepcopy]
+WAYS: list[Callable[[Any], Any]] = [pickle.dumps, copy.copy, copy.deepcopy]
 #: Everything public that has sockets or tasks.
 KINDS = {"Membership", "Members", "Node", "Opening", "Subscription", "Survey", "Tunnel"}
 
