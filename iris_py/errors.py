@@ -112,11 +112,6 @@ def _new_error(kind: type[IrisError], arguments: tuple[Any, ...]) -> IrisError:
     return error
 
 
-def _set_text(error: IrisError, text: str) -> None:
-    # An assignment to self.args would declare the attribute anew, without a type.
-    error.args = (text,)
-
-
 def _shown(node_id: str, name: str) -> str:
     """Return a node as error texts show it: the first digits of its id, and its label if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]
@@ -314,7 +309,7 @@ class _Unserved(IrisError):
             f" The caller is itself a handler of {self.cluster!r} and occupies a place while it waits. If all its handlers "
             "wait for their own cluster, none of them finishes. Call another cluster from handlers, or raise concurrency=."
         )
-        _set_text(self, self.args[0] + hint)
+        self.args: tuple[Any, ...] = (self.args[0] + hint,)
 
 
 class RequestTimeout(_Unserved, TimeoutError):
@@ -433,8 +428,7 @@ class TooManyMembersLost(MemberLost):
         super().__init__(cluster, self.members[-1] if self.members else "")
         count = len(self.members)
         which = f" ({', '.join(member[:8] for member in self.members)})" if count else ""
-        _set_text(
-            self,
+        self.args: tuple[Any, ...] = (
             f"the request to {cluster!r} was given up after the loss of {count} member{'s' * (count != 1)} that held "
             f"it{which}. The request may have ended their processes (a crash, or a memory limit), so it is not sent to "
             "another member. See the end of their logs."
