@@ -156,7 +156,7 @@ class NetworkStack(Protocol):
 
         Raises:
             OwnAddressError: The host leads only to the dialling node itself.
-            AddressRestsError: ``begin`` has skipped every address of the host.
+            AddressRestsError: ``begin`` has skipped an address of the host, and no other address answers.
             OSError: The connection failed.
         """
 

@@ -28,7 +28,7 @@ RESTING_MAX: Final = 4096
 
 
 class AddressRestsError(OSError):
-    """The dialled address, or each of the addresses of the dialled name, was dialled just before, perhaps by other names."""
+    """A dial reached no node, and skipped an address that was dialled just before, perhaps under another name."""
 
     def __init__(self) -> None:
         super().__init__(errno.EAGAIN, "rests, because it was just dialled")

@@ -324,12 +324,14 @@ def _next_to_begin(waiting: deque[_Resolved], begin: Callable[[Address], None] |
 async def _connect_any(
     loop: asyncio.AbstractEventLoop, addresses: list[_Resolved], begin: Callable[[Address], None] | None = None
 ) -> socket.socket:
-    """Return a socket connected to the first address that answers. Skip addresses for which ``begin`` raises."""
+    """Return a socket connected to the first address that answers. Skip addresses for which ``begin`` raises.
+
+    If an address was skipped and none of the others answers, the dial has rested and not failed: the node may listen at the
+    skipped address, and others could let that one rest to have the node taken for dead.
+    """
     waiting = deque(addresses)
     found = _next_to_begin(waiting, begin)
-    if found is None:
-        raise AddressRestsError
-    if not waiting:
+    if len(addresses) == 1 and found is not None:
         return await _connect(loop, *found)
     attempts: list[asyncio.Task[socket.socket]] = []
     failures: list[BaseException] = []
@@ -350,6 +352,8 @@ async def _connect_any(
         for attempt in attempts:
             attempt.cancel()
             attempt.add_done_callback(_discard)
+    if len(failures) < len(addresses):
+        raise AddressRestsError
     text = "; ".join(str(failure) for failure in failures)
     numbers = {getattr(failure, "errno", None) for failure in failures}
     # Equal errors keep their class: a dial refused at all addresses raises ConnectionRefusedError.
