@@ -224,12 +224,12 @@ class Runtime(PartInLoop):
             await self.wait_for_room()
             self.check_open()
         self.driver.wake()
-        if self.is_turn_due():
+        if self.charge_turn():
             await asyncio.sleep(0)
         return count
 
-    def is_turn_due(self, cost: int = 1) -> bool:
-        """Count a message, and tell whether the caller must now give the event loop a turn.
+    def charge_turn(self, cost: int = 1) -> bool:
+        """Charge a message to this turn of the event loop; return whether the caller must now give the loop another turn.
 
         Args:
             cost: The cost of the message in ``SENT_PER_TURN_MAX``.

@@ -241,7 +241,7 @@ class Topics:
                 self._telling.pop(queue, None)
                 await inbox.close()
                 raise
-        elif self._runtime.is_turn_due():
+        elif self._runtime.charge_turn():
             # Many thousands of subscriptions without a wait would hold up the loop until others believe this node to be dead.
             await asyncio.sleep(0)
 

@@ -276,7 +276,7 @@ class GatewayPort:
                 break
             await runtime.wait_for_room()
             runtime.check_open()
-        if runtime.is_turn_due(RUN_COST):
+        if runtime.charge_turn(RUN_COST):
             await asyncio.sleep(0)
         return count
 
