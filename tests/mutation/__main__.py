@@ -8,6 +8,8 @@ import json
 import math
 import queue
 import random
+import signal
+import sys
 import threading
 import time
 import tomllib
@@ -98,6 +100,7 @@ def try_all(mutants: list[Mutant], find_tests: Callable[[str, int], list[str]], 
 
 def make_matrix(arguments: argparse.Namespace, mutants: list[Mutant]) -> Matrix:
     """Try mutants with all tests that reach them; keep the matrix after each, for a run that goes on."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # no test goes on without this process
     until = time.monotonic() + 60 * arguments.minutes
     reach = find_reach(arguments.tests, has_long=arguments.long)
     matrix = load(arguments.matrix) if arguments.matrix.exists() else Matrix(arguments.seed)

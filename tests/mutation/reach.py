@@ -145,10 +145,14 @@ def _measure(data_file: Path, parts: Sequence[Sequence[str]]) -> None:
         ]
         command += arguments
         running.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    for process in running:
-        out, _ = process.communicate()
-        if process.returncode != 0:
-            raise SystemExit(f"the tests fail without a defect:\n{out[-4000:]}")
+    try:
+        for process in running:
+            out, _ = process.communicate()
+            if process.returncode != 0:
+                raise SystemExit(f"the tests fail without a defect:\n{out[-4000:]}")
+    finally:
+        for process in running:
+            process.kill()
     whole = coverage.CoverageData(str(data_file) + ".new")
     for number in range(len(parts)):
         part_data = coverage.CoverageData(str(BUILD / f"part-{number}"))
