@@ -105,7 +105,7 @@ def find_reach(tests: Sequence[str] = (), *, has_long: bool = False) -> Reach:
     """Run the tests under coverage, unless that was done with this very code.
 
     Args:
-        tests: Files and folders of tests; all quick tests that run within one process if there are none.
+        tests: Files and folders of tests. Without any, all quick tests that run within one process.
         has_long: Whether the long ones among `tests` run as well, with their first case.
     """
     BUILD.mkdir(parents=True, exist_ok=True)

@@ -228,7 +228,7 @@ def test_malformed_questions_and_answers_are_counted(change: int) -> None:
 
 
 class FakeLink:
-    """A link, told from others by what it is."""
+    """A link that equals itself alone."""
 
 
 LINK: Any = FakeLink()
