@@ -17,7 +17,7 @@ from benchmarks import attacks
 from benchmarks.harness import Sample, Section, Trial
 from iris_overlay.groups.messages import BATCH_MAX, GroupRegistration, Register, encode_group_message, member_part
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.messages import Direct, Routed, RoutedKind, encode_ring_message
 from iris_py.link.lanes import CONTROL, FRAME, PACKET, PACKET_HEADER_BYTES, PING, UNICAST
 from iris_py.link.link import RECORD_BYTES_MAX, Link

@@ -34,7 +34,7 @@ from iris_overlay.groups.messages import (
     user_part,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.node_info import NodeInfo, encode_beacon
 from iris_overlay.peers.dial_back import DIAL_BACK
 from iris_overlay.ring.messages import (
     Direct,

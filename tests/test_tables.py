@@ -14,7 +14,7 @@ import pytest
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import PacketReceived
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import LeafProbe, encode_ring_message
 from iris_py.link.lanes import UNICAST

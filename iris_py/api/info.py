@@ -12,7 +12,7 @@ from iris_py.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

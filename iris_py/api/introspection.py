@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from iris_overlay.ids import ID_BYTES, RING, NodeId, clockwise, position
-from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.node_info import NodeInfo, check_info
 from iris_overlay.peers.reachability import ECHO_BYTES_MIN
 from iris_overlay.ring.config import PastryConfig
 from iris_py.api.arguments import check_count, check_flag, check_name

@@ -12,7 +12,7 @@ from iris_overlay.config import OverlayConfig
 from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.parts import CloudParts

@@ -20,7 +20,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from iris_overlay.messages import ZONE_LENGTH_MAX
+from iris_overlay.node_info import ZONE_LENGTH_MAX
 from iris_py.errors import (
     CloudUnavailable,
     IrisError,

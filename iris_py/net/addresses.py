@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.messages import ADDRESSES_MAX
+from iris_overlay.node_info import ADDRESSES_MAX
 from iris_py.errors import ConfigurationError
 from iris_py.wire.addresses import format_address, is_loopback, parse_address
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.errors import IrisError
     from iris_py.link.link import Link
     from iris_py.node.events import NodeEvent as NodeEvent

@@ -21,7 +21,7 @@ from iris_overlay.events import (
     ProtocolViolated,
     ViewChanged,
 )
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.events import LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.events import ViewChanged
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
     from iris_py.node.patterns import Patterns
     from iris_py.observe.journal import Journal

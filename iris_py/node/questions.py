@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.wire.names import NODES
 from iris_py.wire.packets import STATUS
 from iris_security import AuthenticationError, GroupOpener, GroupSealer, ReplayError, unicast_associated

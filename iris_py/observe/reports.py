@@ -26,7 +26,7 @@ from iris_py.observe.statistics import Statistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: In a normal distribution, 95 % lie within this many deviations; for the mean of 64 numbers, hardly more.
 _DEVIATIONS: Final = 2.0

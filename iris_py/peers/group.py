@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.events import GroupMember
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.peers.member import Placement
     from iris_py.peers.peer import Peer
     from iris_security import GroupKeys, Keyring

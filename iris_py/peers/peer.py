@@ -8,7 +8,7 @@ from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
     from iris_py.peers.waiting_messages import HeldMessages
 

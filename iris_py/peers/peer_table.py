@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from iris_overlay.environment import Rng
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.link.config import LinkConfig
     from iris_py.link.events import LinkEvent
     from iris_security import Identity, Keyring, NetworkKeys

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast, get_args
 
-from iris_overlay.messages import ADDRESSES_MAX
+from iris_overlay.node_info import ADDRESSES_MAX
 from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import LISTENED, is_loopback, parse_address, parse_advertised

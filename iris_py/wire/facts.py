@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 # A msgspec struct is built in a quarter of the time of a slots dataclass, and needs no garbage collection without cycles.
 

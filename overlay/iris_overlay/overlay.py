@@ -28,7 +28,7 @@ from iris_overlay.events import (
 from iris_overlay.groups.io import HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.node_info import NodeInfo, check_info
 from iris_overlay.peers.addresses import parse_address
 from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import Reaching

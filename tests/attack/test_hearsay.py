@@ -12,7 +12,7 @@ import pytest
 from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
 from iris_overlay.groups.messages import GroupMessage, encode_group_message
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.node_info import NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.ring.messages import Direct, LeafProbe, RingMessage, encode_ring_message

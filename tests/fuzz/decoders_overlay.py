@@ -16,7 +16,7 @@ from iris_overlay.detector.messages import (
 )
 from iris_overlay.errors import AddressError, MessageError
 from iris_overlay.groups.messages import GroupMessage, decode_group_message, encode_group_message
-from iris_overlay.messages import (
+from iris_overlay.node_info import (
     DATAGRAM_BYTES_MAX,
     NodeInfo,
     check_info,

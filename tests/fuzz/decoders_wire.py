@@ -8,7 +8,7 @@ import struct
 import msgspec
 
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import ConfigurationError, IrisError, NoMembers
 from iris_py.federation.calls import Call, call_head, decode_call, decode_outcome, encode_call, encode_outcome
 from iris_py.link.handshake import LinkHandshake, ProtocolError

@@ -12,7 +12,7 @@ import msgspec
 
 from iris_overlay.groups.messages import decode_group_message
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import Direct, Returned, Routed, RoutedKind, decode_ring_message, signed_part
 from iris_py.link.config import LinkConfig

@@ -24,7 +24,7 @@ from iris_overlay.groups.messages import (
     user_part,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo, decode_beacon
+from iris_overlay.node_info import NodeInfo, decode_beacon
 from iris_overlay.peers.dial_back import PACKET
 from iris_overlay.ring.messages import Direct, LeafAck, Returned, RingMessage, Routed, encode_ring_message
 from iris_py.errors import IrisError

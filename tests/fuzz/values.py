@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origi
 import msgspec
 
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
+from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

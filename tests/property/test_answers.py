@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_overlay.messages import ZONE_LENGTH_MAX
+from iris_overlay.node_info import ZONE_LENGTH_MAX
 from iris_py.federation.calls import (
     ANSWER,
     ASKED,

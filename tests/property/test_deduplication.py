@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request import deduplication
 from iris_py.patterns.request.deduplication import ENTRY_BYTES, WINDOW_S
 from iris_py.patterns.request.losses import Losses

@@ -28,7 +28,7 @@ from iris_overlay.groups.messages import (
     user_part,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import SEQUENCE_MAX, NodeInfo, decode_beacon
+from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo, decode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import (
     Direct,

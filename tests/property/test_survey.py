@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import NoMembers
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, Surveyor
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group

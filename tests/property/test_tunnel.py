@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, WINDOW_BYTES_MIN, Way
 from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import HEADER, RESEND_S_MAX, RingWay

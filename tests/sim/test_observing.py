@@ -14,7 +14,7 @@ from iris_overlay.events import EchoReturned
 from iris_overlay.groups.messages import FindRoot, RootFound
 from iris_overlay.groups.root_queries import RootQueries
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.build import build
 from iris_py.observe.queries import ANSWERS_PER_S_MAX, PAGE_BYTES, SNAPSHOT_S, AnswerPage, encode_answer
 from iris_py.observe.reports import Estimate

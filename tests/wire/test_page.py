@@ -16,7 +16,7 @@ from iris_overlay.detector.messages import DetectorMessage
 from iris_overlay.groups.messages import GroupMessage, MemberRecord, member_part, user_part
 from iris_overlay.groups.messages import GroupRegistration as Registered
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_overlay.messages import (
+from iris_overlay.node_info import (
     ADDRESS_LENGTH_MAX,
     ADDRESSES_MAX,
     ATTRIBUTES_BYTES_MAX,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.config import Config
     from iris_py.errors import IrisError
     from iris_py.node.events import NodeEvent

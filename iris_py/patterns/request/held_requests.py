@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
     from iris_py.peers.message import PeerMessage
     from iris_py.peers.peer import Peer

@@ -16,7 +16,7 @@ from iris_security import Handshake, RecordOpener, RecordSealer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.tunnel.duplex import Way
     from iris_py.peers.group import Group

@@ -30,7 +30,7 @@ from iris_security import AuthenticationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import RequestService

@@ -17,7 +17,7 @@ from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import NamedSigner
 
 if TYPE_CHECKING:

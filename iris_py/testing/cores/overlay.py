@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from iris_overlay import events
 from iris_overlay.config import OverlayConfig
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_py.testing.cores.overlay_checks import Checks
 from iris_py.testing.cores.overlay_wires import PORT, Faults, Heap, LinkItem, Reach, SimulatedNode, Wires

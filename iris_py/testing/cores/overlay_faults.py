@@ -18,7 +18,7 @@ from iris_py.testing.cores.overlay_wires import Faults, Reach
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from iris_overlay import events
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
 
 #: The largest number of events. More indicate an endless loop.

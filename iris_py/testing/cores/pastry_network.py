@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_overlay.ids import ID_BYTES, RING, NodeId, position
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.events import Activated, HandoverWanted, LeavesChanged, LeavesDoubted, PeerViolated
 from iris_overlay.ring.pastry import Pastry

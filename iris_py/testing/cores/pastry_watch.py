@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.detector.events import Address, DetectorEvent
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.events import LeavesDoubted
     from iris_overlay.ring.pastry import Pastry
 

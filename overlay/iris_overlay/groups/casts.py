@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import CastDown, CastTaken, Children, Later
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The largest number of this node's multicasts to one group that no root has taken yet; beyond it the oldest is no longer
 #: repeated. Too small: losses in a burst; too large: memory. Receivers hold the same number while they order.

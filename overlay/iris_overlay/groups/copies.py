@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The number of copies of a directory, at neighbours of the root. If the root and both neighbours die at once the directory is
 #: lost: when each of 1,000 nodes dies with 1 % probability, one directory in 10^6, and renewals restore it. Too large: each

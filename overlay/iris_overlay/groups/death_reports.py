@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import accusation_of
 from iris_overlay.groups.messages import Accuse, Accused, Entrust
-from iris_overlay.messages import GROUPS_PER_NODE_MAX
+from iris_overlay.node_info import GROUPS_PER_NODE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.groups.io import Outbox
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The number of neighbours that know a node's groups. If 20 % of all nodes die at once, two reporters miss 4 % of the dead,
 #: four miss 0.2 %; nodes that send to the missed ones notice. Too large: more messages for each join and leave.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.messages import Copy
     from iris_overlay.groups.root import GroupRoot
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The time for a member declared dead by another root to show that it lives, when two directories are merged. Too small: live
 #: members are missing from membership views for a moment. Too large: dead ones stay in views for that time.

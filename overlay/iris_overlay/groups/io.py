@@ -8,7 +8,7 @@ import msgspec
 
 from iris_overlay.groups.messages import FindRoot, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

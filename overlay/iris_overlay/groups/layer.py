@@ -56,7 +56,7 @@ from iris_overlay.groups.root_store import Roots
 from iris_overlay.groups.second_opinions import Looks
 from iris_overlay.groups.watches import Watches
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
+from iris_overlay.node_info import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from iris_overlay.groups.messages import (
     Unregister,
     member_part,
 )
-from iris_overlay.messages import SEQUENCE_MAX
+from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Applied, Later
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The last incarnation that a stamp can encode. A node in this incarnation cannot refute its death.
 INCARNATION_LAST: Final = SEQUENCE_MAX >> STAMP_SHIFT

@@ -35,7 +35,7 @@ from msgspec import Meta
 from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
-from iris_overlay.messages import (
+from iris_overlay.node_info import (
     ATTRIBUTES_BYTES_MAX,
     GROUPS_PER_NODE_MAX,
     MESSAGE_BYTES_MAX,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import GroupMessage
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: Watchers of a sample are told a new size at once if it changed by one part in this number, else at the next sweep, because
 #: each change can cost 256 messages. Too small: wrong sizes; too large: messages.

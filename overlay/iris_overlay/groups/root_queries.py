@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupRing, Outbox, Path
     from iris_overlay.groups.root_store import Roots
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The largest number of answers of a root within a second; more questions are dropped and counted. Too small: several
 #: simultaneous observers of a network hinder each other. Too large: a flood of questions costs the root a signature each, 0.1

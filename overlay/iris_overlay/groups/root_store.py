@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupRing, Outbox, Path
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The shortest time between checks of a member through the ring. Less than the ring's repair takes would not help.
 CHECK_S: Final = 0.5

@@ -17,7 +17,7 @@ import msgspec
 
 from iris_overlay.events import GroupMember
 from iris_overlay.groups.messages import Look, member_part, user_part
-from iris_overlay.messages import SEQUENCE_MAX
+from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import GroupRing, Outbox
     from iris_overlay.groups.messages import MemberRecord, Seen
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The time for another keeper (a node with the directory or a copy of it) to answer. Too small: over long distances the claim
 #: of the root alone counts. Too large: if that keeper is silent, an empty group is confirmed later by that time.

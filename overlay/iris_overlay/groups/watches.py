@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Change, MemberRecord, View
     from iris_overlay.ids import GroupId, NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 #: The time for which a member found dead by this node is left out of a view if the root disagrees: by its end the ring has
 #: decided. It is extended while no root answers. Too small: dead members come back for a moment. Too large: a member that was

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from iris_overlay.errors import AddressError
-from iris_overlay.messages import ADDRESS_LENGTH_MAX
+from iris_overlay.node_info import ADDRESS_LENGTH_MAX
 
 IPAddress: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
 

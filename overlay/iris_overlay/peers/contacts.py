@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from iris_overlay.events import DialRequested, LinkReleased
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:

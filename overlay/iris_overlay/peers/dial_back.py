@@ -14,7 +14,7 @@ import msgspec
 
 from iris_overlay.errors import InfoError
 from iris_overlay.events import ConnectFailed, PacketReceived
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_overlay.config import OverlayConfig
     from iris_overlay.environment import Rng
     from iris_overlay.events import Counters
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.peers.hearsay import Hearsay
     from iris_overlay.peers.vantage import Vantage
 

@@ -17,7 +17,7 @@ import enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.errors import MessageError
-from iris_overlay.messages import decode_beacon, encode_beacon
+from iris_overlay.node_info import decode_beacon, encode_beacon
 from iris_overlay.peers.vantage import put_first
 from iris_overlay.timers import DeadlineTable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.events import Counters
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import Beacon, NodeInfo
+    from iris_overlay.node_info import Beacon, NodeInfo
     from iris_overlay.peers.dialler import Dialler
 
 Source: TypeAlias = tuple[str, int]

@@ -16,7 +16,7 @@ from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.detector import Detector
 from iris_overlay.detector.events import Alive, Contact, Dead, Pinged, Suspected
 from iris_overlay.events import PeerDied, PeerSuspected
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.addresses import numeric_address
 from iris_overlay.peers.silence_search import SilenceSearch
 from iris_overlay.timers import DeadlineTable

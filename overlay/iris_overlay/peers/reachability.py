@@ -25,7 +25,7 @@ from msgspec import Meta
 from iris_overlay.errors import MessageError
 from iris_overlay.events import DialChecked, DialOutcome, DialRequested, EchoReturned
 from iris_overlay.ids import ID_BYTES, NodeId
-from iris_overlay.messages import ADDRESS_LENGTH_MAX, DATAGRAM_BYTES_MAX, NodeInfo
+from iris_overlay.node_info import ADDRESS_LENGTH_MAX, DATAGRAM_BYTES_MAX, NodeInfo
 from iris_overlay.peers.addresses import canonical_address
 from iris_overlay.peers.liveness import is_loopback
 from iris_overlay.timers import DeadlineTable

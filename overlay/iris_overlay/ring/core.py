@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng, Signer
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.config import PastryConfig
     from iris_overlay.ring.messages import RingMessage
 

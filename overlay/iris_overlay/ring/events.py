@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 
 class Activated(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.messages import Routed
     from iris_overlay.ring.state import Ring
 

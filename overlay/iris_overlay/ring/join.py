@@ -35,7 +35,7 @@ from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.neighbours import Neighbours
     from iris_overlay.ring.relay import Relaying
     from iris_overlay.ring.routing import Router

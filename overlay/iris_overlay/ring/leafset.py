@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 _FAR: Final = RING // 2
 

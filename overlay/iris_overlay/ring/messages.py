@@ -15,7 +15,7 @@ from msgspec import Meta
 from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, NodeId
-from iris_overlay.messages import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
+from iris_overlay.node_info import MESSAGE_BYTES_MAX, SEQUENCE_MAX, NodeInfo, is_of_unknown_kind
 
 #: The largest number of leaves in a message: a leaf set and some nodes near the receiver. This is twice the leaf set for
 #: `leaf_half` 16.

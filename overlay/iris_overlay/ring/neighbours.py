@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.state import Ring
 
 #: The largest number of concurrent probes: a leaf set and the same number again; other nodes wait among the heard ones. Too

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.errors import InfoError, MessageError, UnknownMessageError
 from iris_overlay.ids import ID_BYTES, RING, NodeId, is_nearer, position
-from iris_overlay.messages import NodeInfo, check_info
+from iris_overlay.node_info import NodeInfo, check_info
 from iris_overlay.ring.core import Core
 from iris_overlay.ring.events import PeerViolated, Received
 from iris_overlay.ring.messages import (

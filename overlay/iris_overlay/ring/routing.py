@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
-from iris_overlay.messages import SEQUENCE_MAX
+from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.hops import Hops, PendingHop
 from iris_overlay.ring.memory import Arrivals
@@ -37,7 +37,7 @@ from iris_overlay.ring.messages import (
 from iris_overlay.ring.state import Timer
 
 if TYPE_CHECKING:
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.ring.state import Ring
 
 #: The largest number of messages held until their root is known. Beyond it the oldest is dropped (and counted). Too small:

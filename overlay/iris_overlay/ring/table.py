@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from iris_overlay.ids import NodeId
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 COLUMNS: Final = 1 << DIGIT_BITS
 

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from iris_overlay.events import GroupJoined
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import BroadcastReceived, Execution, Registration, RequestsStarted

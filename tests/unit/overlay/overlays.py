@@ -8,7 +8,7 @@ from typing import TypeVar
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.overlay import Overlay
 from iris_overlay.ring.messages import Direct, LeafAck, LeafProbe, Routed, RoutedKind, encode_ring_message
 from iris_py.testing.cores.signer import NamedSigner, signed

@@ -6,7 +6,7 @@ import random
 from typing import TypeVar
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.events import HandoverWanted, PastryEvent
 from iris_overlay.ring.messages import decode_ring_message

@@ -26,7 +26,7 @@ from iris_overlay.events import (
 )
 from iris_overlay.groups.messages import Watch, encode_group_message, user_part
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo, decode_beacon, encode_beacon
+from iris_overlay.node_info import NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.overlay import CONTACTS_ENOUGH, TO_MERGE_MAX
 from iris_overlay.peers.dialler import DIAL_FORGOTTEN_S
 from iris_overlay.ring.messages import (

@@ -15,7 +15,7 @@ from iris_overlay.events import (
 )
 from iris_overlay.groups.messages import CAST_BYTES_MAX
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
+from iris_overlay.node_info import GROUPS_PER_NODE_MAX, NodeInfo, encode_beacon
 from iris_overlay.overlay import Overlay
 from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
 from iris_overlay.peers.dialler import DIALS_MAX

@@ -17,7 +17,7 @@ from iris_overlay.events import (
     ViewChanged,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.dial_back import DIAL_BACK_S, PACKET_BYTES_MAX
 from iris_overlay.peers.liveness import DOUBT_S

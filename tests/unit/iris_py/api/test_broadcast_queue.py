@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.api import broadcast_queue
 from iris_py.api.broadcast_queue import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
 from iris_py.api.failures import FailureLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.api.info import describe
 
 ID = NodeId(bytes(range(16)))

@@ -10,7 +10,7 @@ import pytest
 
 from iris_overlay.events import RootLocated
 from iris_overlay.ids import RING, NodeId, position
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.api.introspection import LEAVES, SILENT_MAX, STEP_SHARE_MIN, STRANDS_MAX, draw, walk
 from tests.unit.iris_py.observe.test_reports import PerfectRing
 

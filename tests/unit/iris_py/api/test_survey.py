@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.api import survey
 from iris_py.api.survey import Gathering, Survey
 from iris_py.errors import NoMembers

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import NoMembers
 from iris_py.federation.calls import DROPPED, Answer, AskedMembers, Ended, MemberPlace, encode_outcome
 from iris_py.gateway import surveys

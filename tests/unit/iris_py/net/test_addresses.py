@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_overlay.messages import ADDRESSES_MAX
+from iris_overlay.node_info import ADDRESSES_MAX
 from iris_py.errors import ConfigurationError
 from iris_py.net.addresses import advertised_addresses, host_addresses, parse_address, parse_advertised
 from tests.unit.iris_py.net.machines import MadeUpMachine, interface

@@ -11,7 +11,7 @@ import pytest
 
 from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import Departed, GroupJoined, GroupLeft
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError, MemberLost, MessageTooLarge, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.link.config import LinkConfig

@@ -8,7 +8,7 @@ import pytest
 
 from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PacketReceived, PeerDied, ViewChanged
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
 from iris_py.link.keepalive import LATE_S, TELL_S
 from iris_py.link.lanes import MULTICAST, TUNNEL, UNICAST

@@ -19,7 +19,7 @@ from tests.unit.iris_py.nodes import Net
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
     from iris_py.node.core import NodeCore
     from iris_py.patterns.tunnel.end import TunnelEnd
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.node.questions import HEAD, NodeAnswered, NodeAsked, Questions
 from iris_py.wire.packets import STATUS
 from iris_security import Keyring, Secret

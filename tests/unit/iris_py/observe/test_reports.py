@@ -9,7 +9,7 @@ from bisect import bisect_left
 import pytest
 
 from iris_overlay.ids import RING, NodeId, ring_distance
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.observe.reports import Size, size_of, sum_of
 
 LEAVES = 16

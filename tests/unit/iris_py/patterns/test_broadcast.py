@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import BroadcastReceived, Registration

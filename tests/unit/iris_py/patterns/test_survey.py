@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
 from iris_py.patterns import survey
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor

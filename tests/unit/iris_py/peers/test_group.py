@@ -9,7 +9,7 @@ import pytest
 
 from iris_overlay.events import GroupMember
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.peers.group import (
     BODY_BYTES,
     CAST_EPOCHS,

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.peers import keyed_members
 from iris_py.peers.group import Group
 from iris_py.peers.keyed_members import SLOTS, first_of, score_of

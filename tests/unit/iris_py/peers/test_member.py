@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.peers.member import RANK_MAX, WEIGHT, KnownMember, facts_of, membership_attributes, rank_of, weight_of
 from iris_py.peers.peer import Peer
 from iris_py.wire.facts import NAME, encode_facts, named

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.link.lanes import BODY, MULTICAST, UNICAST
 from iris_py.peers import waiting_messages as held_module
 from iris_py.peers.group import BODY_BYTES, Group

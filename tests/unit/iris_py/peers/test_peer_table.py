@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, PeerIdentified
 from iris_py.link.link import NO_LINK, Link, LinkState

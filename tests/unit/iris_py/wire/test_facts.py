@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.wire.facts import (
     FACTS_BYTES_MAX,
     NAME,

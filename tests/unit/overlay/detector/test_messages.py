@@ -23,7 +23,7 @@ from iris_overlay.detector.messages import (
 )
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo, encode_beacon
+from iris_overlay.node_info import NodeInfo, encode_beacon
 from tests.profiles import examples
 from tests.unit.overlay.detector.harness import LOCAL, STRANGER, STRANGER_ID, Harness, contact
 

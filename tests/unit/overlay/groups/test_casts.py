@@ -24,7 +24,7 @@ from iris_overlay.groups.messages import (
     member_part,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

@@ -16,7 +16,7 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import (
+from iris_overlay.node_info import (
     ADDRESS_LENGTH_MAX,
     ADDRESSES_MAX,
     ATTRIBUTES_BYTES_MAX,

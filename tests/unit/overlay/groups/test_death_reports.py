@@ -6,7 +6,7 @@ from iris_overlay.groups.death_reports import ACCUSED_S, ENTRUSTED_MAX, REPEAT_S
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import Accuse, Accused, Entrust
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
+from iris_overlay.node_info import GROUPS_PER_NODE_MAX, NodeInfo
 
 PEERS = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, 100)]
 A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)

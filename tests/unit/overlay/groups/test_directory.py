@@ -11,7 +11,7 @@ from iris_overlay.groups.copies import Copies, HeldCopy, copy_parts
 from iris_overlay.groups.directory import LOG_MAX, TOMBSTONES_MAX, Directory, Outcome, accusation_of, is_accusation
 from iris_overlay.groups.messages import COPY_MEMBERS_MAX, MemberRecord
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from tests.profiles import examples
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, PENDINGS_MAX, Follower, FollowerKind, Followers, PendingChange
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 INFO = NodeInfo(NodeId(b"f" * 16), ())
 KEY = (FollowerKind.WATCHER, INFO.id)

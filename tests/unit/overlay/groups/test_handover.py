@@ -27,7 +27,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.groups.root_store import UNSURE_S
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import TrustingSigner
 from tests.unit.overlay.stub_ring import StubRing
 

@@ -53,7 +53,7 @@ from iris_overlay.groups.messages import (
 from iris_overlay.groups.root_store import RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.groups.second_opinions import LOOK_S
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import GROUPS_PER_NODE_MAX, NodeInfo
+from iris_overlay.node_info import GROUPS_PER_NODE_MAX, NodeInfo
 from iris_py.testing.cores.signer import NamedSigner, TrustingSigner
 from tests.unit.overlay.stub_ring import StubRing
 

@@ -32,7 +32,7 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
+from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo
 from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

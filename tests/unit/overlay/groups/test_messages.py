@@ -11,7 +11,7 @@ from iris_overlay.errors import MessageError
 from iris_overlay.groups import messages as gm
 from iris_overlay.groups.messages import GroupMessage, decode_group_message, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import MESSAGE_BYTES_MAX, NodeInfo
+from iris_overlay.node_info import MESSAGE_BYTES_MAX, NodeInfo
 from tests.profiles import examples
 
 G, N = GroupId(b"g" * 16), NodeId(b"n" * 16)

@@ -29,7 +29,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.groups.root import HELD_BYTES_MAX, HELD_MAX, RECENT_MAX, SIZE_DRIFT, GroupRoot
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
+from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo
 
 G = GroupId(b"g" * 16)
 WATCHER, COPY, PARENT = FollowerKind.WATCHER, FollowerKind.COPY, FollowerKind.PARENT

@@ -40,7 +40,7 @@ from iris_overlay.groups.messages import (
 )
 from iris_overlay.groups.root_store import ACCUSED_S, RECHECK_S, REVIEW_S, WOKEN_S
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import SEQUENCE_MAX, NodeInfo
+from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo
 from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, H, register
 

@@ -12,7 +12,7 @@ from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import Look, MemberRecord, Seen, member_part, user_part
 from iris_overlay.groups.second_opinions import LOOK_S, LOOKED_S, SEEN_S, SETTLED_S, Looks
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.stub_ring import StubRing
 

@@ -14,7 +14,7 @@ from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import VIEW_MAX, Accused, MemberRecord
 from iris_overlay.groups.root import GroupRoot
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 
 NODES = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(VIEW_MAX + 1)]
 

@@ -13,7 +13,7 @@ from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import VIEW_MAX, Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from iris_overlay.groups.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, MASKED_MAX, TWO_ROOTS_S, Watches
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.signer import TrustingSigner
 
 LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from iris_overlay.events import DialRequested, LinkReleased
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.contacts import ADDRESSES_RESTING_MAX, RESTING_MAX, ContactFailed, Contacts
 from iris_overlay.peers.hearsay import REACHED_MAX, Hearsay

@@ -10,7 +10,7 @@ from iris_overlay.errors import InfoError
 from iris_overlay.events import ConnectFailed, Counters, Event, PacketReceived
 from iris_overlay.groups.messages import Told, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.contacts import ContactFailed, Contacts
 from iris_overlay.peers.dial_back import (

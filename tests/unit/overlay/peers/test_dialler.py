@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import Counters, DialRequested
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.addresses import is_dialable
 from iris_overlay.peers.dialler import Dialler, redial_delay_s
 from iris_overlay.peers.hearsay import Hearsay

@@ -8,7 +8,7 @@ import pytest
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import Counters
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
+from iris_overlay.node_info import DATAGRAM_BYTES_MAX, NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.peers.dialler import Dialler
 from iris_overlay.peers.discovery import ANSWERS_PENDING_MAX, Discovery, Familiarity
 from iris_overlay.peers.hearsay import Hearsay

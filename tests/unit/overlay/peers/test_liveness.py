@@ -12,7 +12,7 @@ from iris_overlay.detector.events import Alive, Dead, Pinged, Suspected
 from iris_overlay.events import Counters, Event, PeerDied, PeerSuspected
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialler import Dialler
 from iris_overlay.peers.hearsay import Hearsay

@@ -10,7 +10,7 @@ import pytest
 from iris_overlay.errors import MessageError
 from iris_overlay.events import DialChecked, DialOutcome, DialRequested, EchoReturned
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.reachability import (
     ADDRESSES_CHECKED_MAX,

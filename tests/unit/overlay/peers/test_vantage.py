@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.vantage import SHOWN_MAX, Vantage, put_first
 
 OWN = tuple(map(ipaddress.ip_interface, ("127.0.0.1/8", "10.0.0.5/24", "172.17.0.1/16", "fd00::5/64")))

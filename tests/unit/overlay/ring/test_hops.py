@@ -7,7 +7,7 @@ import random
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.config import PastryConfig
 from iris_overlay.ring.hops import HOP_TIMES_MAX, PENDING_MAX, Hops, PendingHop
 from iris_overlay.ring.messages import ACKNOWLEDGEMENTS_MAX, Got, Routed, RoutedKind, decode_ring_message

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_overlay.ids import ID_BYTES, RING, NodeId, position, ring_distance
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.leafset import LeafSet, span
 
 HALF = 3

@@ -21,7 +21,7 @@ from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_ring
 
 if TYPE_CHECKING:
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 
 def crowd() -> Wires:

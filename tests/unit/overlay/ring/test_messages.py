@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.errors import MessageError
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.messages import (
     ACKNOWLEDGEMENTS_MAX,
     LEAVES_TOLD_MAX,

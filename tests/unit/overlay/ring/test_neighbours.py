@@ -8,7 +8,7 @@ import random
 import pytest
 
 from iris_overlay.ids import NodeId, clockwise, position
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.events import HandoverWanted
 from iris_overlay.ring.messages import LeafAck, LeafProbe, Routed, RoutedKind, decode_ring_message, encode_ring_message
 from iris_overlay.ring.neighbours import HEARD_MAX, HIDDEN_MAX, PROBES_MAX

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.errors import InfoError, MessageError, UnknownMessageError
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.events import (
     Activated,
     Delivered,

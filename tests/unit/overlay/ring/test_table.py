@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_overlay.ids import DIGITS, ID_BYTES, RING, NodeId, digit, is_nearer, position, shared_digits
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_overlay.ring.table import ENTRIES_MAX, RoutingTable, common_zone_parts
 
 LOCAL = 0x1234 << 112

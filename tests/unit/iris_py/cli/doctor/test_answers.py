@@ -16,7 +16,7 @@ from tests.unit.overlay.overlays import Owners, make_info
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from iris_overlay.messages import NodeInfo
+    from iris_overlay.node_info import NodeInfo
 
 
 def ring_of(owners: Owners) -> RingReport:

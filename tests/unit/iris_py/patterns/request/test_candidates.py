@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, Overloaded, RemoteError, RequestTimeout
 from iris_py.patterns.request import candidates
 from iris_py.patterns.request.candidates import FULL_S

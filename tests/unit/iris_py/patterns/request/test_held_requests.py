@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request.held_requests import (
     REQUEST_BYTES,
     ROUTED_BYTES_MAX,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request import place as module
 from iris_py.patterns.request.place import Asking, Place
 from iris_py.peers.peer import Peer

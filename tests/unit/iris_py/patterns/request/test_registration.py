@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request.registration import Execution, Registration, least_loaded
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request import request_queues as rooms_module
 from iris_py.patterns.request.request_queues import QueueKind, Room, Rooms
 from iris_py.peers.group import Group

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request.deduplication import identity_of_key
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, RequestSpec, new_request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request.deduplication import CALLERS_MAX
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import (

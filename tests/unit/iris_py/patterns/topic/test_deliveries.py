@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Deliveries
 from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.queue import POLICIES, RoomMade, SubscriptionQueue, SubscriptionReady

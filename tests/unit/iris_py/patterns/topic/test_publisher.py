@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
 from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.tunnel.duplex import (
     CHUNK_BYTES,
     CREDIT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import (
     CHUNKS_MAX,

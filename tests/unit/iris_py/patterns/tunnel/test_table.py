@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.errors import IrisError, Overloaded
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_overlay import messages
+from iris_overlay import node_info
 from iris_overlay.errors import InfoError, MessageError
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import Beacon, NodeInfo
+from iris_overlay.node_info import Beacon, NodeInfo
 from iris_overlay.ring.messages import LeafProbe, decode_ring_message, encode_ring_message
 
 IDS = st.binary(min_size=16, max_size=16)
-SEQUENCES = st.integers(0, messages.SEQUENCE_MAX)
+SEQUENCES = st.integers(0, node_info.SEQUENCE_MAX)
 PRINTABLE = st.characters(min_codepoint=33, max_codepoint=126)
 ADDRESSES = st.lists(st.text(PRINTABLE, min_size=1, max_size=261), max_size=8).map(tuple)
 INFOS = st.builds(NodeInfo, IDS.map(NodeId), ADDRESSES, st.text(PRINTABLE, max_size=64))
@@ -25,11 +25,11 @@ def a_node(**changes: object) -> list[object]:
 
 @given(INFOS, st.booleans(), SEQUENCES, st.data())
 def test_damaged_beacons_raise_only_message_errors(info: NodeInfo, asks: bool, peers: int, data: st.DataObject) -> None:
-    raw = bytearray(messages.encode_beacon(info, wants_answer=asks, peers=peers) or b"\x95")
+    raw = bytearray(node_info.encode_beacon(info, wants_answer=asks, peers=peers) or b"\x95")
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     try:
-        messages.decode_beacon(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
+        node_info.decode_beacon(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
     except MessageError:
         pass
 
@@ -37,21 +37,21 @@ def test_damaged_beacons_raise_only_message_errors(info: NodeInfo, asks: bool, p
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_raise_only_message_errors(data: bytes) -> None:
     try:
-        messages.decode_beacon(data)
+        node_info.decode_beacon(data)
     except MessageError:
         pass
 
 
 @given(INFOS, st.booleans(), SEQUENCES, st.integers(0, 1200))
 def test_beacons_fit_and_survive_the_wire(info: NodeInfo, wants_answer: bool, peers: int, bytes_max: int) -> None:
-    data = messages.encode_beacon(info, wants_answer=wants_answer, peers=peers, bytes_max=bytes_max)
+    data = node_info.encode_beacon(info, wants_answer=wants_answer, peers=peers, bytes_max=bytes_max)
     if data is None:
-        assert not info.addresses or bytes_max < messages.DATAGRAM_BYTES_MAX
+        assert not info.addresses or bytes_max < node_info.DATAGRAM_BYTES_MAX
         return
     assert len(data) <= bytes_max
-    assert not wants_answer or len(data) >= messages.QUESTION_BYTES_MIN
-    if len(data) <= messages.DATAGRAM_BYTES_MAX:
-        beacon = messages.decode_beacon(data)
+    assert not wants_answer or len(data) >= node_info.QUESTION_BYTES_MIN
+    if len(data) <= node_info.DATAGRAM_BYTES_MAX:
+        beacon = node_info.decode_beacon(data)
         assert (beacon.info.id, beacon.info.zone, beacon.wants_answer, beacon.peers) == (
             info.id,
             info.zone,
@@ -63,13 +63,13 @@ def test_beacons_fit_and_survive_the_wire(info: NodeInfo, wants_answer: bool, pe
 
 def test_one_large_address_fits_into_a_beacon() -> None:
     info = NodeInfo(INFO.id, ("h" * 255 + ":65535",) * 8, "z" * 64)
-    data = messages.encode_beacon(info, wants_answer=True, peers=messages.SEQUENCE_MAX)
+    data = node_info.encode_beacon(info, wants_answer=True, peers=node_info.SEQUENCE_MAX)
     assert data is not None
-    assert len(messages.decode_beacon(data).info.addresses) >= 1
+    assert len(node_info.decode_beacon(data).info.addresses) >= 1
 
 
 def test_the_good_example_is_good() -> None:
-    messages.decode_beacon(msgspec.msgpack.encode([64, a_node(), False, 0]))
+    node_info.decode_beacon(msgspec.msgpack.encode([64, a_node(), False, 0]))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_the_good_example_is_good() -> None:
 )
 def test_what_breaks_a_bound_is_refused(content: object) -> None:
     with pytest.raises(MessageError):
-        messages.decode_beacon(msgspec.msgpack.encode(content))
+        node_info.decode_beacon(msgspec.msgpack.encode(content))
 
 
 @pytest.mark.parametrize(
@@ -111,22 +111,22 @@ def test_what_breaks_a_bound_is_refused(content: object) -> None:
         b"\x94\x40\x93\xc4\x10" + b"n" * 16 + b"\xdd\xff\xff\xff\xff",  # four billion addresses, no byte of them
         b"\x94\x40\x93\xc4\x10" + b"n" * 16 + b"\x91\xa1\xff\xa0\xc2\x00",  # bad UTF-8
         b"\x96\x40\x93\xc4\x10" + b"n" * 16 + b"\x91\xa3a:1\xa0\xc2\x00\xc4\x00" + b"\x91" * 900,  # deep, in a skipped field
-        (messages.encode_beacon(INFO, wants_answer=False, peers=0) or b"") + b"trailing",
-        b"\x00" * (messages.DATAGRAM_BYTES_MAX + 1),
+        (node_info.encode_beacon(INFO, wants_answer=False, peers=0) or b"") + b"trailing",
+        b"\x00" * (node_info.DATAGRAM_BYTES_MAX + 1),
     ],
 )
 def test_hostile_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(MessageError):
-        messages.decode_beacon(data)
+        node_info.decode_beacon(data)
 
 
 def test_beacons_and_link_messages_are_not_confused() -> None:
-    beacon = messages.encode_beacon(INFO, wants_answer=False, peers=0)
+    beacon = node_info.encode_beacon(INFO, wants_answer=False, peers=0)
     assert beacon is not None
     with pytest.raises(MessageError):
         decode_ring_message(beacon)
     with pytest.raises(MessageError):
-        messages.decode_beacon(encode_ring_message(LeafProbe(INFO, [], True)))
+        node_info.decode_beacon(encode_ring_message(LeafProbe(INFO, [], True)))
 
 
 def test_the_wire_form_is_pinned() -> None:
@@ -146,19 +146,19 @@ def test_the_wire_form_is_pinned() -> None:
 )
 def test_what_peers_would_refuse_is_refused_at_home(info: NodeInfo) -> None:
     with pytest.raises(InfoError):
-        messages.check_info(info)
+        node_info.check_info(info)
 
 
 def test_memberships_are_checked_at_home() -> None:
-    messages.check_membership(GroupId(b"g" * 16), b"a" * 256)
+    node_info.check_membership(GroupId(b"g" * 16), b"a" * 256)
     with pytest.raises(InfoError):
-        messages.check_membership(GroupId(b"g" * 15))
+        node_info.check_membership(GroupId(b"g" * 15))
     with pytest.raises(InfoError):
-        messages.check_membership(GroupId(b"g" * 16), b"a" * 257)
+        node_info.check_membership(GroupId(b"g" * 16), b"a" * 257)
 
 
 def test_a_beacon_may_fill_a_datagram_and_no_more() -> None:
     with pytest.raises(MessageError, match="not a valid beacon"):
-        messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX))
+        node_info.decode_beacon(bytes(node_info.DATAGRAM_BYTES_MAX))
     with pytest.raises(MessageError, match="exceeds"):
-        messages.decode_beacon(bytes(messages.DATAGRAM_BYTES_MAX + 1))
+        node_info.decode_beacon(bytes(node_info.DATAGRAM_BYTES_MAX + 1))
