@@ -246,7 +246,7 @@ class Administration(AsyncClosable):
             NodeClosed: The node was closed.
         """
         # As the parts for other clouds: few nodes need this code (iris_py/api/cloud/parts.py).
-        from iris_py.api.cloud.requests import clouds_of
+        from iris_py.api.cloud.outgoing_requests import clouds_of
         from iris_py.federation.calls import Call, Op, encode_call
 
         self._runtime.check_open()

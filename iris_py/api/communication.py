@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.awaitable_context import Opening
     from iris_py.api.broadcast import Broadcasts
-    from iris_py.api.cloud.requests import Crossing
+    from iris_py.api.cloud.outgoing_requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.request import Requests

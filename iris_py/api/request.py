@@ -22,7 +22,7 @@ from iris_py.wire import packets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iris_py.api.cloud.requests import Crossing, Crossings
+    from iris_py.api.cloud.outgoing_requests import Crossing, Crossings
     from iris_py.api.codec import AnyCodec
     from iris_py.api.runtime import Runtime
     from iris_py.api.seal import SealLike
@@ -100,7 +100,7 @@ class Requests:
     @cached_property
     def crossings(self) -> Crossings:
         """The requests to other clouds, loaded and made at the first use (:mod:`iris_py.api.cloud.parts`)."""
-        from iris_py.api.cloud.requests import Crossings
+        from iris_py.api.cloud.outgoing_requests import Crossings
 
         return Crossings(self._runtime)
 

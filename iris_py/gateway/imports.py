@@ -24,8 +24,8 @@ from iris_py.federation.openings import ChannelRequest
 from iris_py.federation.pattern_sets import Wanted, reduced
 from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
+from iris_py.patterns.topic.imported_sequences import GapBook
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
-from iris_py.patterns.topic.sequence import GapBook
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from iris_py.federation.openings import ChannelRequest
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
 from iris_py.gateway.privacy import passed_headers
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.sequence import GapBook
+from iris_py.patterns.topic.imported_sequences import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
 from iris_py.wire.imported import SEQUENCE_BYTES, Imported
 

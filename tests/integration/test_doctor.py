@@ -182,8 +182,8 @@ def taken(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 
 
 def test_a_port_that_another_program_has(taken: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober.SEEDS_S", 0.2)
-    monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.SEEDS_S", 0.2)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
     kind, port = taken
     found = asyncio.run(look("port", "dial-back", listen=f"127.0.0.1:{port}"))
     assert f"({kind}: Address already in use" in faults(found)["port"]
@@ -255,7 +255,7 @@ def test_a_control_group_that_is_throttled(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
     with dead_port() as dead:
         found = asyncio.run(look("seeds", "ring", seeds=[f"127.0.0.1:{dead}"]))
     assert "refuses connections" in faults(found)["seeds"]
@@ -263,7 +263,7 @@ def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_whose_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
     ask = asyncio.base_events.BaseEventLoop.getaddrinfo
 
     async def unknown(loop: Any, host: str, *arguments: Any, **options: Any) -> Any:
@@ -278,8 +278,8 @@ def test_a_seed_whose_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long  # 3 s: so long a connection that was taken may mean a node that is busy
 def test_a_seed_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober.SEEDS_S", 0.3)
-    monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.SEEDS_S", 0.3)
+    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         found = asyncio.run(look("seeds", seeds=[f"127.0.0.1:{mute.getsockname()[1]}"]))
     assert "accepts connections" in faults(found)["seeds"]
@@ -289,7 +289,7 @@ def test_a_seed_with_another_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             other = await nodes.start(secret=new_secret(), discovery=False)
-            monkeypatch.setattr("iris_py.cli.doctor.prober.BEACONS_S", 0.0)
+            monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
             found = await look("seeds", "seed-secret", "udp", seeds=[other.address])
             assert list(faults(found)) == ["seed-secret"]
             assert other.address in faults(found)["seed-secret"]

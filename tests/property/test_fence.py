@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from iris_py.patterns.topic import sequence as tables
-from iris_py.patterns.topic.sequence import Fence, GapBook, MissedTotals
+from iris_py.patterns.topic import imported_sequences as tables
+from iris_py.patterns.topic.imported_sequences import Fence, GapBook, MissedTotals
 from tests.profiles import examples
 
 SEQUENCES = 3

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.api.cloud.requests import translate
+from iris_py.api.cloud.outgoing_requests import translate
 from iris_py.api.duplex import Duplex
 from iris_py.api.tunnel import Tunnel
 from iris_py.api.tunnel_caller import open_end

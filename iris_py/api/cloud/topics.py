@@ -36,8 +36,8 @@ from iris_py.federation import items
 from iris_py.federation.items import ItemError
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.imported_sequences import MissedTotals
 from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_topic
-from iris_py.patterns.topic.sequence import MissedTotals
 from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 
 if TYPE_CHECKING:

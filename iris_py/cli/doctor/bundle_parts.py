@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from iris_py.cli.doctor.plain_objects import Rewrite
-    from iris_py.cli.doctor.recorder import Recorder
     from iris_py.cli.doctor.surroundings import Evidence
+    from iris_py.cli.doctor.surroundings_recorder import Recorder
     from iris_py.cli.settings import Settings
 
 __all__ = ["BundlePart", "Gathered", "command_line", "encode", "gather"]

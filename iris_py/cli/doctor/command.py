@@ -16,8 +16,8 @@ from iris_py.cli.doctor.check import FindingStatus, Subject
 from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
 from iris_py.cli.doctor.real_surroundings import Actual
-from iris_py.cli.doctor.recorder import Recorder
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
+from iris_py.cli.doctor.surroundings_recorder import Recorder
 from iris_py.cli.outcome import ExitCode, one_line
 from iris_py.cli.output import Line, Output
 from iris_py.cli.standard_error import tell

@@ -17,7 +17,7 @@ from iris_py.build import build
 from iris_py.cli.departed import gone_lines
 from iris_py.cli.doctor.cluster import WATCHED_S
 from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
-from iris_py.cli.doctor.prober import Prober, start_prober
+from iris_py.cli.doctor.prober_node import Prober, start_prober
 from iris_py.cli.doctor.surroundings import (
     Cluster,
     ClusterMember,

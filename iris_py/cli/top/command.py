@@ -16,9 +16,7 @@ from iris_py.cli.output import Output
 from iris_py.cli.ping import find_targets
 from iris_py.cli.slowness import SlowLine, say_slow, slow_lines
 from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
-from iris_py.cli.top.sheets import PARTS, RowOrder, TablePlace
-from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
-from iris_py.cli.top.uses import (
+from iris_py.cli.top.load_sources import (
     PublisherLine,
     TunnelsLine,
     publisher_lines,
@@ -26,6 +24,8 @@ from iris_py.cli.top.uses import (
     say_tunnels,
     tunnels_lines,
 )
+from iris_py.cli.top.sheets import PARTS, RowOrder, TablePlace
+from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 

@@ -26,8 +26,8 @@ from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import CloudLine, failed_text
 from iris_py.cli.top.figures import NodeFigure, figures_of
+from iris_py.cli.top.load_sources import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 from iris_py.cli.top.readings import EventSeen, NodeReading
-from iris_py.cli.top.uses import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

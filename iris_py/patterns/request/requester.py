@@ -5,7 +5,7 @@ A request that surely was not executed is tried on another member; after a possi
 Tunnel openings find their member in the same way (:mod:`iris_py.patterns.tunnel.table`), because they execute nothing.
 
 A request without an outcome is in one place: at a member (and, while hedged, at earlier members), or in the backlog
-(:mod:`iris_py.patterns.request.backlog`), where it waits for a member, for a place or for a time.
+(:mod:`iris_py.patterns.request.caller_backlog`), where it waits for a member, for a place or for a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iris_py.observe.counts import RequesterCounts, count_in
 from iris_py.observe.histogram import RECENT_MAX
 from iris_py.patterns.request import candidates, outcomes
 from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, Hedges, stop
-from iris_py.patterns.request.backlog import Backlog, room_key_of
+from iris_py.patterns.request.caller_backlog import Backlog, room_key_of
 from iris_py.patterns.request.deduplication import identities_of_keys
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together
 from iris_py.patterns.request.request_queues import QueueKind, pause_s

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.imported_sequences import MissedTotals
 from iris_py.patterns.topic.names import Tokens, parse_topic, prefixes
 from iris_py.patterns.topic.queue import RoomMade
-from iris_py.patterns.topic.sequence import MissedTotals
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.imported import Imported, ImportedHead

@@ -14,7 +14,7 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.sequence import Fence
+from iris_py.patterns.topic.imported_sequences import Fence
 from iris_py.peers.group import SENDERS_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers
 

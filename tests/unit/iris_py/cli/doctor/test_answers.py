@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from iris_py.cli.doctor.answers import clock, find_gaps, ring, stalls
 from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.prober import ring_node
+from iris_py.cli.doctor.prober_node import ring_node
 from iris_py.cli.doctor.surroundings import RingNode, RingReport
 from tests.unit.iris_py.cli.doctor.made_up import MadeUp, node
 from tests.unit.overlay.overlays import Owners, make_info

@@ -12,8 +12,8 @@ import pytest
 
 from iris_py.cli.doctor import bundle_parts
 from iris_py.cli.doctor.bundle_parts import Gathered, encode, gather
-from iris_py.cli.doctor.recorder import Recorder
 from iris_py.cli.doctor.surroundings import Evidence
+from iris_py.cli.doctor.surroundings_recorder import Recorder
 from iris_py.cli.settings import Settings
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName

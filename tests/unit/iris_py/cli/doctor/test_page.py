@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_py.cli import slowness
-from iris_py.cli.doctor import answers, cluster, machine, partition, prober, real_surroundings
+from iris_py.cli.doctor import answers, cluster, machine, partition, prober_node, real_surroundings
 from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.outcome import ExitCode
 
@@ -48,8 +48,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"The exit code is {int(ExitCode.FAULT)} if" in PAGE
     for name, numbers in {
         "limits": (f"{machine.DESCRIPTORS_MIN} descriptors", f"{machine.DESCRIPTORS_WANTED:,}"),
-        "udp": (f"up to {prober.ECHOED_MAX} nodes",),
-        "dial-back": (f"up to {prober.DIALLERS_MAX} do it",),
+        "udp": (f"up to {prober_node.ECHOED_MAX} nodes",),
+        "dial-back": (f"up to {prober_node.DIALLERS_MAX} do it",),
         "clock": (f"{answers.CLOCK_OFFSET_MAX_S:g} s",),
         "disk": (f"{machine.FREE_FAULT_BYTES >> 10} KiB", f"{machine.FREE_WARNING_BYTES >> 20} MiB"),
         "stalls": (f"for {answers.STALL_FAULT_S:g} s", f"for {answers.STALL_WARNING_S:g} s"),
@@ -59,7 +59,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
             f"within {partition.TOGETHER_S:g} s",
         ),
         "clouds": (f"up to {real_surroundings.LINES_PROBED_S:g} s", f"{machine.FREE_WARNING_BYTES >> 20} MiB"),
-        "ring": (f"after {prober.RING_AGAIN_S:g} s", f"Up to {prober.RING_MAX} nodes"),
+        "ring": (f"after {prober_node.RING_AGAIN_S:g} s", f"Up to {prober_node.RING_MAX} nodes"),
         "cluster": (f"{slowness.SLOW_S * 1000:g} ms",),
     }.items():
         for number in numbers:

@@ -10,6 +10,7 @@ import pytest
 from iris_py import EventRecord, NodeReport
 from iris_py.cli.top.figures import figures_of
 from iris_py.cli.top.header import say_head
+from iris_py.cli.top.load_sources import say_publishers, say_tunnels
 from iris_py.cli.top.readings import Readings
 from iris_py.cli.top.sheets import (
     ROWS_MAX,
@@ -22,7 +23,6 @@ from iris_py.cli.top.sheets import (
     rows_of,
     sheet_of,
 )
-from iris_py.cli.top.uses import say_publishers, say_tunnels
 from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics, TopicStatistics
 from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.api.cloud.requests import translate
+from iris_py.api.cloud.outgoing_requests import translate
 from iris_py.errors import CloudUnavailable, NoMembers, add_surroundings
 
 

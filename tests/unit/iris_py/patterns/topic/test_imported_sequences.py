@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.patterns.topic import sequence as tables
-from iris_py.patterns.topic.sequence import PATHS_MAX, SEQUENCES_MAX, Fence, GapBook, MissedTotals
+from iris_py.patterns.topic import imported_sequences as tables
+from iris_py.patterns.topic.imported_sequences import PATHS_MAX, SEQUENCES_MAX, Fence, GapBook, MissedTotals
 
 ORIGIN, SEQUENCE = b"o" * 16, b"s" * 4
 
