@@ -60,9 +60,9 @@ PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # like REQUEST; the payload begins with the identity
 IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.imported)
-LOSSES = 16  # members lost by requests with keys (iris_py.patterns.request.losses)
-RESERVE = 17  # reserves a place for an exclusive request; the payload is its identity
-KINDS = 18  # one more than the largest kind: the length of a dispatch table
+LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
+RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
+KINDS = 26  # one more than the largest kind: the length of a dispatch table, in which 16 to 23 are unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.

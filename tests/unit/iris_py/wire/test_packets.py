@@ -20,7 +20,16 @@ def test_kinds_index_a_table() -> None:
     tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
     losses = [packets.LOSSES, packets.RESERVE]
     kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels, *losses]
-    assert sorted(kinds) == list(range(1, packets.KINDS))
+    assert sorted(kinds) == [*range(1, 16), 24, 25]
+    assert max(kinds) + 1 == packets.KINDS
+
+
+def test_messages_of_requests_with_keys_keep_their_bytes() -> None:
+    """Nodes of different versions read these messages, so a kind never changes its number."""
+    losses = packets.MESSAGE.pack(packets.LOSSES, 0, 0, 33, 0, 0)
+    reserve = packets.MESSAGE.pack(packets.RESERVE, 0, 0, 16, 7, 1500)
+    assert losses.hex() == "18000000" + "00000021" + "0000000000000000" + "00000000"
+    assert reserve.hex() == "19000000" + "00000010" + "0000000000000007" + "000005dc"
 
 
 @pytest.mark.parametrize("reason", [0, *packets.Rejection])
