@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
     from contextvars import Context
 
-    from iris_py.api.failures import FailureLog
+    from iris_py.api.handler_exceptions import FailureLog
     from iris_py.api.hooks import HandlerHook
     from iris_py.link.link import Link
     from iris_py.node.core import NodeCore

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iris_py.api.codec import UNDECODABLE, decode, decode_message, encode
-from iris_py.api.failures import FailureLog
 from iris_py.api.handler import check_answers
+from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import NOTHING, wrap
 from iris_py.api.subscription import Inbox, Subscription
 from iris_py.api.threads import call_in_loop

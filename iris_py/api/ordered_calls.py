@@ -18,7 +18,7 @@ from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from iris_py.api.failures import is_cancelled, is_interrupt
+from iris_py.api.handler_exceptions import is_cancelled, is_interrupt
 from iris_py.api.hooks import is_awaitable, run_in
 from iris_py.api.threads import call_in_loop
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from contextvars import Context
 
-    from iris_py.api.failures import FailureLog
     from iris_py.api.handler_calls import HandlerCall
+    from iris_py.api.handler_exceptions import FailureLog
     from iris_py.api.hooks import HandlerHook
 
 Argument = TypeVar("Argument")

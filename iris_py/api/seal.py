@@ -12,8 +12,8 @@ import time
 from asyncio import CancelledError
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
-from iris_py.api.failures import is_interrupt
 from iris_py.api.handler import Handler, check_answers, check_handler
+from iris_py.api.handler_exceptions import is_interrupt
 from iris_py.api.hooks import NOTHING, HandlerHook, HandlerHooks, wrap
 from iris_py.errors import ConfigurationError, RemoteError, SealError
 from iris_py.files.secrets import parse_secrets
@@ -21,7 +21,7 @@ from iris_py.patterns.messages import execution_of, with_payload
 from iris_py.wire import packets
 from iris_security import AuthenticationError, Secret
 from iris_security.keyring import GENERATIONS_MAX, encode_name
-from iris_security.sealed import SALT_BYTES, SaltTable, SealedExchange, open_request, seal_request
+from iris_security.sealed_requests import SALT_BYTES, SaltTable, SealedExchange, open_request, seal_request
 from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:

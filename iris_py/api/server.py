@@ -12,9 +12,9 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from iris_py.api.broadcast_queue import BroadcastQueue
-from iris_py.api.failures import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.handler import check_answers, context_of_calls
 from iris_py.api.handler_calls import HandlerCall, running_call
+from iris_py.api.handler_exceptions import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.hooks import contain, is_awaitable, run_in
 from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken

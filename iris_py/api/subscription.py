@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.arguments import check_time
 from iris_py.api.awaitable_context import AsyncClosable
-from iris_py.api.failures import FailureLog
 from iris_py.api.handler import context_of_calls
 from iris_py.api.handler_calls import LAST_WORDS_S, HandlerCall, running_call, wait_until_ended
+from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.loops import PartInLoop
 from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.defaults import DRAIN_TIMEOUT_S

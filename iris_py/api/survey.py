@@ -23,7 +23,7 @@ from iris_py.patterns.survey import SurveyAnswered, SurveyAsked
 from iris_py.payloads import Payload
 from iris_py.wire import packets
 from iris_py.wire.headers import encode_headers
-from iris_security.sealed import REQUEST_OVERHEAD_BYTES
+from iris_security.sealed_requests import REQUEST_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.api.cloud.duplex import GatewayDuplex
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, NotExported, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import messages
 from iris_py.federation.calls import encode_outcome

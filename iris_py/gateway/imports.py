@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from iris_py.api.cloud.reconnection import Reconnecting
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome

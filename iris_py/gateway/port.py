@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.api.cloud.duplex import GatewayTunnel
-from iris_py.api.failures import FailureLog
+from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import hooks_of
 from iris_py.api.lifecycle import parts_of
 from iris_py.api.server import Server, ServerType

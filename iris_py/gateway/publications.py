@@ -13,7 +13,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.api.cloud.publications import PUBLISH_OP, RESUMES_HEADER
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import CloudUnavailable, IrisError, MemberLost, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.calls import encode_outcome

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final
 
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge
 from iris_py.federation.names import gateway_cluster
 from iris_py.gateway.imports import Feed

@@ -13,7 +13,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import messages
 from iris_py.federation.names import NAME_HEADER, TIME_HEADER

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.cloud.topics import BLOCK_HEADER, SUBSCRIBE_OP
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.items import ItemError

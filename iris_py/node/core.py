@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.peers.decrypted_message import PeerMessage
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
-    from iris_py.peers.message import PeerMessage
     from iris_py.wire.headers import Headers
     from iris_security import Identity, Keyring
 

@@ -8,7 +8,7 @@ from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import CastAssembler
 from iris_py.wire.headers import NO_HEADERS, decode_headers

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_py.patterns.request.service import RequestService
+    from iris_py.peers.decrypted_message import PeerMessage
     from iris_py.peers.group import Group
-    from iris_py.peers.message import PeerMessage
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers

@@ -19,8 +19,8 @@ import msgspec
 from iris_overlay.timers import DeadlineTable
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX
+from iris_py.peers.decrypted_message import Multicast, PeerMessage
 from iris_py.peers.group import DIRECT_MEMBERS_MAX
-from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
 from iris_py.peers import clocks
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES, PeerChannel
-from iris_py.peers.message import PeerMessage
 from iris_py.peers.waiting_messages import HELD_BYTES_HIGH, HeldMessages, WaitingMessage
 from iris_py.wire import cast_pieces, packets
 from iris_py.wire.headers import NO_HEADERS, Headers
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
+    from iris_py.peers.decrypted_message import Multicast
     from iris_py.peers.group import Group, PublicationBatch
-    from iris_py.peers.message import Multicast
     from iris_py.peers.peer import Peer
 
 #: Time a request waits for a link before it is given to a member with a link. Too small: does not cover a dial across an ocean,

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from iris_py import IrisError
 from iris_py.cli.demo.member import CLUSTER, NETWORK
-from iris_py.cli.demo.spark_driver import end_all, kill_process
+from iris_py.cli.demo.spark_driver_process import end_all, kill_process
 from iris_py.cli.demo.spark_terms import EXECUTORS, RESULT_TOPIC, TOTAL_NAMES, SparkJob
 from spark_connector.errors import JavaNotFound
 

@@ -39,7 +39,7 @@ from iris_security.administration import (
     parse_administrator,
 )
 from iris_security.hkdf import hkdf
-from iris_security.sealed import SaltTable, SealedExchange, open_request, seal_request
+from iris_security.sealed_requests import SaltTable, SealedExchange, open_request, seal_request
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
 

@@ -13,7 +13,7 @@ import pytest
 
 import iris_py as iris
 import iris_py.sync
-from iris_py.api.failures import PLACES_MAX, REPEATED_S, FailureLog, is_interrupt
+from iris_py.api.handler_exceptions import PLACES_MAX, REPEATED_S, FailureLog, is_interrupt
 from iris_py.logs import LINES_MAX
 from tests.integration.conftest import PATIENCE_S, Loops, until
 

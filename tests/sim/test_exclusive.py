@@ -11,7 +11,7 @@ import pytest
 import iris_py as iris
 from iris_py.connector import Asker
 from iris_py.patterns.request import place
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
 from tests.profiles import first_cases

@@ -12,7 +12,7 @@ import iris_py as iris
 from iris_py.api import seal as sealing
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
-from iris_security.sealed import REQUEST_OVERHEAD_BYTES, WINDOW_MS
+from iris_security.sealed_requests import REQUEST_OVERHEAD_BYTES, WINDOW_MS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

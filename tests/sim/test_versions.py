@@ -10,7 +10,7 @@ import pytest
 
 from iris_py.link.handshake import VERSION_MAX, Offer
 from iris_py.link.lanes import LAST_KIND
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
 

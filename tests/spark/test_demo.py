@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from iris_py.cli.demo.spark_driver import processes_of
+from iris_py.cli.demo.spark_driver_process import processes_of
 from tests.spark.driving import PATIENCE_S, ROOT, until
 
 if TYPE_CHECKING:

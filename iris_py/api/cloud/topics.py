@@ -21,7 +21,7 @@ import msgspec
 
 from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
 from iris_py.api.cloud.reconnection import Reconnecting
-from iris_py.api.failures import is_cancelled
+from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import (
     CloudUnavailable,
     ConfigurationError,

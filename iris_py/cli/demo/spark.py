@@ -27,7 +27,7 @@ from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.member import CLUSTER, NETWORK
 from iris_py.cli.demo.progress import make_progress
 from iris_py.cli.demo.report import percentiles_ms, print_totals, print_verdict
-from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, require_packages
+from iris_py.cli.demo.spark_driver_process import SparkDriver, SparkFailed, require_packages
 from iris_py.cli.demo.spark_terms import (
     EXECUTORS,
     KILLED,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iris_overlay.timers import DeadlineTable
 from iris_py.patterns.request import candidates
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.hedging import LATE_S
-from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 
 if TYPE_CHECKING:

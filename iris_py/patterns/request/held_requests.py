@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
-    from iris_py.peers.message import PeerMessage
+    from iris_py.peers.decrypted_message import PeerMessage
     from iris_py.peers.peer import Peer
 
 #: Payload bytes held, of all peers together. Beyond this bound the peer's requests are started: a caller that had given up

@@ -25,8 +25,8 @@ from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Tog
 from iris_py.patterns.request.request_queues import QueueKind, pause_s
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.balancer import choose_near
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.keyed_members import slot_of
-from iris_py.peers.message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 

@@ -22,7 +22,7 @@ from iris_py.patterns.request.registration import (
     ServiceEvent,
     least_loaded,
 )
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, cloud_of
 

@@ -14,7 +14,7 @@ from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
 from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.imported import decode_imported

@@ -22,7 +22,7 @@ from iris_py.observe.counts import count_in
 from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, TunnelEnd, TunnelOffer, TunnelTerms, make_handshake, prologue_of
 from iris_py.patterns.tunnel.ring_transport import HEADER, LINGER_S, LINGERING_MAX, RingWay
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import AuthenticationError

@@ -14,7 +14,7 @@ from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.api import broadcast_queue
 from iris_py.api.broadcast_queue import PAUSE_S_MAX, QUEUE_HIGH, BroadcastQueue
-from iris_py.api.failures import FailureLog
+from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import hook_of
 from iris_py.api.threads import DaemonThreads
 from iris_py.patterns.request.registration import BroadcastReceived, Registration

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.api.failures import FailureLog
+from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import hook_of, run_in
 from iris_py.api.ordered_calls import BATCH_MAX, BATCH_S, CALLS_PER_TURN_MAX, OrderedCalls
 from iris_py.api.threads import DaemonThreads

@@ -14,9 +14,9 @@ from iris_py.patterns.broadcast import Broadcaster
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.registration import BroadcastReceived, Registration
 from iris_py.patterns.request.service import RequestService
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.member import KnownMember
-from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers

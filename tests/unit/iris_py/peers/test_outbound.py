@@ -13,9 +13,9 @@ from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.link.lanes import BODY, MULTICAST, UNICAST
 from iris_py.peers import waiting_messages as held_module
+from iris_py.peers.decrypted_message import Multicast, PeerMessage
 from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.member import KnownMember
-from iris_py.peers.message import Multicast, PeerMessage
 from iris_py.peers.outbound import CONNECT_RETRY_S, HELD_S, HELD_S_MAX, Outbound
 from iris_py.peers.peer import Peer
 from iris_py.peers.waiting_messages import HELD_BYTES_HIGH

@@ -15,12 +15,12 @@ import pytest
 
 from iris_py.cli.app import run
 from iris_py.cli.demo import spark as job
-from iris_py.cli.demo import spark_driver
+from iris_py.cli.demo import spark_driver_process
 from iris_py.cli.demo.crew import CrewMember
 from iris_py.cli.demo.files import Inventory
 from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.spark import document, print_report, read_result
-from iris_py.cli.demo.spark_driver import SparkDriver, SparkFailed, end_all, environment_of, kill_process, processes_of
+from iris_py.cli.demo.spark_driver_process import SparkDriver, SparkFailed, end_all, environment_of, kill_process, processes_of
 from iris_py.cli.demo.spark_terms import KILLED, ExecutorSeen, SparkJob, SparkOutcome
 from iris_py.extras import install_command
 
@@ -109,7 +109,7 @@ def test_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(spark_driver, "find_spec", lambda name: None if name == "pyspark" else name)
+    monkeypatch.setattr(spark_driver_process, "find_spec", lambda name: None if name == "pyspark" else name)
     assert run(["demo", "--spark"]) == 2
     error = capsys.readouterr().err
     assert error == "iris: --spark needs Spark (pyspark not installed). Run: " + install_command("spark") + "\n"
@@ -167,7 +167,7 @@ def test_the_log_stays_only_where_it_says_more(
 
 
 def test_a_program_that_ends_early_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_driver, "DRIVER_PROGRAM", "keyword")  # ends at once, and tells nothing
+    monkeypatch.setattr(spark_driver_process, "DRIVER_PROGRAM", "keyword")  # ends at once, and tells nothing
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     async def listen() -> None:

@@ -19,7 +19,7 @@ from iris_py.patterns.request.held_requests import (
     StandingRequests,
 )
 from iris_py.peers.clocks import ASKED_AGAIN_S, NONCE_BYTES, Clocks
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CLOCK_ANSWER, CLOCK_QUESTION, REQUEST

@@ -22,7 +22,7 @@ from iris_py.patterns.request.losses import (
     encode_losses,
 )
 from iris_py.patterns.request.retry import Retry
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.packets import Rejection
 from tests.unit.iris_py.patterns.request.test_requester_retries import Repeater

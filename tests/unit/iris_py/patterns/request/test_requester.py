@@ -19,9 +19,9 @@ from iris_py.patterns.request.request_queues import RETRY_DELAY_S, RETRY_DELAY_S
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry, retry_of
 from iris_py.patterns.tunnel.end import TunnelOffer
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import PLACEMENTS_MAX, Group
 from iris_py.peers.member import KnownMember, Placement
-from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import SMALL_BYTES_MAX, Peer
 from iris_py.wire import packets
 from iris_py.wire.packets import CANCEL, REQUEST, TUNNEL_OPEN, Rejection

@@ -18,8 +18,8 @@ from iris_py.patterns.request.registration import (
     ServiceEvent,
 )
 from iris_py.patterns.request.service import EARLY_CANCELS_MAX, RequestService
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
-from iris_py.peers.message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS

@@ -7,7 +7,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.request import place
-from iris_py.peers.message import PeerMessage
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS

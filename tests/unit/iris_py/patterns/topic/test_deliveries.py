@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
     from iris_py.patterns.topic.queue import TopicEvent
-    from iris_py.peers.message import PeerMessage
+    from iris_py.peers.decrypted_message import PeerMessage
 
 KEYRING = Keyring(Secret(bytes(32)), network="test")
 LOCAL, REMOTE = (NodeId(bytes((number,)) * 16) for number in (1, 2))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from iris_py.link.link import Link
     from iris_py.patterns.tunnel.end import TunnelEnd
-    from iris_py.peers.message import PeerMessage
+    from iris_py.peers.decrypted_message import PeerMessage
 
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 WINDOW_BYTES = 100_000

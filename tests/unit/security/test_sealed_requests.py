@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_security import AuthenticationError, ReplayError, Secret
-from iris_security.sealed import (
+from iris_security.sealed_requests import (
     ANSWER_OVERHEAD_BYTES,
     KEYED_OVERHEAD_BYTES,
     REQUEST_OVERHEAD_BYTES,
