@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import iris_py
+from iris_py.cli.caller_failures import FailureLine, failure_lines, unserved_clusters
 from iris_py.cli.command_node import visit
-from iris_py.cli.failures import FailureLine, failure_lines, unserved_clusters
 from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdings_of, short_generations
 from iris_py.cli.network import (
     AskedSummary,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from iris_py.api.threads import DaemonThreads
 from iris_py.logs import EventLogger
-from iris_py.service.calls import FunctionCall, plan_hook, refusal, unresolved
+from iris_py.service.handler_calls import FunctionCall, plan_hook, refusal, unresolved
 from iris_py.service.signature import NOTHING, Unresolved, show_type
 
 if TYPE_CHECKING:

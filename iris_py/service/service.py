@@ -14,7 +14,7 @@ from iris_py.api.seal import Sealed, as_seal, sealed_over, sealed_with, unsealed
 from iris_py.errors import ConfigurationError
 from iris_py.federation.names import split_pattern
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal
+from iris_py.service.handler_calls import class_codec, plan_construction, plan_consumer, plan_handler, refusal
 from iris_py.service.hooks import Hook, Hooks, plan_hooks
 from iris_py.sync import handlers as sync_handlers
 from iris_py.sync.background import Background

@@ -7,8 +7,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from iris_py.cli.caller_failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.cli.command_node import visit
-from iris_py.cli.failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
 from iris_py.cli.network import AskedSummary, QueryOptions, complain_of, exit_code_of, measure, summary_of
 from iris_py.cli.outcome import ExitCode, complain

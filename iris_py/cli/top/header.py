@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from iris_py.cli.failures import say_met, unserved_clusters
+from iris_py.cli.caller_failures import say_met, unserved_clusters
 from iris_py.cli.generations import GenerationsHolder, holdings_of, short_generations
 from iris_py.cli.network import format_count, format_estimate, format_seconds
 from iris_py.cli.outcome import one_line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from iris_py.cli.failures import RecentFailures
+from iris_py.cli.caller_failures import RecentFailures
 from iris_py.cli.network import Pair
 from iris_py.observe.queries import ANSWERS_PER_S_MAX, SNAPSHOT_S
 from iris_py.observe.reports import Size

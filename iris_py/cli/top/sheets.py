@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from iris_py.cli.failures import word_of
+from iris_py.cli.caller_failures import word_of
 from iris_py.cli.generations import short_generations
 from iris_py.cli.lists import (
     CLUSTER_PARTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.failures import met_by
+from iris_py.cli.caller_failures import met_by
 from iris_py.cli.network import format_estimate, format_seconds, quantile_between, rounded
 from iris_py.cli.output import Line
 from iris_py.observe.histogram import add_up

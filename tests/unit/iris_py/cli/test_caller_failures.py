@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from iris_py.cli.failures import RECENT_S, Met, RecentFailures, failure_lines, met_by, say_met, say_rates, unserved_clusters
+from iris_py.cli.caller_failures import (
+    RECENT_S,
+    Met,
+    RecentFailures,
+    failure_lines,
+    met_by,
+    say_met,
+    say_rates,
+    unserved_clusters,
+)
 from iris_py.cli.lists import cluster_lines
 from iris_py.cli.network import Pair, format_seconds
 from iris_py.cli.top.header import say_head

@@ -15,7 +15,7 @@ import iris_py as iris
 import iris_py.sync
 from iris_py.errors import ConfigurationError, DecodeError, EncodeError
 from iris_py.patterns.messages import Request
-from iris_py.service.calls import class_codec, plan_construction, plan_consumer, plan_handler, plan_hook
+from iris_py.service.handler_calls import class_codec, plan_construction, plan_consumer, plan_handler, plan_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
