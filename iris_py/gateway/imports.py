@@ -21,11 +21,11 @@ from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome
 from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
 from iris_py.federation.openings import ChannelRequest
-from iris_py.federation.pattern_sets import Wanted, reduced
 from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.imported_sequences import GapBook
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
+from iris_py.patterns.topic.pattern_sets import Wanted, reduced
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import CloudUnavailable, ConfigurationError, NotExported, Overloaded, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.items import ItemError
-from iris_py.federation.pattern_sets import covers, intersection
 from iris_py.federation.rules import specificity
 from iris_py.gateway.duplex import READY, Refusal
 from iris_py.gateway.imports import Feed, Flow, ItemQueue, TunnelFeed
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.pattern_sets import covers, intersection
 
 if TYPE_CHECKING:
     from iris_py.api.cloud.duplex import GatewayTunnel

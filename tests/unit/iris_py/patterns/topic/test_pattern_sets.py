@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.pattern_sets import Wanted, covers, intersection, reduced
 from iris_py.patterns.topic.names import Tokens, TopicTrie
+from iris_py.patterns.topic.pattern_sets import Wanted, covers, intersection, reduced
 
 TOPICS = [tokens for length in (1, 2, 3) for tokens in itertools.product("ab", repeat=length)]
 patterns = st.builds(
@@ -64,3 +64,17 @@ def test_wishes_are_counted() -> None:
     assert set(wanted) == {("a",)}
     assert wanted.remove(("a",))
     assert not len(wanted)
+
+
+@given(st.sets(patterns, max_size=12), st.integers(1, 4))
+def test_a_limit_of_kinds_leaves_patterns_of_few_kinds(many: set[Tokens], limit: int) -> None:
+    few = reduced(many, limit, len)
+    assert len(set(map(len, few))) <= limit
+    assert matched(*many) <= matched(*few)
+    if len(set(map(len, many))) <= limit:
+        assert few == many
+
+
+def test_the_group_of_most_kinds_gives_way_first() -> None:
+    many = {("a", str(number)) for number in range(5)}
+    assert reduced(many | {("b", "c"), ("b", "d", "e")}, 1, len) == many | {("b", ">")}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
 
 def intersection(one: Tokens, other: Tokens) -> Tokens | None:
@@ -35,17 +36,19 @@ def covers(wide: Tokens, narrow: Tokens) -> bool:
     return intersection(wide, narrow) == narrow
 
 
-def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
-    """Return at most ``limit`` patterns that match all topics of the given patterns, and few others.
+def reduced(patterns: Iterable[Tokens], limit: int, kind: Callable[[Tokens], Hashable] = tuple) -> set[Tokens]:
+    """Return patterns of at most ``limit`` kinds that match all topics of the given patterns, and few others.
 
-    Beyond the limit, the patterns with the longest common prefix are replaced by the prefix and ``>``, the largest group first.
-    The unwanted topics let through lie close to wanted ones.
+    Beyond the limit, the patterns with the longest common prefix are replaced by the prefix and ``>``, the group of most kinds
+    first. The unwanted topics let through lie close to wanted ones.
 
     Args:
-        limit: The largest number of patterns, at least 1.
+        limit: The largest number of kinds, at least 1.
+        kind: Returns the kind of a pattern. By default every pattern is a kind of its own, so the limit counts patterns.
     """
     left = set(patterns)
-    if len(left) <= limit:
+    kinds = Counter(map(kind, left))
+    if len(kinds) <= limit:
         return left
     deepest = max(map(len, left)) - 1
     for length in range(deepest, -1, -1):
@@ -54,12 +57,20 @@ def reduced(patterns: Iterable[Tokens], limit: int) -> set[Tokens]:
             prefix = pattern[:length]
             if len(pattern) > length and ANY_TOKEN not in prefix and ANY_REST not in prefix:
                 below.setdefault(prefix, []).append(pattern)
-        for prefix, its in sorted(below.items(), key=lambda entry: (-len(entry[1]), entry[0])):
-            if len(left) <= limit:
+        order = sorted((-len(set(map(kind, its))), prefix) for prefix, its in below.items())
+        for count, prefix in order:
+            if len(kinds) <= limit:
                 return left
-            if len(its) > 1:
+            if count < -1:
+                its = below[prefix]
+                wide = (*prefix, ANY_REST)
                 left.difference_update(its)
-                left.add((*prefix, ANY_REST))
+                left.add(wide)
+                kinds[kind(wide)] += 1
+                for gone in map(kind, its):
+                    kinds[gone] -= 1
+                    if not kinds[gone]:
+                        del kinds[gone]
     return left
 
 
