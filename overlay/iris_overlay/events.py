@@ -277,6 +277,8 @@ class Counters:
     """Multicasts of other nodes that failed to arrive before later ones of the same source had waited long enough."""
     permits_invalid: int = 0
     """Registrations, watches, multicasts and copies of directories without a valid permit of their group."""
+    kinds_invalid: int = 0
+    """Messages for a table as an ordinary group, or for an ordinary group as a table."""
     casts_invalid: int = 0
     """Multicasts not made by their claimed source, or with an impossible number of earlier ones to skip."""
     casts_early: int = 0

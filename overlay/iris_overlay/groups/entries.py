@@ -122,10 +122,8 @@ def _split(packed: bytes) -> list[bytes]:
 
 def _find(packed: bytes | bytearray, entry: bytes) -> int:
     """Return the place of an entry in a packed string, or the place for it (bytes)."""
-    index = bisect_left(
-        range(len(packed) // ENTRY_BYTES), entry, key=lambda number: packed[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
-    )
-    return index * ENTRY_BYTES
+    starts = range(0, len(packed), ENTRY_BYTES)
+    return ENTRY_BYTES * bisect_left(starts, entry, key=lambda start: bytes(packed[start : start + ENTRY_BYTES]))
 
 
 def _common(one: bytes, other: bytes, *, is_at_end: bool = False) -> int:
