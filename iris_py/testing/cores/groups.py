@@ -12,8 +12,9 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from iris_overlay.events import Cast, Counters, GroupJoined, GroupLeft, ViewChanged
+from iris_overlay.events import Cast, Claimed, Counters, GroupJoined, GroupLeft, TableChanged, ViewChanged
 from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.entries import apply, diff
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
@@ -115,6 +116,10 @@ class SimulatedGroupNode:
         self.handovers: set[NodeId] = set()
         self.log: list[tuple[float, Event]] = []
         self.views: dict[GroupId, ViewChanged] = {}
+        # The watched tables, put together from the reported changes; and the entries and pending numbers of own claims.
+        self.tables: dict[GroupId, dict[NodeId, bytes]] = {}
+        self.entries: dict[GroupId, bytes] = {}
+        self.claims: dict[int, float] = {}
         self.casts: list[Cast] = []
         self.joined: dict[GroupId, float] = {}
         self.wanted: dict[GroupId, float] = {}
@@ -125,6 +130,19 @@ class SimulatedGroupNode:
     def ring(self) -> PerfectRing:
         """Return the ring to which the node belongs."""
         return self.simulation.rings[self.ring_id]
+
+    def take_table(self, event: TableChanged) -> None:
+        """Apply the reported changes of a table, which have to be exact."""
+        table = self.tables.setdefault(event.group, {})
+        for node in event.removed:
+            del table[node]
+        for node, change in event.changes.items():
+            before = table.get(node, b"")
+            assert (node in table) or change.member is not None, "a new member is described"
+            after = apply(before, change.added, change.removed)
+            assert diff(before, after) == (change.added, change.removed), "a change says nothing that the owner knows"
+            table[node] = after
+        assert event.size == len(table)
 
     def members_of_ring(self) -> set[NodeId]:
         """Return the ids of the nodes in the same ring."""
@@ -249,12 +267,28 @@ class GroupSimulation:
     def leave(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """End a membership."""
         node.wanted.pop(group, None)
+        node.entries.pop(group, None)
         self._input(node, GroupLayer.leave_group, group)
 
     def watch(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """Watch a group."""
         node.watched[group] = self.now
         self._input(node, GroupLayer.watch_group, group)
+
+    def watch_table(self, node: SimulatedGroupNode, group: GroupId) -> None:
+        """Watch a table."""
+        node.watched[group] = self.now
+        self._input(node, GroupLayer.watch_table, group)
+
+    def claim(self, node: SimulatedGroupNode, group: GroupId, added: bytes, removed: bytes = b"") -> None:
+        """Change the entries of a node in a table."""
+        node.wanted.setdefault(group, self.now)
+        node.entries[group] = apply(node.entries.get(group, b""), added, removed)
+
+        def command(layer: GroupLayer, now: float) -> None:
+            node.claims[layer.claim(group, b"", added, removed, now)] = now
+
+        self._input(node, command)
 
     def cast(self, node: SimulatedGroupNode, group: GroupId, payload: bytes) -> None:
         """Multicast a payload from a node to a group."""
@@ -302,6 +336,10 @@ class GroupSimulation:
             node.log.append((self.now, event))
             if isinstance(event, ViewChanged):
                 node.views[event.group] = event
+            elif isinstance(event, TableChanged):
+                node.take_table(event)
+            elif isinstance(event, Claimed):
+                del node.claims[event.number]
             elif isinstance(event, Cast):
                 node.casts.append(event)
             elif isinstance(event, GroupJoined):

@@ -293,6 +293,12 @@ class GroupRoot:
         while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
             self._release_first(now)
 
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether to keep the link to a node: a follower, or a child of the root in the tree."""
+        if any(peer in followers for followers in self.followers.members):
+            return True
+        return peer in self.tree and self.tree.parent(peer) is None and peer in self.directory.members
+
     # Telling
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> bool:

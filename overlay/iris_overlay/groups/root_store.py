@@ -504,13 +504,8 @@ class Roots:
         return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether to keep the link to a node: a follower of a directory here, or a child of the root in a tree."""
-        for root in self.roots.values():
-            if any(peer in followers for followers in root.followers.members):
-                return True
-            if peer in root.tree and root.tree.parent(peer) is None and peer in root.directory.members:
-                return True
-        return False
+        """Return whether to keep the link to a node: a follower of a directory here, or a member whose death to notice."""
+        return any(root.needs(peer) for root in self.roots.values())
 
     # Inside
 

@@ -15,6 +15,7 @@ from iris_overlay.groups.messages import (
     TABLE_PART_BYTES_MAX,
     TABLE_PARTS_MAX,
     TABLE_REMOVED_MAX,
+    VIEW_MAX,
     EntryRow,
     TableCopy,
     TablePart,
@@ -63,6 +64,11 @@ class TableRoot(GroupRoot):
         parts = self._table_parts(version, is_watched=False)
         self._parts.clear()
         return parts
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether to keep the link to a node: a follower, or a member of a small table, which needs it as well."""
+        members = self.table.members
+        return super().needs(peer) or (peer in members and len(members) <= VIEW_MAX)
 
     def flush(self) -> list[tuple[FollowerKind, Follower]]:
         """Send the messages that are due; return the followers they went to."""
