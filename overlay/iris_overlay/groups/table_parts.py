@@ -36,7 +36,7 @@ def record_bytes(record: MemberRecord) -> int:
     return info_bytes(record.info) + len(record.attributes) + len(record.permit)
 
 
-class Chunk:
+class PartContent:
     """Records and rows that fit into one part.
 
     Attributes:
@@ -51,7 +51,7 @@ class Chunk:
         self.rows: list[EntryRow] = []
 
 
-def cut(items: Iterable[tuple[MemberRecord | None, EntryRow]], bytes_max: int) -> list[Chunk]:
+def cut(items: Iterable[tuple[MemberRecord | None, EntryRow]], bytes_max: int) -> list[PartContent]:
     """Cut the changes of members into chunks; a row with more entries than fit into one continues in the next.
 
     Args:
@@ -61,11 +61,11 @@ def cut(items: Iterable[tuple[MemberRecord | None, EntryRow]], bytes_max: int) -
     Returns:
         The chunks, at least one.
     """
-    chunks, room = [Chunk()], bytes_max
+    chunks, room = [PartContent()], bytes_max
     for record, row in items:
         size = 0 if record is None else record_bytes(record)
         if room < size + ROW_BYTES + ENTRY_BYTES:
-            chunks.append(Chunk())
+            chunks.append(PartContent())
             room = bytes_max
         if record is not None:
             chunks[-1].members.append(record)
@@ -74,7 +74,7 @@ def cut(items: Iterable[tuple[MemberRecord | None, EntryRow]], bytes_max: int) -
         while room < ROW_BYTES + len(rest.added) + len(rest.removed):
             first, rest = _cut_row(rest, room - ROW_BYTES)
             chunks[-1].rows.append(first)
-            chunks.append(Chunk())
+            chunks.append(PartContent())
             room = bytes_max
         chunks[-1].rows.append(rest)
         room -= ROW_BYTES + len(rest.added) + len(rest.removed)

@@ -21,7 +21,7 @@ from iris_overlay.groups.messages import (
     TablePart,
 )
 from iris_overlay.groups.root import GroupRoot
-from iris_overlay.groups.table_parts import ROW_BYTES, Chunk, cut, info_bytes, record_bytes
+from iris_overlay.groups.table_parts import ROW_BYTES, PartContent, cut, info_bytes, record_bytes
 from iris_overlay.ids import ID_BYTES
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class TableRoot(GroupRoot):
         """Return the room for records and rows in a part with a number of removed nodes (bytes)."""
         return TABLE_PART_BYTES_MAX - _HEADING_BYTES - info_bytes(self._local) - removed * _REMOVED_BYTES
 
-    def _parts_of(self, base: int, chunks: list[Chunk], removed: list[NodeId], *, is_watched: bool) -> list[TablePart]:
+    def _parts_of(self, base: int, chunks: list[PartContent], removed: list[NodeId], *, is_watched: bool) -> list[TablePart]:
         count = max(len(chunks), -(-len(removed) // TABLE_REMOVED_MAX))
-        chunks = [*chunks, *(Chunk() for _ in range(count - len(chunks)))]
+        chunks = [*chunks, *(PartContent() for _ in range(count - len(chunks)))]
         return [
             TablePart(
                 self._local,

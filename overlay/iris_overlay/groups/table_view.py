@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
 
 
-class _Told(NamedTuple):
+class _Shown(NamedTuple):
     """A member as the owner was told."""
 
     member: GroupMember
@@ -47,7 +47,7 @@ class TableView:
         # Whether a root sent the table.
         self._is_known = False
         self._changed: dict[NodeId, None] = {}
-        self._told: dict[NodeId, _Told] = {}
+        self._told: dict[NodeId, _Shown] = {}
         # The size and `is_watched` of the last event; None before the first.
         self._told_size: tuple[int, bool] | None = None
 
@@ -142,7 +142,7 @@ class TableView:
                 difference = diff(told.entries, entries)
                 if told.member != member or any(difference):
                     changes[node] = MemberChange(None if told.member == member else member, *difference)
-            self._told[node] = _Told(member, entries)
+            self._told[node] = _Shown(member, entries)
         size = (len(self._told), is_watched)
         if not changes and not removed and size == self._told_size:
             return None
