@@ -260,6 +260,47 @@ def test_a_split_serves_both_halves_and_heals_into_one_table() -> None:
     check(simulation)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_confirmed_claim_is_known_to_all_watchers_while_tables_move(seed: int) -> None:
+    """Nodes start, so that tables are handed over; others begin and end to watch; nobody dies."""
+    rng = random.Random(seed)
+    simulation, nodes = start(8, seed)
+    watch(simulation, nodes[:4])
+    made: dict[tuple[bytes, int], tuple[bytes, list[SimulatedGroupNode], int]] = {}
+    checked = 0
+
+    def unconfirmed() -> int:
+        return sum(node.counters.changes_unconfirmed for node in simulation.nodes.values())
+
+    def on_claimed(node: SimulatedGroupNode, number: int) -> None:
+        nonlocal checked
+        added, watchers, before = made.pop((node.info.id, number))
+        if unconfirmed() == before:
+            assert all(added in watcher.tables[TABLE][node.info.id] for watcher in watchers if TABLE in watcher.watched)
+            checked += 1
+
+    simulation.on_claimed = on_claimed
+    for step in range(150):
+        choice, node = rng.random(), rng.choice(nodes)
+        if choice < 0.1:
+            nodes.append(simulation.start_node())
+        elif choice < 0.2 and TABLE not in node.watched:
+            simulation.watch_table(node, TABLE)
+        elif choice < 0.25 and TABLE in node.tables:
+            del node.watched[TABLE], node.tables[TABLE]
+            node.layer.unwatch_group(TABLE, simulation.now)
+            simulation.apply(node)
+        else:
+            watchers = [each for each in nodes if TABLE in each.tables]
+            number = simulation.claim(node, TABLE, entry(step))
+            made[node.info.id, number] = (entry(step), watchers, unconfirmed())
+        simulation.run_for(rng.choice((0.0, 0.001, 0.02, 0.2)))
+    simulation.run_for(3.0)
+    check(simulation)
+    assert not made
+    assert checked > 90
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_tables_converge_after_random_faults(seed: int) -> None:
     """After the last fault the table is where the ring says, with the entries of each live member once."""

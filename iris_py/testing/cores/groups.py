@@ -177,6 +177,8 @@ class GroupSimulation:
         self.disturbed_at = 0.0
         self.messages = 0
         self.bytes = 0
+        # Called when a claim of a node completes, with its number.
+        self.on_claimed: Callable[[SimulatedGroupNode, int], None] | None = None
         self._latency_s = latency_s
         self._detection_s = detection_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -280,15 +282,19 @@ class GroupSimulation:
         node.watched[group] = self.now
         self._input(node, GroupLayer.watch_table, group)
 
-    def claim(self, node: SimulatedGroupNode, group: GroupId, added: bytes, removed: bytes = b"") -> None:
-        """Change the entries of a node in a table."""
+    def claim(self, node: SimulatedGroupNode, group: GroupId, added: bytes, removed: bytes = b"") -> int:
+        """Change the entries of a node in a table. Return the number of its completion; 0 while the node stands still."""
         node.wanted.setdefault(group, self.now)
         node.entries[group] = apply(node.entries.get(group, b""), added, removed)
 
+        numbers = [0]
+
         def command(layer: GroupLayer, now: float) -> None:
-            node.claims[layer.claim(group, b"", added, removed, now)] = now
+            numbers.append(layer.claim(group, b"", added, removed, now))
+            node.claims[numbers[-1]] = now
 
         self._input(node, command)
+        return numbers[-1]
 
     def cast(self, node: SimulatedGroupNode, group: GroupId, payload: bytes) -> None:
         """Multicast a payload from a node to a group."""
@@ -340,6 +346,8 @@ class GroupSimulation:
                 node.take_table(event)
             elif isinstance(event, Claimed):
                 del node.claims[event.number]
+                if self.on_claimed is not None:
+                    self.on_claimed(node, event.number)
             elif isinstance(event, Cast):
                 node.casts.append(event)
             elif isinstance(event, GroupJoined):
