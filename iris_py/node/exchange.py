@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.events import (
     Cast,
+    Claimed,
     ConnectFailed,
     GroupJoined,
     GroupLeft,
@@ -19,6 +20,7 @@ from iris_overlay.events import (
     PeerDied,
     PeerSuspected,
     ProtocolViolated,
+    TableChanged,
     ViewChanged,
 )
 from iris_overlay.node_info import NodeInfo
@@ -187,7 +189,7 @@ class Exchange:
             else:
                 self._patterns.pubsub.left(event.group)
                 self.events.append(event)
-        elif not self._outbound.is_closed:  # a closing node does not dial
+        elif not isinstance(event, Claimed | TableChanged) and not self._outbound.is_closed:  # a closing node does not dial
             self.events.append(event)
 
     def _handle_peers_event(self, event: PeersEvent, now: float) -> None:

@@ -141,6 +141,15 @@ class GroupLeft(msgspec.Struct, frozen=True):
     """The group of `leave_group`. One event per call."""
 
 
+class Claimed(msgspec.Struct, frozen=True):
+    """Report that the entries of a claim are in a table: all watchers know, or the time limit passed."""
+
+    group: GroupId
+    """The table."""
+    number: int
+    """The number that `claim` returned. One event per call, in the order of the calls."""
+
+
 class ViewChanged(msgspec.Struct, frozen=True):
     """Report the members of a watched group: first after `watch_group`, even if empty, then after every change."""
 
@@ -164,6 +173,32 @@ class ViewChanged(msgspec.Struct, frozen=True):
     """Whether the root of a doubted group reports an empty group. Call `use_group` before relying on it: members listed
     nevertheless come from another keeper of the directory, a node with a copy of it.
     """
+
+
+class MemberChange(msgspec.Struct, frozen=True):
+    """The change of one member of a table since the last event."""
+
+    member: GroupMember | None
+    """The member, if it is new or its info or attributes changed; else None."""
+    added: bytes
+    """Packed entries (`groups/entries.py`) that the member has now, of a new member all."""
+    removed: bytes
+    """Packed entries that the member no longer has."""
+
+
+class TableChanged(msgspec.Struct, frozen=True):
+    """Report the changes of a watched table: first everything, even if empty, then every change."""
+
+    group: GroupId
+    """The table."""
+    changes: dict[NodeId, MemberChange]
+    """The new and changed members. The owner may keep them but must not change them."""
+    removed: tuple[NodeId, ...]
+    """The nodes that are no longer members, with all of their entries."""
+    size: int
+    """The number of members."""
+    is_watched: bool = True
+    """Whether changes will be reported. False if the table already has WATCHERS_MAX watchers: then call `use_group` on use."""
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -231,6 +266,7 @@ Event: TypeAlias = (
     | PeerSuspected
     | ProtocolViolated
     | ViewChanged
+    | TableChanged
     | Cast
     | PacketReceived
     | EchoReturned
@@ -239,6 +275,7 @@ Event: TypeAlias = (
     | Settled
     | GroupJoined
     | GroupLeft
+    | Claimed
     | Departed
 )
 
@@ -277,6 +314,8 @@ class Counters:
     """Multicasts of other nodes that failed to arrive before later ones of the same source had waited long enough."""
     permits_invalid: int = 0
     """Registrations, watches, multicasts and copies of directories without a valid permit of their group."""
+    kinds_invalid: int = 0
+    """Messages for a table as an ordinary group, or for an ordinary group as a table."""
     casts_invalid: int = 0
     """Multicasts not made by their claimed source, or with an impossible number of earlier ones to skip."""
     casts_early: int = 0

@@ -15,6 +15,7 @@ from iris_overlay.detector.messages import is_detector_message
 from iris_overlay.errors import InfoError, StateError
 from iris_overlay.events import (
     Cast,
+    Claimed,
     Counters,
     Departed,
     GroupJoined,
@@ -23,6 +24,7 @@ from iris_overlay.events import (
     PacketReceived,
     ProtocolViolated,
     Settled,
+    TableChanged,
     ViewChanged,
 )
 from iris_overlay.groups.io import HandoverDone, RouteTo, SendTo
@@ -75,7 +77,7 @@ CONTACTS_ENOUGH: Final = 3
 #: forgotten, and found again later.
 TO_MERGE_MAX: Final = 64
 
-_COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Departed)
+_COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Claimed, Departed)
 
 
 class Overlay:
@@ -88,8 +90,9 @@ class Overlay:
     link.
     2. `datagrams_to_send`: encrypt and send; losing them does no harm.
     3. `events_received`: in the given order. A batch contains first the events about links, then the membership views
-    (`ViewChanged`, one per group), then received messages (`Cast`, `PacketReceived`), then completions (`Settled`,
-    `GroupJoined`, `GroupLeft`, `Departed`). So the owner handles a completion with current views.
+    (`ViewChanged`, one per group) and tables (`TableChanged`), then received messages (`Cast`, `PacketReceived`), then
+    completions (`Settled`, `GroupJoined`, `GroupLeft`, `Claimed`, `Departed`). So the owner handles a completion with current
+    views.
     4. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
     Messages precede events because events make the owner close links: the last messages have to be sent before `Departed` is
@@ -130,6 +133,7 @@ class Overlay:
         self._messages: list[tuple[NodeId, bytes]] = []
         self._events: list[Event] = []
         self._views: dict[GroupId, ViewChanged] = {}
+        self._tables: list[TableChanged] = []
         self._ring = ring = Pastry(local, config.ring, rng, signer)
         self._groups = GroupLayer(local, config.groups, rng, ring, self.counters, signer)
         self._vantage = vantage = Vantage()
@@ -342,13 +346,38 @@ class Overlay:
         Raises:
             InfoError: The group id has the wrong size, or the attributes are too large.
             TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
-            StateError: The node is leaving.
+            StateError: The node is leaving, or has claimed entries in the group.
         """
         self._groups.join_group(group, attributes, now)
         self._finish_turn(now)
 
+    def claim(self, group: GroupId, attributes: bytes, added: bytes, removed: bytes, now: float) -> int:
+        """Join a table (a group whose members register entries), or change the attributes or entries there. `Claimed` follows.
+
+        Claims of the same turn, and those made while another is in transit, are sent together.
+
+        Args:
+            group: The table. All nodes have to use the group as a table.
+            attributes: Data of the layer above about the member.
+            added: Packed entries (`groups/entries.py`).
+            removed: Packed entries; harmless if the node does not have them.
+            now: Monotonic seconds.
+
+        Returns:
+            The number of the event.
+
+        Raises:
+            InfoError: The group id has the wrong size, the attributes are too large, the entries are not packed, or the node
+                would have more than ENTRIES_MAX.
+            TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
+            StateError: The node is leaving, or is a member of the group without entries.
+        """
+        number = self._groups.claim(group, attributes, added, removed, now)
+        self._finish_turn(now)
+        return number
+
     def leave_group(self, group: GroupId, now: float) -> None:
-        """Leave a group. `GroupLeft` follows, even if the node was no member."""
+        """Leave a group or a table. `GroupLeft` follows, even if the node was no member."""
         self._groups.leave_group(group, now)
         self._finish_turn(now)
 
@@ -364,8 +393,22 @@ class Overlay:
         Raises:
             InfoError: The group id has the wrong size.
             TooManyGroupsError: The node already watches `GroupConfig.groups_watched_max` groups.
+            StateError: The node watches the group as a table.
         """
         self._groups.watch_group(group, now, is_doubted=is_doubted)
+        self._finish_turn(now)
+
+    def watch_table(self, group: GroupId, now: float) -> None:
+        """Request `TableChanged` of a table: once it is known, and after every change. Harmless if already watched.
+
+        `use_group` and `unwatch_group` serve for tables, too.
+
+        Raises:
+            InfoError: The group id has the wrong size.
+            TooManyGroupsError: The node already watches `GroupConfig.groups_watched_max` groups.
+            StateError: The node watches the group as one without entries.
+        """
+        self._groups.watch_table(group, now)
         self._finish_turn(now)
 
     def use_group(self, group: GroupId, now: float) -> None:
@@ -377,6 +420,7 @@ class Overlay:
         """Stop watching a group; harmless if not watched."""
         self._groups.unwatch_group(group, now)
         self._views.pop(group, None)
+        self._tables = [event for event in self._tables if event.group != group]
         self._finish_turn(now)
 
     def cast(self, group: GroupId, payload: bytes, now: float) -> None:
@@ -518,6 +562,10 @@ class Overlay:
         """Return the members of a group and their attributes if the local node is the group's root: for display and tests."""
         return self._groups.directory_of(group)
 
+    def entries_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
+        """Return the packed entries of a table's members if the local node is its root: for display and tests."""
+        return self._groups.entries_of(group)
+
     def watchers_of(self, group: GroupId) -> list[NodeId]:
         """Return the watchers of a group if the local node is its root: for display and tests."""
         return self._groups.watchers_of(group)
@@ -544,14 +592,15 @@ class Overlay:
 
     def events_received(self) -> list[Event]:
         """Remove and return the events for the owner."""
-        if not self._events and not self._views:
+        if not (self._events or self._views or self._tables):
             return []
         taken, self._events = self._events, []
         views, self._views = self._views, {}
+        tables, self._tables = self._tables, []
         received = [event for event in taken if isinstance(event, Cast | PacketReceived)]
         completed = [event for event in taken if isinstance(event, _COMPLETIONS)]
         links = [event for event in taken if not isinstance(event, (Cast, PacketReceived, *_COMPLETIONS))]
-        return [*links, *views.values(), *received, *completed]
+        return [*links, *views.values(), *tables, *received, *completed]
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
@@ -733,6 +782,8 @@ class Overlay:
         if isinstance(event, ViewChanged):
             self._views.pop(event.group, None)
             self._views[event.group] = event
+        elif isinstance(event, TableChanged):
+            self._tables.append(event)
         elif isinstance(event, Departed):
             self._ring.leave(now)
             self._events.append(event)

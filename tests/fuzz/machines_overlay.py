@@ -27,7 +27,7 @@ STEPS_MAX = 60
 PEERS, GROUPS = overlay_lies.PEERS, overlay_lies.GROUPS
 VALUES = Values([*PEERS, LOCAL, make_info(9)], GROUPS)
 GROUP_MESSAGES, RING_MESSAGES = get_args(GroupMessage), get_args(RingMessage)
-USES = ("join", "leave", "watch", "cast")
+USES = overlay_lies.USES
 IDS: list[NodeId] = [LOCAL.id, *(contact.id for contact in detector_lies.CONTACTS)]
 ADDRESSES = [
     pack_address(address) for address in (None, ("10.0.0.1", 7000), ("0.0.0.0", 1), ("255.255.255.255", 65535), ("::1", 1))

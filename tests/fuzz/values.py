@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args, get_origi
 
 import msgspec
 
+from iris_overlay.groups import entries
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import SEQUENCE_MAX, NodeInfo
 
@@ -75,6 +77,8 @@ class Values:
         if bounds.min_length == bounds.max_length == 16:  # the key of something
             return lambda source: source.choose(self._keys)
         longest = bounds.max_length if bounds.max_length is not None else 1 << 16
+        if longest == ENTRIES_BYTES_MAX:  # the entries of a table, mostly sorted
+            return lambda source: entries.pack((number, 0, 0) for number in source.blob()) if source.byte() else source.blob()
         return lambda source: source.blob()[:longest]
 
     def _sequence(self, origin: type, arguments: tuple[Any, ...], bounds: msgspec.Meta) -> Builder:

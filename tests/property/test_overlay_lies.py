@@ -8,20 +8,26 @@ others refuse.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_overlay.detector.messages import decode_detector_message, is_detector_message
 from iris_overlay.errors import MessageError
 from iris_overlay.events import ProtocolViolated
+from iris_overlay.groups import entries
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX
 from iris_overlay.groups.messages import (
     STAMP_SHIFT,
+    Claim,
     GroupMessage,
     GroupRegistration,
+    MemberRecord,
     Register,
     Watch,
+    WatchTable,
     decode_group_message,
     encode_group_message,
     member_part,
@@ -45,15 +51,13 @@ from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.profiles import examples
 from tests.unit.overlay.overlays import CONFIG, LOCAL, make_info
 
-if TYPE_CHECKING:
-    import msgspec
-
 PEERS = [make_info(number) for number in (3, 77, 130, 250)]
 GROUPS = [GroupId(bytes((number,)) * 16) for number in (1, 120, 251)]
 #: Numbers where something may end, and some that an honest node would say.
 NUMBERS = st.sampled_from(
     [0, 1, 2, 1 << STAMP_SHIFT, (1 << STAMP_SHIFT) - 1, (1 << 30) << STAMP_SHIFT, SEQUENCE_MAX - 1, SEQUENCE_MAX]
 )
+ENTRIES = st.sampled_from([b"", entries.pack([(1, 2, 3)]), entries.pack((number, 0, 0) for number in range(30)), b"x"])
 INFOS = st.sampled_from([*PEERS, LOCAL, make_info(9)])
 
 
@@ -87,6 +91,8 @@ def bounded(annotation: Any, bounds: msgspec.Meta) -> st.SearchStrategy[Any]:
     """Return a strategy for a field with bounds: what breaks them is another test's business."""
     if annotation is bytes and bounds.min_length == 16:
         return st.sampled_from([*GROUPS, *(info.id for info in PEERS), LOCAL.id])
+    if annotation is bytes and bounds.max_length == ENTRIES_BYTES_MAX:
+        return ENTRIES
     if annotation is int:
         low, high = bounds.ge or 0, bounds.le if bounds.le is not None else (bounds.lt or 1) - 1
         return NUMBERS.map(lambda number: min(max(number, low), high))
@@ -117,9 +123,17 @@ def permitted(message: GroupMessage) -> GroupMessage:
         signer = NamedSigner(message.info.id)
         watched = [(group, version, signer.permit(group, user_part(message.info.id))) for group, version, _ in message.items]
         return Watch(message.info, message.stamp, watched)
+    if isinstance(message, Claim):
+        record = MemberRecord(message.info, message.attributes, message.stamp)
+        permit = NamedSigner(message.info.id).permit(message.group, member_part(record, message.info.id))
+        return msgspec.structs.replace(message, permit=permit)
+    if isinstance(message, WatchTable):
+        permit = NamedSigner(message.info.id).permit(message.group, user_part(message.info.id))
+        return msgspec.structs.replace(message, permit=permit)
     return message
 
 
+USES = ("join", "leave", "watch", "cast", "claim", "watch_table")
 GROUP_MESSAGES = st.one_of(*map(structs, get_args(GroupMessage)))
 RING_MESSAGES = st.one_of(*map(structs, get_args(RingMessage)))
 STEPS = st.one_of(
@@ -127,7 +141,7 @@ STEPS = st.one_of(
     st.tuples(st.just("routed"), st.sampled_from(PEERS), GROUP_MESSAGES, st.sampled_from(GROUPS)),
     st.tuples(st.just("ring"), st.sampled_from(PEERS), RING_MESSAGES, st.booleans()),
     st.tuples(st.just("wait"), st.just(None), st.just(None), st.floats(0.0, 3.0)),
-    st.tuples(st.just("use"), st.just(None), st.sampled_from(GROUPS), st.sampled_from(["join", "leave", "watch", "cast"])),
+    st.tuples(st.just("use"), st.just(None), st.sampled_from(GROUPS), st.sampled_from(USES)),
 )
 
 
@@ -143,6 +157,9 @@ class Listener:
         self.now = 1.0
         self.number = 0
         self.joined: set[bytes] = set()
+        self.claimed: set[bytes] = set()
+        self.watched: set[bytes] = set()
+        self.watched_tables: set[bytes] = set()
         self.overlay = Overlay(LOCAL, CONFIG, random.Random(1), NamedSigner(LOCAL.id))
         self.overlay.start(self.now, [], [], False, True)
         for info in PEERS:
@@ -178,14 +195,22 @@ class Listener:
 
     def use(self, group: GroupId, how: str) -> None:
         """Let the application of the node do something."""
-        if how == "join" and group not in self.joined:
+        if how == "join" and group not in self.joined | self.claimed:
             self.joined.add(group)
             self.overlay.join_group(group, b"", self.now)
-        elif how == "leave" and group in self.joined:
+        elif how == "leave" and group in self.joined | self.claimed:
             self.joined.discard(group)
+            self.claimed.discard(group)
             self.overlay.leave_group(group, self.now)
-        elif how == "watch":
+        elif how == "claim" and group not in self.joined:
+            self.overlay.claim(group, b"", entries.pack([(1, 2, self.number)]), b"", self.now)
+            self.claimed.add(group)
+        elif how == "watch" and group not in self.watched_tables:
+            self.watched.add(group)
             self.overlay.watch_group(group, self.now, is_doubted=True)
+        elif how == "watch_table" and group not in self.watched:
+            self.watched_tables.add(group)
+            self.overlay.watch_table(group, self.now)
         elif how == "cast" and group in self.joined:
             self.overlay.cast(group, b"cast", self.now)
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from iris_overlay.detector.messages import DetectorMessage
-from iris_overlay.groups.messages import GroupMessage, MemberRecord, member_part, user_part
+from iris_overlay.groups.messages import EntryRow, GroupMessage, MemberRecord, member_part, user_part
 from iris_overlay.groups.messages import GroupRegistration as Registered
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.node_info import (
@@ -299,7 +299,13 @@ def test_the_messages_of_the_overlay_are_those_of_the_code(types: tuple[type[msg
 
 
 #: Structures that have a name on the page.
-NAMED = {NodeInfo: "hello", MemberRecord: "member", Registered: "registration", RoutedKind: f"0 to {max(RoutedKind)}"}
+NAMED = {
+    NodeInfo: "hello",
+    MemberRecord: "member",
+    EntryRow: "row",
+    Registered: "registration",
+    RoutedKind: f"0 to {max(RoutedKind)}",
+}
 
 
 def shape(annotation: Any) -> str:

@@ -12,8 +12,9 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from iris_overlay.events import Cast, Counters, GroupJoined, GroupLeft, ViewChanged
+from iris_overlay.events import Cast, Claimed, Counters, GroupJoined, GroupLeft, TableChanged, ViewChanged
 from iris_overlay.groups.config import GroupConfig
+from iris_overlay.groups.entries import apply, diff
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
@@ -43,6 +44,19 @@ def distance(a: int, b: int) -> int:
     """Return the shorter of both distances between two positions on the ring."""
     way = (a - b) % RING_SIZE
     return min(way, RING_SIZE - way)
+
+
+def apply_changes(table: dict[NodeId, bytes], event: TableChanged) -> None:
+    """Apply the reported changes of a table to the entries of its members; the changes have to be exact."""
+    for node in event.removed:
+        del table[node]
+    for node, change in event.changes.items():
+        before = table.get(node, b"")
+        assert node in table or change.member is not None, "a new member without its info"
+        after = apply(before, change.added, change.removed)
+        assert diff(before, after) == (change.added, change.removed), "a change that the owner knows"
+        table[node] = after
+    assert event.size == len(table)
 
 
 class PerfectRing:
@@ -115,6 +129,10 @@ class SimulatedGroupNode:
         self.handovers: set[NodeId] = set()
         self.log: list[tuple[float, Event]] = []
         self.views: dict[GroupId, ViewChanged] = {}
+        # The watched tables, put together from the reported changes; and the entries and pending numbers of own claims.
+        self.tables: dict[GroupId, dict[NodeId, bytes]] = {}
+        self.entries: dict[GroupId, bytes] = {}
+        self.claims: dict[int, float] = {}
         self.casts: list[Cast] = []
         self.joined: dict[GroupId, float] = {}
         self.wanted: dict[GroupId, float] = {}
@@ -159,6 +177,8 @@ class GroupSimulation:
         self.disturbed_at = 0.0
         self.messages = 0
         self.bytes = 0
+        # Called when a claim of a node completes, with its number.
+        self.on_claimed: Callable[[SimulatedGroupNode, int], None] | None = None
         self._latency_s = latency_s
         self._detection_s = detection_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -249,12 +269,32 @@ class GroupSimulation:
     def leave(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """End a membership."""
         node.wanted.pop(group, None)
+        node.entries.pop(group, None)
         self._input(node, GroupLayer.leave_group, group)
 
     def watch(self, node: SimulatedGroupNode, group: GroupId) -> None:
         """Watch a group."""
         node.watched[group] = self.now
         self._input(node, GroupLayer.watch_group, group)
+
+    def watch_table(self, node: SimulatedGroupNode, group: GroupId) -> None:
+        """Watch a table."""
+        node.watched[group] = self.now
+        self._input(node, GroupLayer.watch_table, group)
+
+    def claim(self, node: SimulatedGroupNode, group: GroupId, added: bytes, removed: bytes = b"") -> int:
+        """Change the entries of a node in a table. Return the number of its completion; 0 while the node stands still."""
+        node.wanted.setdefault(group, self.now)
+        node.entries[group] = apply(node.entries.get(group, b""), added, removed)
+
+        numbers = [0]
+
+        def command(layer: GroupLayer, now: float) -> None:
+            numbers.append(layer.claim(group, b"", added, removed, now))
+            node.claims[numbers[-1]] = now
+
+        self._input(node, command)
+        return numbers[-1]
 
     def cast(self, node: SimulatedGroupNode, group: GroupId, payload: bytes) -> None:
         """Multicast a payload from a node to a group."""
@@ -302,6 +342,12 @@ class GroupSimulation:
             node.log.append((self.now, event))
             if isinstance(event, ViewChanged):
                 node.views[event.group] = event
+            elif isinstance(event, TableChanged):
+                apply_changes(node.tables.setdefault(event.group, {}), event)
+            elif isinstance(event, Claimed):
+                del node.claims[event.number]
+                if self.on_claimed is not None:
+                    self.on_claimed(node, event.number)
             elif isinstance(event, Cast):
                 node.casts.append(event)
             elif isinstance(event, GroupJoined):

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Directory, next_epoch
-from iris_overlay.groups.messages import COPY_MEMBERS_MAX, COPY_REMOVED_MAX, WATCHERS_MAX, Copy
+from iris_overlay.groups.entries import apply
+from iris_overlay.groups.messages import (
+    COPY_MEMBERS_MAX,
+    COPY_REMOVED_MAX,
+    TABLE_PART_BYTES_MAX,
+    WATCHERS_MAX,
+    Copy,
+    EntryRow,
+    TableCopy,
+)
+from iris_overlay.groups.table_directory import TableDirectory
+from iris_overlay.groups.table_parts import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iris_overlay.groups.messages import AnyCopy
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -27,14 +39,16 @@ GROUPS_MAX: Final = 65_536
 PARTS_MAX: Final = 256
 
 
-def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[Copy]:
-    """Split a whole directory into `Copy` messages.
+def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int | None = None) -> list[AnyCopy]:
+    """Split a whole directory into `Copy` messages, or a table into `TableCopy` messages.
 
     Args:
         directory: The directory.
         watchers: Its watchers.
         version: None for a directory of the local node; for a copy passed on, its highest version.
     """
+    if isinstance(directory, TableDirectory):
+        return list(_table_copy_parts(directory, list(watchers), version))
     records = [member.record for member in directory.members.values()]
     removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
     watching = list(watchers)
@@ -52,6 +66,30 @@ def copy_parts(directory: Directory, watchers: Iterable[NodeInfo], version: int 
             watching[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
             [],
             version is not None,
+        )
+        for part in range(count)
+    ]
+
+
+def _table_copy_parts(directory: TableDirectory, watching: list[NodeInfo], version: int | None) -> list[TableCopy]:
+    removed = [(node, stamp) for node, (stamp, _) in directory.tombstones.items()]
+    members = directory.members.values()
+    rows = ((each.record, EntryRow(each.record.info.id, 0, each.record.stamp, each.entries)) for each in members)
+    chunks = cut(rows, TABLE_PART_BYTES_MAX)
+    count = max(len(chunks), -(-len(watching) // COPY_MEMBERS_MAX), -(-len(removed) // COPY_REMOVED_MAX))
+    return [
+        TableCopy(
+            directory.group,
+            0,
+            directory.version if version is None else version,
+            part == 0,
+            part == count - 1,
+            chunks[part].members if part < len(chunks) else [],
+            removed[part * COPY_REMOVED_MAX : (part + 1) * COPY_REMOVED_MAX],
+            watching[part * COPY_MEMBERS_MAX : (part + 1) * COPY_MEMBERS_MAX],
+            [],
+            version is not None,
+            chunks[part].rows if part < len(chunks) else [],
         )
         for part in range(count)
     ]
@@ -75,22 +113,49 @@ class HeldCopy:
         # The new root to which it was sent after the owner lost that role.
         self.passed_to: NodeId | None = None
 
-    def apply(self, message: Copy, expires: float) -> int:
+    def can_apply(self, message: AnyCopy) -> bool:
+        """Return whether the entries here are those to which a change of a table applies."""
+        if isinstance(message, Copy):
+            return True
+        return all(row.base in (0, self._stamp_of(row.node)) or row.stamp <= self._stamp_of(row.node) for row in message.rows)
+
+    def _stamp_of(self, node: NodeId) -> int:
+        """Return the highest stamp known of a node."""
+        member = self.directory.members.get(node)
+        return self.directory.tombstones.get(node, (0, 0.0))[0] if member is None else member.record.stamp
+
+    def apply(self, message: AnyCopy, expires: float) -> int:
         """Apply a part of a copy, or a change. Return the number of watchers left out beyond WATCHERS_MAX."""
         directory = self.directory
         for node, stamp in message.removed:
             if stamp:
                 directory.remove(node, stamp, expires)
             else:  # it expired at the owner, and may come back
-                directory.members.pop(node, None)
-        for record in message.members:
-            directory.register(record, expires)
+                directory.discard(node)
+        if isinstance(message, TableCopy):
+            self._apply_rows(message, expires)
+        else:
+            for record in message.members:
+                directory.register(record, expires)
         for node in message.unwatched:
             self.watchers.pop(node, None)
         self.expires = expires
         return self._watch(message.watchers)
 
-    def parts(self) -> list[Copy]:
+    def _apply_rows(self, message: TableCopy, expires: float) -> None:
+        directory = self.directory
+        assert isinstance(directory, TableDirectory)
+        records = {record.info.id: record for record in message.members}
+        for row in message.rows:
+            record, member = records.get(row.node), directory.members.get(row.node)
+            if record is None:
+                directory.extend(row.node, row.stamp, row.added)
+            elif row.base == 0 or member is None:
+                directory.register(record, expires, row.added)
+            else:
+                directory.register(record, expires, apply(member.entries, row.added, row.removed))
+
+    def parts(self) -> list[AnyCopy]:
         """Return the `Copy` messages for passing the copy on to another node."""
         return copy_parts(self.directory, self.watchers.values(), max(self.floor, self.directory.version))
 
@@ -103,7 +168,7 @@ class HeldCopy:
         for node, (stamp, expires) in other.directory.tombstones.items():
             self.directory.remove(node, stamp, expires)
         for member in other.directory.members.values():
-            self.directory.register(member.record, member.expires)
+            self.directory.register(member.record, member.expires, member.entries)
         self._watch(other.watchers.values())
         self.floor = max(self.floor, other.floor, other.directory.version)
 
@@ -134,7 +199,7 @@ class Copies:
     def __len__(self) -> int:
         return len(self.held) + len(self._parts)
 
-    def receive(self, source: NodeId, message: Copy, now: float) -> tuple[int | None, bool]:
+    def receive(self, source: NodeId, message: AnyCopy, now: float) -> tuple[int | None, bool]:
         """Apply a change to a copy, or one part of a whole copy.
 
         Returns:
@@ -144,16 +209,17 @@ class Copies:
         group, expires = message.group, now + self._expiry_s
         held = self.held.get(group)
         if message.base:
-            if held is None or held.owner != source or held.directory.version != message.base:
+            if held is None or held.owner != source or held.directory.version != message.base or not held.can_apply(message):
                 return 0, False
             self.refused += held.apply(message, expires)
             held.directory.version = message.version
             return message.version, False
         has_room = len(self._parts) < PARTS_MAX and (held is not None or len(self) < GROUPS_MAX)
         if message.is_first and (has_room or (group, source) in self._parts):
-            self._parts[group, source] = HeldCopy(Directory(group, 0), {}, source, expires)
+            directory = TableDirectory(group, 0) if isinstance(message, TableCopy) else Directory(group, 0)
+            self._parts[group, source] = HeldCopy(directory, {}, source, expires)
         part = self._parts.get((group, source))
-        if part is None:
+        if part is None or isinstance(part.directory, TableDirectory) != isinstance(message, TableCopy):
             return (0 if message.is_last else None), False
         self.refused += part.apply(message, expires)
         if not message.is_last:

@@ -46,21 +46,27 @@ INCARNATIONS_BELIEVED: Final = 1 << 30
 
 
 class Outcome(Enum):
-    """The result of a registration; OUTDATED: a newer entry exists, ACCUSED: the node was declared dead, FULL: no room."""
+    """The result of a registration.
+
+    OUTDATED: a newer entry exists. ACCUSED: the node was declared dead. FULL: no room. INCOMPLETE: a claim of a table does not
+    apply to the entries here.
+    """
 
     CHANGED = "changed"
     RENEWED = "renewed"
     OUTDATED = "outdated"
     ACCUSED = "accused"
     FULL = "full"
+    INCOMPLETE = "incomplete"
 
 
 class DirectoryMember:
-    """A member in a directory: its record, expiry and version."""
+    """A member in a directory: its record, expiry and version; in a table also its packed entries."""
 
-    __slots__ = ("expires", "record", "version")
+    __slots__ = ("entries", "expires", "record", "version")
 
-    def __init__(self, record: MemberRecord, expires: float, version: int) -> None:
+    def __init__(self, record: MemberRecord, expires: float, version: int, entries: bytes = b"") -> None:
+        self.entries = entries
         self.record = record
         self.expires = expires
         # The version of this registration.
@@ -100,8 +106,8 @@ class Directory:
         self.tombstones: dict[NodeId, tuple[int, float]] = {}
         self._log: deque[tuple[int, NodeId]] = deque(maxlen=LOG_MAX)
 
-    def register(self, record: MemberRecord, expires: float) -> Outcome:
-        """Add or renew a member, unless a newer entry for the node exists."""
+    def register(self, record: MemberRecord, expires: float, entries: bytes = b"") -> Outcome:
+        """Add or renew a member, unless a newer entry for the node exists; the entries are those of a table."""
         node = record.info.id
         tombstone = self.tombstones.get(node)
         if tombstone is not None:
@@ -113,7 +119,7 @@ class Directory:
             if len(self.members) >= MEMBERS_MAX:
                 return Outcome.FULL
             self.version += 1
-            self.members[node] = DirectoryMember(record, expires, self.version)
+            self.members[node] = DirectoryMember(record, expires, self.version, entries)
         elif record.stamp < member.record.stamp:
             return Outcome.OUTDATED
         elif record.stamp == member.record.stamp:
@@ -122,6 +128,7 @@ class Directory:
         else:
             self.version += 1
             member.record, member.expires, member.version = record, expires, self.version
+            member.entries = entries
         self._log.append((self.version, node))
         return Outcome.CHANGED
 
@@ -139,6 +146,10 @@ class Directory:
             return False
         self._delete(node)
         return True
+
+    def discard(self, node: NodeId) -> None:
+        """Remove a member from a copy without a trace, because the member expired at the owner; harmless if unknown."""
+        self.members.pop(node, None)
 
     def expire(self, now: float) -> list[NodeId]:
         """Remove entries past their expiry; return the members among them."""

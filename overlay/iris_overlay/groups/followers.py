@@ -37,6 +37,32 @@ class FollowerKind(IntEnum):
     PARENT = 2
 
 
+class RootTimer(IntEnum):
+    """The timers of a group, or of a node in it; a `FollowerKind` as a timer stands for repeated messages to a follower.
+
+    The numbers differ from those of `FollowerKind`, because both are keys of one table.
+    """
+
+    PENDING = 3
+    """A registration has waited long enough for its followers."""
+    HANDOVER = 4
+    """The new root did not acknowledge the directory."""
+    HELD = 5
+    """A multicast has waited long enough for the tree."""
+    CHECK = 6
+    """A doubted member may be checked again."""
+    ORPHANS = 7
+    """Copies of a former root may be left."""
+    REVIEW = 8
+    """A directory that was large at its takeover may be small enough for a check of all members."""
+    ACCUSED = 9
+    """Members declared dead by another root had their time to answer."""
+    UNSURE = 10
+    """The copies had their time to send their entries."""
+    RECHECK = 11
+    """A doubted member is checked once more."""
+
+
 FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
 
 

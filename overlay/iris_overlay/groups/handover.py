@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.copies import Copies, HeldCopy
     from iris_overlay.groups.directory import Directory
     from iris_overlay.groups.io import GroupRing, Outbox
-    from iris_overlay.groups.messages import Copy
+    from iris_overlay.groups.messages import AnyCopy
     from iris_overlay.groups.root import GroupRoot
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
@@ -78,7 +78,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
         else:
             root.remove(node, stamp, tombstone_expires)
     for member in held.directory.members.values():
-        if root.register(member.record, member.expires) is Outcome.ACCUSED:
+        if root.register(member.record, member.expires, member.entries) is Outcome.ACCUSED:
             node = member.record.info.id
             doubtful[node] = directory.tombstones[node][0]
     for node, stamp in doubtful.items():
@@ -116,7 +116,7 @@ class Passing:
         self._is_active = True
         return list(self._owed)
 
-    def is_early(self, source: NodeInfo, message: Copy, version: int) -> bool:
+    def is_early(self, source: NodeInfo, message: AnyCopy, version: int) -> bool:
         """Return whether a directory was handed over before this node was active; `settle` acknowledges it later.
 
         Args:

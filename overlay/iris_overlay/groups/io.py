@@ -48,7 +48,7 @@ class SendTo(msgspec.Struct, frozen=True):
     info: NodeInfo
     """The receiver; never the local node."""
     payload: bytes
-    """The message; for several receivers the same object as in the previous output."""
+    """The message; for several receivers the same object."""
 
 
 class AnswerTo(msgspec.Struct, frozen=True):
@@ -106,7 +106,8 @@ class Outbox:
         detours, self.detours = self.detours, []
         outputs: list[GroupOutput] = [RouteTo(key, encode_group_message(each), around) for key, around, each in detours]
         loopback: list[tuple[GroupMessage, Path | None]] = []
-        data, written = b"", None
+        # A message to many receivers is encoded once; a table goes to each in the same messages.
+        encoded: dict[int, bytes] = {}
         for target, message in posts:
             is_routed = isinstance(target, bytes)
             if isinstance(target, NodeInfo):
@@ -118,8 +119,9 @@ class Outbox:
             if is_local:
                 loopback.append((message, (local,) if is_routed else None))
                 continue
-            if message is not written:  # encode a message to many receivers once
-                data, written = encode_group_message(message), message
+            data = encoded.get(id(message))
+            if data is None:
+                data = encoded[id(message)] = encode_group_message(message)
             if isinstance(target, NodeInfo):
                 outputs.append(SendTo(target, data))
             elif isinstance(target, bytes):

@@ -15,6 +15,7 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, ENTRIES_MAX, apply, is_packed
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.memberships import OwnMemberships
@@ -30,6 +31,7 @@ from iris_overlay.groups.messages import (
     Change,
     Check,
     Children,
+    Claim,
     Copied,
     Copy,
     Doubt,
@@ -41,19 +43,24 @@ from iris_overlay.groups.messages import (
     Later,
     Look,
     Moved,
+    Reclaim,
     Register,
     RootFound,
     Seen,
+    TableCopy,
+    TablePart,
     Told,
     Unregister,
     Unwatch,
     View,
     Watch,
+    WatchTable,
     decode_group_message,
 )
 from iris_overlay.groups.root_queries import RootQueries
 from iris_overlay.groups.root_store import Roots
 from iris_overlay.groups.second_opinions import Looks
+from iris_overlay.groups.table_root import TableRoot
 from iris_overlay.groups.watches import Watches
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import GROUPS_PER_NODE_MAX, NodeInfo, check_membership
@@ -242,22 +249,50 @@ class GroupLayer:
         Raises:
             InfoError: The group id has the wrong size, or the attributes are too large.
             TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
-            StateError: The node is leaving.
+            StateError: The node is leaving, or has claimed entries in the group.
         """
-        if self._is_leaving:
-            raise StateError("the node is leaving")
-        check_membership(group, attributes)
         groups = self._memberships.groups
-        if group not in groups and len(groups) >= GROUPS_PER_NODE_MAX:
-            raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
+        self._check_join(group, attributes, is_table=False)
         self._memberships.join(group, attributes, now)
         self._casts.joined(group, groups[group].since)
         self._death_reports.change(self._memberships.stamp, [group], [])
         self._entrust_groups(now)
         self._finish_turn(now)
 
+    def claim(self, group: GroupId, attributes: bytes, added: bytes, removed: bytes, now: float) -> int:
+        """Join a table, or change the attributes or entries there. `Claimed` follows.
+
+        Args:
+            group: The table.
+            attributes: Data of the layer above about the member.
+            added: Packed entries (entries.py).
+            removed: Packed entries; harmless if the node does not have them.
+            now: Monotonic seconds.
+
+        Returns:
+            The number of the event.
+
+        Raises:
+            InfoError: The group id has the wrong size, the attributes are too large, the entries are not packed, or the node
+                would have more than ENTRIES_MAX.
+            TooManyGroupsError: The node is already in GROUPS_PER_NODE_MAX groups.
+            StateError: The node is leaving, or is a member of the group without entries.
+        """
+        self._check_join(group, attributes, is_table=True)
+        if not (is_packed(added) and is_packed(removed)):
+            raise InfoError("the entries are not packed: use entries.pack")
+        if len(apply(self._memberships.entries_of(group), added, removed)) > ENTRIES_BYTES_MAX:
+            raise InfoError(f"a node has at most {ENTRIES_MAX} entries in one table: describe several of them by one")
+        is_new = group not in self._memberships.groups
+        number = self._memberships.claim(group, attributes, added, removed, now)
+        if is_new:
+            self._death_reports.change(self._memberships.stamp, [group], [])
+            self._entrust_groups(now)
+        self._finish_turn(now)
+        return number
+
     def leave_group(self, group: GroupId, now: float) -> None:
-        """Leave a group. `GroupLeft` follows, even if the node was no member."""
+        """Leave a group or a table. `GroupLeft` follows, even if the node was no member."""
         self._leave_group(group, now)
         self._finish_turn(now)
 
@@ -273,11 +308,29 @@ class GroupLayer:
         Raises:
             InfoError: The group id has the wrong size.
             TooManyGroupsError: The node already watches `groups_watched_max` groups.
+            StateError: The node watches the group as a table.
         """
         check_membership(group)
+        if self._watches.is_table(group):
+            raise StateError("the node watches the group as a table")
         self._watches.watch(group, now)
         if is_doubted:
             self._looks.doubt(group)
+        self._entrust_groups(now)
+        self._finish_turn(now)
+
+    def watch_table(self, group: GroupId, now: float) -> None:
+        """Request `TableChanged`: once the table is known, and after every change. Harmless if already watched.
+
+        Raises:
+            InfoError: The group id has the wrong size.
+            TooManyGroupsError: The node already watches `groups_watched_max` groups.
+            StateError: The node watches the group as one without entries.
+        """
+        check_membership(group)
+        if self._watches.is_table(group) is False:
+            raise StateError("the node watches the group as one without entries")
+        self._watches.watch(group, now, is_table=True)
         self._entrust_groups(now)
         self._finish_turn(now)
 
@@ -346,6 +399,7 @@ class GroupLayer:
         events: list[Event] = [
             *self._violations,
             *self._views.values(),
+            *self._watches.tables_changed(),
             *self._casts.events,
             *self._finding.events,
             *self._memberships.completions,
@@ -406,7 +460,24 @@ class GroupLayer:
         root = self._roots.roots.get(group)
         return [] if root is None else list(root.followers.members[FollowerKind.WATCHER])
 
+    def entries_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
+        """Return the members of a table and their packed entries if its directory is here: for display and tests."""
+        root = self._roots.roots.get(group)
+        if not isinstance(root, TableRoot) or root.successor is not None:
+            return None
+        return {node: member.entries for node, member in root.directory.members.items()}
+
     # Inside
+
+    def _check_join(self, group: GroupId, attributes: bytes, *, is_table: bool) -> None:
+        if self._is_leaving:
+            raise StateError("the node is leaving")
+        check_membership(group, attributes)
+        groups = self._memberships.groups
+        if group not in groups and len(groups) >= GROUPS_PER_NODE_MAX:
+            raise TooManyGroupsError(GROUPS_PER_NODE_MAX, "joins")
+        if group in groups and self._memberships.is_table(group) != is_table:
+            raise StateError("the node is a member of the group already, " + ("without" if is_table else "with") + " entries")
 
     def _decode(self, source: NodeInfo, payload: bytes) -> GroupMessage | None:
         try:
@@ -477,7 +548,7 @@ class GroupLayer:
 
     def _look_for_self(self, group: GroupId, now: float) -> None:
         """Register at once if the view of a group lacks the local node: it was declared dead, or registered at an old root."""
-        if self._watches.lacks(group, self._local.id):
+        if self._watches.lacks(group, self._local.id) and not self._memberships.is_claiming(group):
             self._memberships.missed(group, now)
 
     # Messages
@@ -515,6 +586,11 @@ class GroupLayer:
             self._counters.messages_unexpected += 1
         self._look_for_self(message.group, now)
 
+    def _handle_part(self, message: TablePart, source: NodeInfo, path: Path | None, now: float) -> None:
+        if not self._watches.part(source, message, now):
+            self._counters.messages_unexpected += 1
+        self._look_for_self(message.group, now)
+
     def _handle_moved(self, message: Moved, source: NodeInfo, path: Path | None, now: float) -> None:
         for group in message.groups:
             self._memberships.moved(group, source.id, now)
@@ -535,6 +611,9 @@ _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
     View: lambda message: message.root.id,
     Children: lambda message: message.root.id,
     RootFound: lambda message: message.root.id,
+    Claim: lambda message: message.info.id,
+    WatchTable: lambda message: message.info.id,
+    TablePart: lambda message: message.root.id,
 }
 
 _HANDLERS: dict[type, Callable[..., None]] = {
@@ -572,4 +651,9 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Moved: GroupLayer._handle_moved,
     FindRoot: lambda layer, message, source, path, now: layer._finding.answer(message, path, now),
     RootFound: lambda layer, message, source, path, now: layer._finding.found(message),
+    Claim: lambda layer, message, source, path, now: layer._roots.claim(message, now),
+    Reclaim: lambda layer, message, source, path, now: layer._memberships.reclaim(source, message, now),
+    WatchTable: lambda layer, message, source, path, now: layer._roots.watch_table(message, path, now),
+    TablePart: GroupLayer._handle_part,
+    TableCopy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
 }

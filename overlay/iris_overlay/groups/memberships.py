@@ -3,6 +3,9 @@
 A registration goes to the root of its group, through the ring at first and directly afterwards, until the root has applied it.
 Renewals are sent in batches, one per root. When a root dies, its members register at the new one at once. This does no harm if
 the new root took the directory over, and restores the directory if all copies died.
+
+A claim of a table is a registration with entries. Claims of the same turn, and those made while another is in transit, are sent
+together: one message with one permit.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.events import GroupJoined, GroupLeft
+from iris_overlay.events import Claimed, GroupJoined, GroupLeft
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
+from iris_overlay.groups.entries import apply
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     STAMP_SHIFT,
@@ -23,6 +27,7 @@ from iris_overlay.groups.messages import (
     Unregister,
     member_part,
 )
+from iris_overlay.groups.own_entries import OwnEntries
 from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied, Later
+    from iris_overlay.groups.messages import Applied, Claim, Later, Reclaim
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -57,8 +62,13 @@ HIDDEN_ASKED_S: Final = 5.0
 COMMANDS_MAX: Final = 4096
 
 
+#: The shortest time between two answers to roots that ask for all entries of a table. Too small: a lying root gets 320 KiB for
+#: each question. Too large: after a loss of the root, the entries are missing for that time.
+RECLAIM_S: Final = 0.25
+
+
 class _OwnMembership:
-    __slots__ = ("attempts", "attributes", "ends_at", "is_new", "root", "routed_at", "said", "since", "size", "stamp")
+    __slots__ = ("attempts", "attributes", "ends_at", "is_new", "root", "routed_at", "said", "since", "size", "stamp", "table")
 
     def __init__(self, attributes: bytes, stamp: int, since: int) -> None:
         self.attributes = attributes
@@ -66,6 +76,8 @@ class _OwnMembership:
         # The joining time by the own clock, or a later time above those of all members reported before.
         self.since = since
         self.is_new = True
+        # The entries, if the group is a table. Then the stamp is that of the last claim sent.
+        self.table: OwnEntries | None = None
         # The registration with the permit for this stamp, made once.
         self.said: GroupRegistration | None = None
         # The root of the last acknowledgement; None if it is gone, or none came.
@@ -87,6 +99,7 @@ class OwnMemberships:
         "_config",
         "_counters",
         "_deadlines",
+        "_gather",
         "_is_active",
         "_leaving",
         "_local",
@@ -111,7 +124,7 @@ class OwnMemberships:
         clock: WallClock,
     ) -> None:
         self.groups: dict[GroupId, _OwnMembership] = {}
-        self.completions: list[GroupJoined | GroupLeft] = []
+        self.completions: list[GroupJoined | GroupLeft | Claimed] = []
         self.stamp = 0
         self._local = local
         self._config = config
@@ -123,9 +136,11 @@ class OwnMemberships:
         self._is_active = False
         self._leaving: dict[GroupId, _OwnMembership] = {}
         # Waiting completions, by the stamp of the command.
-        self._commands: dict[int, GroupJoined | GroupLeft] = {}
+        self._commands: dict[int, GroupJoined | GroupLeft | Claimed] = {}
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._resend: DeadlineTable[GroupId] = DeadlineTable()
+        # Tables with a claim to send at the end of the turn.
+        self._gather: DeadlineTable[GroupId] = DeadlineTable()
         self._renew_at: float | None = None
 
     @property
@@ -155,6 +170,43 @@ class OwnMemberships:
             self._renew_at = self._next_renewal(now)
         self._send(group, membership, now)
 
+    def claim(self, group: GroupId, attributes: bytes, added: bytes, removed: bytes, now: float) -> int:
+        """Change the packed entries of the local node in a table, and register it there. `Claimed` follows.
+
+        Returns:
+            The number of the event.
+        """
+        membership = self.groups.get(group)
+        self.stamp += 1
+        if membership is None:
+            old = self._leaving.pop(group, None)
+            membership = self.groups[group] = _OwnMembership(attributes, self.stamp, 0)
+            membership.root = None if old is None else old.root
+        table = membership.table = membership.table or OwnEntries()
+        membership.attributes = attributes
+        table.wanted, table.wanted_stamp = apply(table.wanted, added, removed), self.stamp
+        self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
+        if self._renew_at is None:
+            self._renew_at = self._next_renewal(now)
+        if not table.is_in_transit:
+            self._gather.set(group, now)
+        return self.stamp
+
+    def is_table(self, group: GroupId) -> bool:
+        """Return whether a joined group is a table."""
+        membership = self.groups.get(group)
+        return membership is not None and membership.table is not None
+
+    def is_claiming(self, group: GroupId) -> bool:
+        """Return whether a claim of a table is in transit: until it is acknowledged, the table may lack the local node."""
+        membership = self.groups.get(group)
+        return membership is not None and membership.table is not None and membership.table.is_in_transit
+
+    def entries_of(self, group: GroupId) -> bytes:
+        """Return the packed entries of the local node in a table after the last claim; empty for any other group."""
+        membership = self.groups.get(group)
+        return b"" if membership is None or membership.table is None else membership.table.wanted
+
     def leave(self, group: GroupId, now: float) -> None:
         """Unregister the local node from a group. `GroupLeft` follows."""
         membership = self.groups.pop(group, None)
@@ -167,6 +219,8 @@ class OwnMemberships:
         membership.stamp = self.stamp
         membership.attempts = 0
         membership.ends_at = now + self._config.expiry_s
+        self._gather.cancel(group)
+        self._limit_wait(group, now)
         self._leaving[group] = membership
         self._wait_for(GroupLeft(group), now)
         self._send(group, membership, now)
@@ -192,6 +246,23 @@ class OwnMemberships:
             is_hidden = not (message.root.addresses or self._local.addresses) and message.root.id != self._local.id
             if is_hidden and membership.ends_at is None:
                 self._resend.set(group, now + HIDDEN_ASKED_S)
+            if membership.table is not None and membership.ends_at is None and membership.table.acknowledge(stamp):
+                self._send(group, membership, now)
+
+    def reclaim(self, source: NodeInfo, message: Reclaim, now: float) -> None:
+        """Send all entries of the local node to a root that cannot apply the last claim."""
+        membership = self.groups.get(message.group)
+        if membership is None or membership.table is None or membership.stamp != message.stamp:
+            return
+        is_root = membership.root is None or membership.root.id == source.id
+        if not is_root or now < membership.table.reclaimed_at + RECLAIM_S:
+            return
+        membership.table.reclaimed_at = now
+        membership.table.forget_root()
+        membership.root = source
+        self.stamp += 1  # a later stamp of the group completes waiting commands
+        membership.table.wanted_stamp = self.stamp
+        self._send(message.group, membership, now)
 
     def accused(self, stamp: int, now: float) -> bool:
         """Begin a new incarnation after a report of this node's death, and register again.
@@ -209,13 +280,17 @@ class OwnMemberships:
             # A later stamp of the group completes waiting commands.
             self.stamp += 1
             membership.stamp = self.stamp
+            if membership.table is not None:
+                membership.table.wanted_stamp = self.stamp
         self.register_all(now)
         return True
 
     def later(self, message: Later, now: float) -> None:
         """Move the join of a new local membership to a time after that of another member, and register again."""
         membership, record = self.groups.get(message.group), message.member
-        if membership is None or not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
+        if membership is None or membership.table is not None:
+            return
+        if not membership.is_new or not membership.since <= record.since < SEQUENCE_MAX:
             return
         if record.info.id == self._local.id:  # a multicast of this node was older than its membership: no reason to join later
             return
@@ -230,7 +305,7 @@ class OwnMemberships:
         """Register the local node in all its groups, or renew the registrations."""
         batches: dict[NodeId, tuple[NodeInfo, list[GroupRegistration]]] = {}
         for group, membership in self.groups.items():
-            if membership.root is None:
+            if membership.root is None or membership.table is not None:
                 self._send(group, membership, now)
             else:
                 item = self._registration(group, membership)
@@ -304,6 +379,10 @@ class OwnMemberships:
                 continue
             membership.root = None
             self._send(group, membership, now)
+        for group in self._gather.expired(now):
+            membership = self.groups.get(group)
+            if membership is not None and membership.table is not None and not membership.table.is_in_transit:
+                self._send(group, membership, now)
         if self._renew_at is not None and now >= self._renew_at:
             self._renew_at = self._next_renewal(now)
             self.register_all(now)
@@ -315,7 +394,7 @@ class OwnMemberships:
         """Return the earliest time to call `handle_timeout`, or None."""
         if self._renew_at is None and not len(self._resend) and not self._commands:
             return None
-        deadlines = (self._resend.deadline(), self._renew_at, self._deadlines.deadline())
+        deadlines = (self._resend.deadline(), self._gather.deadline(), self._renew_at, self._deadlines.deadline())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
@@ -337,11 +416,15 @@ class OwnMemberships:
     def _send(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
         if not self._is_active:
             return
-        message: Register | Unregister
-        if membership.ends_at is None:
+        message: Register | Unregister | Claim
+        if membership.ends_at is not None:
+            message = Unregister(self._local, [(group, membership.stamp)])
+        elif membership.table is None:
             message = Register(self._local, [self._registration(group, membership)])
         else:
-            message = Unregister(self._local, [(group, membership.stamp)])
+            membership.stamp = membership.table.wanted_stamp
+            message = membership.table.send(self._local, self._registration(group, membership))
+            self._limit_wait(group, now)
         if membership.root is None:
             membership.routed_at = now
             self._outbox.route(group, message)
@@ -364,15 +447,22 @@ class OwnMemberships:
     def _next_renewal(self, now: float) -> float:
         return now + self._config.renew_s * (0.9 + 0.2 * self._rng.random())
 
-    def _wait_for(self, completion: GroupJoined | GroupLeft, now: float) -> None:
+    def _wait_for(self, completion: GroupJoined | GroupLeft | Claimed, now: float, *, is_sent: bool = True) -> None:
         if len(self._commands) >= COMMANDS_MAX:
             oldest = next(iter(self._commands))
             self._deadlines.cancel(oldest)
             self.completions.append(self._commands.pop(oldest))
             self._counters.changes_unconfirmed += 1
         self._commands[self.stamp] = completion
-        if self._is_active:
+        if self._is_active and is_sent:
             self._deadlines.set(self.stamp, now + self._config.told_timeout_s)
+
+    def _limit_wait(self, group: GroupId, now: float) -> None:
+        """Begin the time limits of the claims of a table, which are sent now."""
+        if self._is_active:
+            for command, done in self._commands.items():
+                if done.group == group and command not in self._deadlines:
+                    self._deadlines.set(command, now + self._config.told_timeout_s)
 
     def _complete_group(self, group: GroupId, stamp: int) -> None:
         for command in [command for command, done in self._commands.items() if done.group == group and command <= stamp]:

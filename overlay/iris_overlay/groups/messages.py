@@ -11,6 +11,12 @@ They travel as payloads of the ring, routed to a key or sent to a node:
 * Multicasts go up to the root (`CastUp`), which answers `CastTaken`, and down the tree of the members (`CastDown`).
 * Any node may ask a root for its identity (`FindRoot`, `RootFound`).
 
+A **table** is a group whose members register entries (entries.py). It has messages of its own:
+
+* Members send `Claim` with the changes of their entries; the root answers `Applied`, or `Reclaim` to get all of them.
+* Watchers send `WatchTable`; the root sends `TablePart`, acknowledged by `Told`.
+* The root keeps copies by `TableCopy`, acknowledged by `Copied`.
+
 **Stamps** order statements about a membership: `incarnation << 32 | sequence`. A node increments the sequence with each change,
 and the incarnation after each mistaken report of its death, as in SWIM (Das, Gupta, Motivala 2002, section 4.2). The highest
 stamp is right; an accusation has the highest of its incarnation.
@@ -34,6 +40,7 @@ from msgspec import Meta
 
 from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
+from iris_overlay.groups.entries import CHECKSUM_BYTES, ENTRIES_BYTES_MAX, ENTRIES_MAX, is_packed
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.node_info import (
     ATTRIBUTES_BYTES_MAX,
@@ -68,6 +75,24 @@ COPY_MEMBERS_MAX: Final = 64
 #: The largest number of removals in one part of a copy: about 30 KiB.
 COPY_REMOVED_MAX: Final = 1024
 
+#: The largest size of one part of a view of a table, or of a whole copy. Too small: more messages. Too large: it delays the
+#: following messages on the link.
+TABLE_PART_BYTES_MAX: Final = 64 * 1024
+
+#: The largest size of a change of a copy of a table; a copy that misses more is sent the whole table. Too small: a root with
+#: many changes sends its copies everything. Too large: the ring may refuse it.
+TABLE_CHANGE_BYTES_MAX: Final = 256 * 1024
+
+#: The largest number of parts of a view of a table: 32 MiB. Too small: a full table does not fit. Too large: a lying root fills
+#: the memory of its watchers.
+TABLE_PARTS_MAX: Final = 512
+
+#: The largest number of removed nodes in one part of a view, about 20 KiB.
+TABLE_REMOVED_MAX: Final = 1024
+
+#: The largest numbers of records and of rows in one part: no more fit into it.
+_TABLE_RECORDS_MAX: Final = TABLE_CHANGE_BYTES_MAX // 32
+
 #: The largest payload of a multicast: with all headers it fits into a link message.
 CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
 
@@ -81,6 +106,9 @@ _Number: TypeAlias = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 _Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 _Counts: TypeAlias = Annotated[tuple[_Number, ...], Meta(max_length=2)]
 _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
+_Entries: TypeAlias = Annotated[bytes, Meta(max_length=ENTRIES_BYTES_MAX)]
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=ENTRIES_MAX)]
+_Checksum: TypeAlias = Annotated[bytes, Meta(min_length=CHECKSUM_BYTES, max_length=CHECKSUM_BYTES)]
 
 
 class MemberRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -455,6 +483,127 @@ class RootFound(msgspec.Struct, frozen=True, array_like=True, tag=27):
     """The numbers of a group's members and watchers; empty without a directory, or if the root withholds them."""
 
 
+class EntryRow(msgspec.Struct, frozen=True, array_like=True):
+    """The entries of one member of a table, or their change. The long entries of a member may take several rows."""
+
+    node: _NodeId
+    """The member."""
+    base: _Number
+    """The stamp of the entries to which the row applies; 0 for none. A further row of the same member has the stamp itself."""
+    stamp: _Number
+    """The stamp of the entries after the row."""
+    added: _Entries
+    """Packed entries."""
+    removed: _Entries = b""
+    """Packed entries."""
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag=28):
+    """Register the entries of the sender in a table, change them, or renew them."""
+
+    info: NodeInfo
+    """The member, and the sender."""
+    group: _GroupId
+    """The table."""
+    attributes: _Attributes
+    """Data of the layer above about the member; opaque here."""
+    stamp: _Number
+    """The stamp of the registration."""
+    permit: _Signature
+    """The group's permit, see `MemberRecord`. It does not cover the entries."""
+    base: _Number
+    """The stamp of the entries to which the change applies: 0 for all entries, the stamp itself for a renewal."""
+    count: _Count
+    """The number of entries after the change."""
+    checksum: _Checksum
+    """The checksum of the entries after the change, see `entries.checksum`."""
+    added: _Entries = b""
+    """Packed entries."""
+    removed: _Entries = b""
+    """Packed entries."""
+
+
+class Reclaim(msgspec.Struct, frozen=True, array_like=True, tag=29):
+    """Ask a member of a table for all of its entries, because its claim does not apply at the root."""
+
+    group: _GroupId
+    """The table."""
+    stamp: _Number
+    """The stamp of the claim."""
+
+
+class WatchTable(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    """Ask for a table, now and after every change; or renew this request."""
+
+    info: NodeInfo
+    """The watcher, and the sender."""
+    stamp: _Number
+    """Its highest stamp, see `Watch`."""
+    group: _GroupId
+    """The table."""
+    version: _Number
+    """The watcher's version from this root, 0 for none."""
+    permit: _Signature
+    """The permit of the group, see `user_part`."""
+
+
+class TablePart(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    """Tell a watcher a table, or its changes, in parts that may arrive in any order."""
+
+    root: NodeInfo
+    """The root, the direct receiver of the next renewals."""
+    group: _GroupId
+    """The table."""
+    base: _Number
+    """The version that the watcher must have for the changes to apply; 0 for the whole table."""
+    version: _Number
+    """The version afterwards."""
+    size: _Number
+    """The number of members."""
+    is_watched: bool
+    """Whether the root will report changes."""
+    number: Annotated[int, Meta(ge=0, lt=TABLE_PARTS_MAX)]
+    """The number of this part, from 0."""
+    parts: Annotated[int, Meta(ge=1, le=TABLE_PARTS_MAX)]
+    """The number of parts."""
+    members: Annotated[list[MemberRecord], Meta(max_length=_TABLE_RECORDS_MAX)]
+    """The new members, and members with new attributes or addresses. Each has a row, too."""
+    rows: Annotated[list[EntryRow], Meta(max_length=_TABLE_RECORDS_MAX)]
+    """The entries of new and changed members."""
+    removed: Annotated[list[_NodeId], Meta(max_length=TABLE_REMOVED_MAX)]
+    """The nodes that are no longer members."""
+
+
+class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """Keep a copy of a table, as `Copy` for other groups."""
+
+    group: _GroupId
+    """The table."""
+    base: _Number
+    """The version to which this change applies; 0 for a whole copy, which may have several parts."""
+    version: _Number
+    """The version of the copy afterwards."""
+    is_first: bool
+    """Whether this is the first part."""
+    is_last: bool
+    """Whether this is the last part."""
+    members: Annotated[list[MemberRecord], Meta(max_length=_TABLE_RECORDS_MAX)]
+    """The members; in a change only the new and changed ones."""
+    removed: Annotated[list[tuple[_NodeId, _Number]], Meta(max_length=COPY_REMOVED_MAX)]
+    """The former members, with the highest stamp that no longer counts."""
+    watchers: Annotated[list[NodeInfo], Meta(max_length=COPY_MEMBERS_MAX)]
+    """The watchers; in a change only the new ones."""
+    unwatched: Annotated[list[_NodeId], Meta(max_length=COPY_REMOVED_MAX)]
+    """The nodes that watch no more."""
+    is_passed_on: bool
+    """See `Copy`."""
+    rows: Annotated[list[EntryRow], Meta(max_length=_TABLE_RECORDS_MAX)]
+    """The entries of these members."""
+
+
+#: A copy of a directory of either kind.
+AnyCopy: TypeAlias = Copy | TableCopy
+
 GroupMessage: TypeAlias = (
     Register
     | Unregister
@@ -484,6 +633,11 @@ GroupMessage: TypeAlias = (
     | Seen
     | FindRoot
     | RootFound
+    | Claim
+    | Reclaim
+    | WatchTable
+    | TablePart
+    | TableCopy
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -522,8 +676,19 @@ def decode_group_message(data: bytes) -> GroupMessage:
     if len(data) > MESSAGE_BYTES_MAX:
         raise MessageError(f"a message of {len(data)} bytes exceeds {MESSAGE_BYTES_MAX}")
     try:
-        return _DECODER.decode(data)
+        message = _DECODER.decode(data)
     except _DECODE_ERRORS as exc:
         if is_of_unknown_kind(data, _TAGS):
             raise UnknownMessageError(f"a message of an unknown kind: {exc}") from exc
         raise MessageError(f"not a valid message: {exc}") from exc
+    if isinstance(message, TablePart) and (len(data) > TABLE_PART_BYTES_MAX or message.number >= message.parts):
+        raise MessageError(f"not a part of a table: {len(data)} bytes, number {message.number} of {message.parts}")
+    if isinstance(message, Claim):
+        packed = [message.added, message.removed]
+    elif isinstance(message, TablePart | TableCopy):
+        packed = [entries for row in message.rows for entries in (row.added, row.removed)]
+    else:
+        return message
+    if not all(map(is_packed, packed)):
+        raise MessageError("not a valid message: its entries are not sorted")
+    return message

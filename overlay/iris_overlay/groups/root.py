@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iris_overlay.environment import Rng
     from iris_overlay.groups.directory import Directory
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import GroupMessage
+    from iris_overlay.groups.messages import AnyCopy, GroupMessage
     from iris_overlay.ids import NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -84,6 +84,7 @@ class GroupRoot:
         "gone",
         "held",
         "hurried",
+        "is_fixed",
         "is_sure",
         "latest",
         "successor",
@@ -106,6 +107,8 @@ class GroupRoot:
         self.latest: MemberRecord | None = max(records, key=lambda record: record.since, default=None)
         # Whether the neighbours were asked about the group. Until then, no watcher is answered.
         self.is_sure = True
+        # Whether a message with a permit fixed the kind of the group: a table, or not. A copy without members has no permit.
+        self.is_fixed = bool(directory.members)
         # The receiver of a running handover, during which the directory is not used.
         self.successor: Follower | None = None
         self._local = local
@@ -127,11 +130,11 @@ class GroupRoot:
 
     # Members
 
-    def register(self, record: MemberRecord, expires: float) -> Outcome:
-        """Add or renew a member, and make messages to the followers due."""
+    def register(self, record: MemberRecord, expires: float, entries: bytes = b"") -> Outcome:
+        """Add or renew a member, and make messages to the followers due; the entries are those of a table."""
         node = record.info.id
         is_new = node not in self.directory.members
-        outcome = self.directory.register(record, expires)
+        outcome = self.directory.register(record, expires, entries)
         if outcome is Outcome.CHANGED:
             if self.latest is None or record.since > self.latest.since:
                 self.latest = record
@@ -259,7 +262,7 @@ class GroupRoot:
         for copy in self.followers.members[FollowerKind.COPY].values():
             self.followers.touch(FollowerKind.COPY, copy, self.directory.version)
 
-    def copy_parts(self, *, is_passed_on: bool = False) -> list[Copy]:
+    def copy_parts(self, *, is_passed_on: bool = False) -> list[AnyCopy]:
         """Return the whole directory as `Copy` messages, on request as a copy passed on for the receiver to merge."""
         watchers = [watcher.info for watcher in self.followers.members[FollowerKind.WATCHER].values()]
         return copy_parts(self.directory, watchers, self.directory.version if is_passed_on else None)
@@ -289,6 +292,12 @@ class GroupRoot:
                 self._outbox.send_all(member.record.info, repeated)
         while self.held and (not self.followers.unsettled_parents or self.held[0].deadline <= now):
             self._release_first(now)
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether to keep the link to a node: a follower, or a child of the root in the tree."""
+        if any(peer in followers for followers in self.followers.members):
+            return True
+        return peer in self.tree and self.tree.parent(peer) is None and peer in self.directory.members
 
     # Telling
 
@@ -348,12 +357,15 @@ class GroupRoot:
 
     def _messages(self, kind: FollowerKind, follower: Follower) -> list[GroupMessage]:
         if kind is FollowerKind.WATCHER:
-            return [self._view(follower)]
+            return self._views(follower)
         if kind is FollowerKind.COPY:
             return self._copy(follower)
         members = self.directory.members
         children = [members[node].record.info for node in self.tree.children(follower.info.id)]
         return [Children(self._local, self.directory.group, self.directory.version, children)]
+
+    def _views(self, watcher: Follower) -> list[GroupMessage]:
+        return [self._view(watcher)]
 
     def _view(self, watcher: Follower) -> View | Change:
         directory, size = self.directory, len(self.directory.members)
@@ -376,9 +388,8 @@ class GroupRoot:
     def _copy(self, copy: Follower) -> list[GroupMessage]:
         directory = self.directory
         changed = None if copy.is_stale else directory.changed_since(copy.told)
-        is_lost = len(self._watcher_log) == WATCHERS_MAX and self._watcher_log[0][0] > copy.told + 1
-        watched = dict.fromkeys(node for version, node in self._watcher_log if version > copy.told)
-        if changed is None or is_lost or max(len(changed), len(watched)) > COPY_MEMBERS_MAX:
+        watched = self._watched_since(copy.told)
+        if changed is None or watched is None or len(changed) > COPY_MEMBERS_MAX:
             return list(self.copy_parts())
         watchers = self.followers.members[FollowerKind.WATCHER]
         return [
@@ -396,6 +407,13 @@ class GroupRoot:
         ]
 
     # Inside
+
+    def _watched_since(self, version: int) -> dict[NodeId, None] | None:
+        """Return the nodes that began or ended to watch after a version; None if too many for one message, or not known."""
+        if len(self._watcher_log) == WATCHERS_MAX and self._watcher_log[0][0] > version + 1:
+            return None
+        watched = dict.fromkeys(node for logged, node in self._watcher_log if logged > version)
+        return watched if len(watched) <= COPY_MEMBERS_MAX else None
 
     def _enter(self, node: NodeId) -> None:
         if node != self._local.id:  # the root passes multicasts to itself

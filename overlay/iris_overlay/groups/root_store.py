@@ -13,7 +13,6 @@ group, it sends the neighbours their copies, and waits for the acknowledgements:
 
 from __future__ import annotations
 
-from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from iris_overlay.groups.directory import (
     accusation_of,
     is_believable,
 )
-from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, FollowerKind, RootTimer
 from iris_overlay.groups.handover import ANSWER_S, Passing, knows_better, merge, revive
 from iris_overlay.groups.messages import (
     BATCH_MAX,
@@ -39,24 +38,29 @@ from iris_overlay.groups.messages import (
     CastTaken,
     CastUp,
     Check,
+    Claim,
     Copied,
-    Copy,
     Drop,
     Forgotten,
     Later,
     Look,
     MemberRecord,
     Moved,
+    Reclaim,
     Register,
     Seen,
+    TableCopy,
     Unregister,
     Unwatch,
     Watch,
+    WatchTable,
     member_part,
     user_part,
 )
 from iris_overlay.groups.root import GroupRoot
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
+from iris_overlay.groups.table_directory import TableDirectory
+from iris_overlay.groups.table_root import TableRoot
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.timers import DeadlineTable
 
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import GroupRing, Outbox, Path
+    from iris_overlay.groups.messages import AnyCopy
     from iris_overlay.node_info import NodeInfo
 
 #: The shortest time between checks of a member through the ring. Less than the ring's repair takes would not help.
@@ -108,32 +113,6 @@ WOKEN_S: Final = 0.5
 
 _NOBODY: Final = NodeId(b"")
 _NO_GROUP: Final = GroupId(b"")
-
-
-class RootTimer(IntEnum):
-    """The timers of a group, or of a node in it; a `FollowerKind` as a timer stands for repeated messages to a follower.
-
-    The numbers differ from those of `FollowerKind`, because both are keys of one table.
-    """
-
-    PENDING = 3
-    """A registration has waited long enough for its followers."""
-    HANDOVER = 4
-    """The new root did not acknowledge the directory."""
-    HELD = 5
-    """A multicast has waited long enough for the tree."""
-    CHECK = 6
-    """A doubted member may be checked again."""
-    ORPHANS = 7
-    """Copies of a former root may be left."""
-    REVIEW = 8
-    """A directory that was large at its takeover may be small enough for a check of all members."""
-    ACCUSED = 9
-    """Members declared dead by another root had their time to answer."""
-    UNSURE = 10
-    """The copies had their time to send their entries."""
-    RECHECK = 11
-    """A doubted member is checked once more."""
 
 
 class Roots:
@@ -212,21 +191,28 @@ class Roots:
             if root is None:
                 continue
             outcome = root.register(record, now + self._config.expiry_s)
-            if outcome is Outcome.ACCUSED:
-                tombstone = root.directory.tombstones[message.info.id]
-                self._outbox.send(message.info, Accused(message.info.id, tombstone[0]))
-            elif outcome is Outcome.FULL:
-                self._counters.registrations_refused += 1
-            elif outcome is not Outcome.OUTDATED:
-                version = root.directory.members[message.info.id].version
-                self._wait(root, message.info, item.stamp, version, now)
-                if outcome is Outcome.CHANGED and root.latest is not None and item.since < root.latest.since:
-                    self._outbox.send(message.info, Later(item.group, root.latest))
+            self._answer(root, record, outcome, now)
+            if outcome is Outcome.CHANGED and root.latest is not None and item.since < root.latest.since:
+                self._outbox.send(message.info, Later(item.group, root.latest))
+
+    def claim(self, message: Claim, now: float) -> None:
+        """Add, change or renew a member of a table; ask it for all of its entries if the claim does not apply here."""
+        record = MemberRecord(message.info, message.attributes, message.stamp, message.permit)
+        if not self._may_register(message.group, record):
+            self._counters.permits_invalid += 1
+            return
+        root = self._root_for(message.group, message.info, now, is_table=True)
+        if isinstance(root, TableRoot):
+            outcome = root.claim(message, record, now + self._config.expiry_s)
+            if outcome is Outcome.INCOMPLETE:
+                self._outbox.send(message.info, Reclaim(message.group, message.stamp))
+            else:
+                self._answer(root, record, outcome, now)
 
     def unregister(self, message: Unregister, now: float) -> None:
         """Remove members after they left; acknowledge an unregistration once all followers know."""
         for group, stamp in message.items:
-            root = self._root_for(group, message.info, now)
+            root = self._root_for(group, message.info, now, is_table=None)
             if root is not None:
                 root.remove(message.info.id, stamp, now + self._config.expiry_s)
                 self._wait(root, message.info, stamp, root.directory.version, now)
@@ -236,7 +222,7 @@ class Roots:
         if not self._ring.is_root(message.group):
             self._outbox.route(message.group, message)
             return
-        root = self._root_here(message.group, now, is_creating=False)
+        root = self._root_here(message.group, now, is_table=None, is_creating=False)
         if root is None:
             return
         stamp = message.stamp
@@ -283,6 +269,22 @@ class Roots:
                     self._outbox.send(message.info, root.view_unwatched())
                 else:
                     self._outbox.answer(path, root.view_unwatched())
+
+    def watch_table(self, message: WatchTable, path: Path | None, now: float) -> None:
+        """Add or renew a watcher of a table, as `watch` for other groups."""
+        if not self._may_use(message.group, message.info.id, message.permit):
+            self._counters.permits_invalid += 1
+            return
+        root = self._root_for(message.group, message.info, now, is_table=True)
+        way = path if self._local.addresses else None
+        if not isinstance(root, TableRoot):
+            return
+        if not root.watch(message.info, message.stamp, message.version, now + self._config.expiry_s, way):
+            parts = root.parts_unwatched(message.version)
+            if path is None or len(parts) > 1:
+                self._outbox.send_all(message.info, parts)
+            else:
+                self._outbox.answer(path, parts[0])
 
     def look(self, message: Look, path: Path | None) -> None:
         """Answer a node that doubts the root of a group with the members known here."""
@@ -335,7 +337,7 @@ class Roots:
             self._timers.cancel((kind, group, node))
             self._dirty[group] = None
 
-    def copy(self, source: NodeInfo, message: Copy, now: float) -> None:
+    def copy(self, source: NodeInfo, message: AnyCopy, now: float) -> None:
         """Keep a received copy of a directory; at the root, make the copy the directory or merge the two. Acknowledge last."""
         has_room = message.group in self.roots or len(self.roots) < GROUPS_MAX
         if not (has_room and is_believable(message.version, EPOCHS_COPIED_MAX)):
@@ -343,6 +345,9 @@ class Roots:
             return
         if not all(self._is_member(message.group, record) for record in message.members):
             self._counters.permits_invalid += 1
+            return
+        if not self._is_of_kind(message):
+            self._counters.kinds_invalid += 1
             return
         version, is_more = self.copies.receive(source.id, message, now)
         self._count_refused()
@@ -499,15 +504,34 @@ class Roots:
         return not any(root.successor or root.followers.is_awaited or root.held for root in self.roots.values())
 
     def needs(self, peer: NodeId) -> bool:
-        """Return whether to keep the link to a node: a follower of a directory here, or a child of the root in a tree."""
-        for root in self.roots.values():
-            if any(peer in followers for followers in root.followers.members):
-                return True
-            if peer in root.tree and root.tree.parent(peer) is None and peer in root.directory.members:
-                return True
-        return False
+        """Return whether to keep the link to a node: a follower of a directory here, or a member whose death to notice."""
+        return any(root.needs(peer) for root in self.roots.values())
 
     # Inside
+
+    def _is_of_kind(self, message: AnyCopy) -> bool:
+        """Return whether a copy is a table exactly if the directory here is. A directory that no permit fixed gives way."""
+        root, held = self.roots.get(message.group), self.copies.held.get(message.group)
+        is_table = isinstance(message, TableCopy)
+        if root is not None and isinstance(root, TableRoot) != is_table:
+            if root.is_fixed or not message.members:
+                return False
+            self._abandon(root)
+        if held is not None and isinstance(held.directory, TableDirectory) != is_table:
+            if held.directory.members or not message.members:
+                return False
+            del self.copies.held[message.group]
+        return True
+
+    def _answer(self, root: GroupRoot, record: MemberRecord, outcome: Outcome, now: float) -> None:
+        """Acknowledge a registration once all followers know, or tell a live node that it was declared dead."""
+        node = record.info.id
+        if outcome is Outcome.ACCUSED:
+            self._outbox.send(record.info, Accused(node, root.directory.tombstones[node][0]))
+        elif outcome is Outcome.FULL:
+            self._counters.registrations_refused += 1
+        elif outcome is not Outcome.OUTDATED:
+            self._wait(root, record.info, record.stamp, root.directory.members[node].version, now)
 
     def _is_member(self, group: GroupId, record: MemberRecord) -> bool:
         """Return whether a record has a valid permit; records already here were verified before."""
@@ -538,32 +562,58 @@ class Roots:
         directory = root.directory
         self._outbox.route(node, Check(self._local, Accuse(node, directory.members[node].record.stamp, directory.group)))
 
-    def _root_for(self, group: GroupId, asker: NodeInfo, now: float) -> GroupRoot | None:
-        """Return a directory, marked as changed. If another node is the root, return None and tell the sender (`Moved`)."""
+    def _root_for(self, group: GroupId, asker: NodeInfo, now: float, *, is_table: bool | None = False) -> GroupRoot | None:
+        """Return a directory, marked as changed. If another node is the root, return None and tell the sender (`Moved`).
+
+        Args:
+            group: The group.
+            asker: The sender of a message with a permit.
+            now: Monotonic seconds.
+            is_table: The kind of the group in the message; None if the message has none. The first kind counts, and messages of
+                the other kind are dropped and counted.
+        """
         if self._ring.is_root(group):
-            return self._root_here(group, now)
+            return self._root_here(group, now, is_table=is_table)
         self._misdirected.setdefault(asker.id, (asker, []))[1].append(group)
         return None
 
-    def _root_here(self, group: GroupId, now: float, *, is_creating: bool = True) -> GroupRoot | None:
+    def _root_here(self, group: GroupId, now: float, *, is_table: bool | None, is_creating: bool = True) -> GroupRoot | None:
         """Return the directory of a group, as its root, marked as changed; create it if allowed, else return None."""
         if group in self.copies.held:
             self._take_over(group, now)
         root = self.roots.get(group)
+        if root is not None and is_table not in (None, isinstance(root, TableRoot)):
+            if root.is_fixed:
+                self._counters.kinds_invalid += 1
+                return None
+            self._abandon(root)
+            root = None
         if root is None:
             if not is_creating:
                 return None
             if len(self.roots) >= GROUPS_MAX:
                 self._counters.registrations_refused += 1
                 return None
-            root = self._add(Directory(group, 1), now)
+            root = self._add(TableDirectory(group, 1) if is_table else Directory(group, 1), now)
         elif root.successor is not None:
             self._place(root, now)
+        root.is_fixed |= is_table is not None
         self._dirty[group] = None
         return root
 
+    def _abandon(self, root: GroupRoot) -> None:
+        """Forget a directory that no node needs, and its copies."""
+        for node in list(root.followers.members[FollowerKind.WATCHER]):
+            root.remove_watcher(node)
+        for info in root.set_copies(()):
+            self._outbox.send(info, Drop(root.directory.group))
+        self._cancel_timers(root)
+        del self.roots[root.directory.group]
+
     def _add(self, directory: Directory, now: float) -> GroupRoot:
-        root = self.roots[directory.group] = GroupRoot(directory, self._local, self._rng, self._outbox)
+        parts = (self._local, self._rng, self._outbox)
+        root = TableRoot(directory, *parts) if isinstance(directory, TableDirectory) else GroupRoot(directory, *parts)
+        self.roots[directory.group] = root
         root.set_copies(self._ring.replicas(directory.group, COPIES))
         if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
             root.is_sure = False
@@ -717,10 +767,7 @@ class Roots:
                 root.refresh_copies()
             directory = root.directory
             if not (directory.members or directory.tombstones or root.followers.members[FollowerKind.WATCHER] or root.held):
-                for info in root.set_copies(()):
-                    self._outbox.send(info, Drop(group))
-                self._cancel_timers(root)
-                del self.roots[group]
+                self._abandon(root)
         self._orders.forget_idle(now - self._config.renew_s)
         self._take_over_all(now)
         is_used = self.roots or len(self.copies) or len(self._orders)

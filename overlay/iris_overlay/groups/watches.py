@@ -2,6 +2,9 @@
 
 A watch is requested through the ring and answered at once. From then on the root updates the view, and the watcher renews the
 watch directly at the root. Views and changes are acknowledged, because joining members wait for the acknowledgements.
+
+A watched table (table_view.py) is asked for, renewed and given up in the same way. Its views come in parts, and the owner gets
+the changes alone.
 """
 
 from __future__ import annotations
@@ -10,16 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import GroupMember, ViewChanged
-from iris_overlay.groups.messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch, user_part
+from iris_overlay.groups.messages import BATCH_MAX, VIEW_MAX, Doubt, Told, Unwatch, Watch, WatchTable, user_part
+from iris_overlay.groups.table_view import TableView
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from iris_overlay.environment import Rng, Signer
+    from iris_overlay.events import TableChanged
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Change, MemberRecord, View
+    from iris_overlay.groups.messages import Change, MemberRecord, TablePart, View
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -61,11 +66,14 @@ class _GroupWatch:
         "permit",
         "root",
         "size",
+        "table",
         "version",
     )
 
-    def __init__(self, permit: bytes) -> None:
+    def __init__(self, permit: bytes, table: TableView | None) -> None:
         self.permit = permit
+        # None for a group that is no table; else with the same members.
+        self.table = table
         # 0 before the first view
         self.version = 0
         self.size = 0
@@ -123,8 +131,8 @@ class Watches:
         self._is_active = True
         self.ask_all(now)
 
-    def watch(self, group: GroupId, now: float) -> None:
-        """Keep the membership view of a group from now on, and report it first and after every change.
+    def watch(self, group: GroupId, now: float, *, is_table: bool = False) -> None:
+        """Keep the membership view of a group, or a table, from now on, and report it first and after every change.
 
         Raises:
             TooManyGroupsError: Too many groups are watched.
@@ -133,7 +141,8 @@ class Watches:
             return
         if len(self.groups) >= self._config.groups_watched_max:
             raise TooManyGroupsError(self._config.groups_watched_max, "watches")
-        watch = self.groups[group] = _GroupWatch(self._signer.permit(group, user_part(self._local.id)))
+        permit = self._signer.permit(group, user_part(self._local.id))
+        watch = self.groups[group] = _GroupWatch(permit, TableView() if is_table else None)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
         self._ask(group, watch, now)
@@ -169,25 +178,78 @@ class Watches:
             if message.is_watched:
                 self._outbox.send(message.root, Unwatch(self._local.id, [message.group]))
             return
-        is_root = watch.root is None or watch.root.id == message.root.id
-        if message.version < watch.version + (not is_root) and watch.root is not None:
-            # One of two roots has lost its role without noticing, or a later view took another path and overtook this one, so
-            # that the root does not know the state here. Ask through the ring.
-            self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
-            return
-        if self._is_doubtful(watch, message) and (watch.believe_at is None or now < watch.believe_at):
-            if watch.believe_at is None:
-                watch.believe_at = now + BELIEVE_S
-            self._resend.set(message.group, watch.believe_at)
+        if watch.table is not None or not self._is_acceptable(watch, message, now):
             return
         members = {record.info.id: record for record in message.members}
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
             self._changed[message.group] = None
-        if message.version < watch.version and watch.ask_again_at is None:
-            watch.ask_again_at = now + TWO_ROOTS_S
         if message.size <= VIEW_MAX:
             self._note_gone(watch, [node for node in watch.members if node not in members], now)
+        self._take_view(watch, message, members, now)
+
+    def part(self, source: NodeInfo, message: TablePart, now: float) -> bool:
+        """Take a part of a table, or of its changes. Return False, and take nothing, if the parts exceed a bound."""
+        watch = self.groups.get(message.group)
+        if watch is None:
+            if message.is_watched:
+                self._outbox.send(source, Unwatch(self._local.id, [message.group]))
+            return True
+        table = watch.table
+        if table is None:
+            return True
+        is_root = watch.root is not None and watch.root.id == message.root.id
+        parts = (table.parts if is_root else table.other_parts).add(message)
+        if parts is None:
+            return True
+        if message.base:
+            return self._change_table(watch, table, parts, now)
+        if not self._is_acceptable(watch, message, now):
+            return True
+        if not table.replace(parts):
+            return False
+        self._note_gone(watch, [node for node in watch.members if node not in table.members], now)
+        self._changed[message.group] = None
+        self._take_view(watch, message, table.members, now)
+        return True
+
+    def _change_table(self, watch: _GroupWatch, table: TableView, parts: Sequence[TablePart], now: float) -> bool:
+        message = parts[0]
+        if watch.root is None or watch.root.id != message.root.id:
+            return True
+        is_possible = True
+        if message.base == watch.version:
+            self._note_gone(watch, [node for part in parts for node in part.removed], now)
+            is_possible = table.change(parts)
+            if is_possible:
+                self._changed[message.group] = None
+                watch.version, watch.size, watch.members = message.version, message.size, table.members
+                watch.is_watched = message.is_watched
+            else:
+                watch.version = 0  # the root and this node disagree: the acknowledgement asks for everything
+        self._answered(message.group, watch, message.root, now)
+        return is_possible
+
+    def _is_acceptable(self, watch: _GroupWatch, message: View | TablePart, now: float) -> bool:
+        """Return whether to take a whole view; ask again instead if it is outdated or suspiciously small."""
+        is_root = watch.root is None or watch.root.id == message.root.id
+        if message.version < watch.version + (not is_root) and watch.root is not None:
+            # One of two roots has lost its role without noticing, or a later view took another path and overtook this one, so
+            # that the root does not know the state here. Ask through the ring.
+            self._resend.set(message.group, now + self._config.repair_jitter_s * self._rng.random())
+            return False
+        if self._is_doubtful(watch, message) and (watch.believe_at is None or now < watch.believe_at):
+            if watch.believe_at is None:
+                watch.believe_at = now + BELIEVE_S
+            self._resend.set(message.group, watch.believe_at)
+            return False
+        return True
+
+    def _take_view(
+        self, watch: _GroupWatch, message: View | TablePart, members: dict[NodeId, MemberRecord], now: float
+    ) -> None:
+        if message.version < watch.version and watch.ask_again_at is None:
+            watch.ask_again_at = now + TWO_ROOTS_S
         watch.version, watch.size, watch.members = message.version, message.size, members
         watch.is_watched = message.is_watched
         for node in watch.masked:
@@ -202,7 +264,7 @@ class Watches:
         if watch is None:
             self._outbox.send(source, Unwatch(self._local.id, [message.group]))
             return True
-        if watch.root is None or watch.root.id != source.id:
+        if watch.table is not None or watch.root is None or watch.root.id != source.id:
             return True
         changed = {*watch.members, *(record.info.id for record in message.members)}.difference(message.removed)
         is_possible = len(changed) <= VIEW_MAX
@@ -249,7 +311,7 @@ class Watches:
                     # answer does not mean an empty group.
                     self._masks.set(group, now + BELIEVE_S)
                 else:
-                    self._changed[group] = None
+                    self._note_changed(group, watch, [peer])
                 if watch.root is None:
                     self._outbox.route(group, Doubt(group, peer))
                 elif watch.root.id != peer:
@@ -275,6 +337,9 @@ class Watches:
         for group, watch in self.groups.items():
             if watch.root is None or not watch.is_watched:
                 self._ask(group, watch, now)
+            elif watch.table is not None:
+                self._outbox.send(watch.root, WatchTable(self._local, self.stamp, group, watch.version, watch.permit))
+                self._expect(group, watch, now)
             else:
                 batches.setdefault(watch.root.id, (watch.root, []))[1].append((group, watch.version, watch.permit))
                 self._expect(group, watch, now)
@@ -309,12 +374,40 @@ class Watches:
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}
-        return [self._event(group, self.groups[group]) for group in changed if self.groups[group].version]
+        tables: dict[GroupId, None] = {}
+        events = []
+        for group in changed:
+            watch = self.groups[group]
+            if watch.table is not None:
+                tables[group] = None
+            elif watch.version:
+                events.append(self._event(group, watch))
+        self._changed = tables
+        return events
+
+    def tables_changed(self) -> list[TableChanged]:
+        """Remove and return the changes of tables since the last call."""
+        events = []
+        for group in [group for group in self._changed if self.groups[group].table is not None]:
+            del self._changed[group]
+            watch = self.groups[group]
+            if watch.table is not None:
+                masked = [node for node in watch.masked if self._is_masked(watch, node)]
+                event = watch.table.event(group, masked, is_watched=watch.is_watched)
+                if event is not None:
+                    events.append(event)
+        return events
 
     def lacks(self, group: GroupId, node: NodeId) -> bool:
         """Return whether a node is missing in the view of a group of which all members are known."""
         watch = self.groups.get(group)
-        return watch is not None and watch.version > 0 and watch.size <= VIEW_MAX and node not in watch.members
+        is_whole = watch is not None and watch.version > 0 and (watch.table is not None or watch.size <= VIEW_MAX)
+        return watch is not None and is_whole and node not in watch.members
+
+    def is_table(self, group: GroupId) -> bool | None:
+        """Return whether a watched group is a table; None if it is not watched."""
+        watch = self.groups.get(group)
+        return None if watch is None else watch.table is not None
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
         """Return the root of a watched group; None if unknown."""
@@ -341,10 +434,17 @@ class Watches:
         """Show left-out members again after their time, unless no present root has been told of their deaths."""
         if watch.root is None:  # the view here may be older than their deaths
             watch.masked = {node: (stamp, max(until, now + BELIEVE_S)) for node, (stamp, until) in watch.masked.items()}
+        self._note_changed(group, watch, watch.masked)
         watch.masked = {node: mask for node, mask in watch.masked.items() if mask[1] > now}
         if watch.masked:
             self._masks.set(group, min(until for _, until in watch.masked.values()))
+
+    def _note_changed(self, group: GroupId, watch: _GroupWatch, nodes: Iterable[NodeId]) -> None:
+        """Report a group again, because members are left out, or are so no longer."""
         self._changed[group] = None
+        if watch.table is not None:
+            for node in nodes:
+                watch.table.note(node)
 
     @staticmethod
     def _mask(watch: _GroupWatch, peer: NodeId, stamp: int, now: float) -> None:
@@ -363,7 +463,7 @@ class Watches:
                 watch.gone[node] = (record.stamp, now + MASK_S)
 
     @staticmethod
-    def _is_doubtful(watch: _GroupWatch, message: View) -> bool:
+    def _is_doubtful(watch: _GroupWatch, message: View | TablePart) -> bool:
         """Return whether a view is much smaller than the present one, perhaps because its root was alone until now."""
         is_root = watch.root is not None and watch.root.id == message.root.id
         return not is_root and 2 * message.size < watch.size
@@ -394,7 +494,12 @@ class Watches:
         if not self._is_active:
             return
         # Version 0: the present root sends everything. A renewal with a higher version makes a root begin an epoch above it.
-        self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
+        if watch.table is None:
+            self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
+        elif watch.root is None or watch.is_watched:
+            self._outbox.route(group, WatchTable(self._local, self.stamp, group, 0, watch.permit))
+        else:  # it sends the changes alone
+            self._outbox.send(watch.root, WatchTable(self._local, self.stamp, group, watch.version, watch.permit))
         self._expect(group, watch, now)
 
     def _expect(self, group: GroupId, watch: _GroupWatch, now: float) -> None:

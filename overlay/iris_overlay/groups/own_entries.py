@@ -1,0 +1,71 @@
+"""The entries of the local node in one table: the wanted, the sent and the acknowledged ones."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from iris_overlay.groups.entries import checksum, count, diff
+from iris_overlay.groups.messages import Claim
+
+if TYPE_CHECKING:
+    from iris_overlay.groups.messages import GroupRegistration
+    from iris_overlay.node_info import NodeInfo
+
+
+class OwnEntries:
+    """The entries of the local node in one table.
+
+    At most one claim with changes is in transit. Later changes wait for its acknowledgement, and are sent together.
+
+    Attributes:
+        wanted: The packed entries after the last command.
+        wanted_stamp: The stamp of the last command.
+        reclaimed_at: The time of the last request of a root for all entries.
+    """
+
+    __slots__ = ("_acknowledged", "_acknowledged_stamp", "_sent", "_sent_stamp", "reclaimed_at", "wanted", "wanted_stamp")
+
+    def __init__(self) -> None:
+        self.wanted = b""
+        self.wanted_stamp = 0
+        self.reclaimed_at = -inf
+        self._sent = b""
+        self._sent_stamp = 0
+        # None if no root is known to have entries of this node.
+        self._acknowledged: bytes | None = None
+        self._acknowledged_stamp = 0
+
+    @property
+    def is_in_transit(self) -> bool:
+        """Return whether a claim with changes is unacknowledged."""
+        return self._sent_stamp > self._acknowledged_stamp
+
+    def acknowledge(self, stamp: int) -> bool:
+        """Note that a root has the entries sent last, with this stamp. Return whether later changes wait."""
+        if stamp == self._sent_stamp:
+            self._acknowledged, self._acknowledged_stamp = self._sent, stamp
+        return self.wanted_stamp > stamp
+
+    def forget_root(self) -> None:
+        """Assume that no root has entries of this node, so that the next claim has all of them."""
+        self._acknowledged = None
+
+    def send(self, info: NodeInfo, said: GroupRegistration) -> Claim:
+        """Return the claim for the wanted entries: a renewal, the changes since the acknowledged ones, or all of them.
+
+        Args:
+            info: The local node.
+            said: The registration with the wanted stamp and its permit.
+        """
+        stamp, entries = self.wanted_stamp, self.wanted
+        base, added, removed = 0, entries, b""
+        if self._acknowledged is not None and self._acknowledged_stamp == stamp:
+            base, added = stamp, b""
+        elif self._acknowledged is not None:
+            changes = diff(self._acknowledged, entries)
+            if sum(map(len, changes)) < len(entries):
+                base, (added, removed) = self._acknowledged_stamp, changes
+        self._sent, self._sent_stamp = entries, stamp
+        head = (said.group, said.attributes, stamp, said.permit)
+        return Claim(info, *head, base, count(entries), checksum(entries), added, removed)

@@ -1,0 +1,158 @@
+"""The directory of a table: a directory whose members have entries, and a log of the changes of the entries."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iris_overlay.groups.directory import Directory, Outcome
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, checksum, compose, count, diff
+from iris_overlay.groups.messages import STAMP_SHIFT
+from iris_overlay.groups.table_parts import ROW_BYTES, record_bytes
+
+if TYPE_CHECKING:
+    from iris_overlay.groups.directory import DirectoryMember
+    from iris_overlay.groups.messages import Claim, MemberRecord
+    from iris_overlay.ids import GroupId, NodeId
+
+#: The largest size of the records and entries of a table, as `TablePart` messages. Too small: claims are refused. Too large: a
+#: view has more than `TABLE_PARTS_MAX` parts, and takes memory at the root, its copies and its watchers.
+TABLE_BYTES_MAX: Final = 24 * 1024 * 1024
+
+#: The number of changes kept in a table's log. Too small: a watcher that missed more is sent the whole table. Too large: memory
+#: of about 400 bytes for each change.
+TABLE_LOG_MAX: Final = 4096
+
+#: The largest size of the entries in a table's log. Too small: as for `TABLE_LOG_MAX`. Too large: memory at each root.
+TABLE_LOG_BYTES_MAX: Final = 1024 * 1024
+
+
+class TableChange(NamedTuple):
+    """The net change of a member since a version."""
+
+    base: int
+    """The member's stamp at that version; 0 if it was no member."""
+    is_new: bool
+    """Whether the receiver needs the record: the member is new, or its info or attributes changed."""
+    added: bytes
+    """Packed entries; if the node is no member, without meaning."""
+    removed: bytes
+    """Packed entries; likewise."""
+
+
+class TableDirectory(Directory):
+    """The directory of a table, or a copy of it."""
+
+    __slots__ = ("_changes", "_floor", "_log_bytes", "size_bytes")
+
+    def __init__(self, group: GroupId, version: int) -> None:
+        super().__init__(group, version)
+        self.size_bytes = 0
+        # The changes after the version _floor: for each the version after it.
+        self._changes: deque[tuple[int, NodeId, TableChange]] = deque()
+        self._floor = version
+        self._log_bytes = 0
+
+    def claim(self, claim: Claim, record: MemberRecord, expires: float) -> Outcome:
+        """Add, change or renew a member by its claim, unless a newer entry for the node exists.
+
+        Args:
+            claim: The claim.
+            record: The record of the member, with the stamp of the claim.
+            expires: The expiry without renewal.
+
+        Returns:
+            INCOMPLETE if the claim does not apply to the entries here, or leads to others than the member has.
+        """
+        node, member = record.info.id, self.members.get(record.info.id)
+        entries: bytes | None = None
+        if member is not None and member.record.stamp == claim.stamp:
+            entries = member.entries
+        elif claim.base == 0:
+            entries = claim.added
+        elif member is not None and member.record.stamp == claim.base:
+            entries = apply(member.entries, claim.added, claim.removed)
+        if entries is not None and count(entries) == claim.count and checksum(entries) == claim.checksum:
+            return self.register(record, expires, entries)
+        tombstone = self.tombstones.get(node)
+        if tombstone is not None and record.stamp <= tombstone[0]:
+            return self.register(record, expires)  # which refuses it, and says why
+        is_outdated = member is not None and record.stamp < member.record.stamp
+        return Outcome.OUTDATED if is_outdated else Outcome.INCOMPLETE
+
+    def register(self, record: MemberRecord, expires: float, entries: bytes = b"") -> Outcome:
+        """Add or renew a member with all of its entries, unless a newer entry for the node exists."""
+        member = self.members.get(record.info.id)
+        before = None if member is None else (member.record, member.entries)
+        growth = _member_bytes(record, entries) - (0 if before is None else _member_bytes(*before))
+        if len(entries) > ENTRIES_BYTES_MAX or (growth > 0 and self.size_bytes + growth > TABLE_BYTES_MAX):
+            return Outcome.FULL
+        outcome = super().register(record, expires, entries)
+        if outcome is Outcome.CHANGED:
+            self.size_bytes += growth
+            if before is None:
+                self._note(record.info.id, TableChange(0, True, entries, b""))
+            else:
+                is_new = (before[0].info, before[0].attributes) != (record.info, record.attributes)
+                self._note(record.info.id, TableChange(before[0].stamp, is_new, *diff(before[1], entries)))
+        return outcome
+
+    def extend(self, node: NodeId, stamp: int, added: bytes) -> None:
+        """Add further entries to a member of a copy that arrives in several parts; harmless if another stamp is here."""
+        member = self.members.get(node)
+        if member is None or member.record.stamp != stamp:
+            return
+        entries = apply(member.entries, added)
+        growth = len(entries) - len(member.entries)
+        if len(entries) <= ENTRIES_BYTES_MAX and self.size_bytes + growth <= TABLE_BYTES_MAX:
+            member.entries = entries
+            self.size_bytes += growth
+
+    def discard(self, node: NodeId) -> None:
+        """Remove a member from a copy without a trace, because the member expired at the owner; harmless if unknown."""
+        member = self.members.pop(node, None)
+        if member is not None:
+            self.size_bytes -= _member_bytes(member.record, member.entries)
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Raise the version to a new epoch, beyond `above` too. So every follower has to be sent the whole table."""
+        super().begin_epoch(above)
+        self._changes.clear()
+        self._log_bytes = 0
+        self._floor = self.version
+
+    def changes_since(self, version: int) -> dict[NodeId, TableChange] | None:
+        """Return the net changes of the nodes added, removed or changed after a version, the last change first.
+
+        Returns:
+            None if the log does not reach back to the version.
+        """
+        if version >> STAMP_SHIFT != self.version >> STAMP_SHIFT or not self._floor <= version <= self.version:
+            return None
+        net: dict[NodeId, TableChange] = {}
+        for logged, node, change in reversed(self._changes):
+            if logged <= version:
+                break
+            later = net.get(node)
+            if later is not None:
+                entries = compose((change.added, change.removed), (later.added, later.removed))
+                change = TableChange(change.base, change.is_new or later.is_new, *entries)
+            net[node] = change
+        return net
+
+    def _delete(self, node: NodeId) -> None:
+        member: DirectoryMember = self.members[node]
+        self.size_bytes -= _member_bytes(member.record, member.entries)
+        super()._delete(node)
+        self._note(node, TableChange(member.record.stamp, False, b"", member.entries))
+
+    def _note(self, node: NodeId, change: TableChange) -> None:
+        self._changes.append((self.version, node, change))
+        self._log_bytes += len(change.added) + len(change.removed)
+        while len(self._changes) > TABLE_LOG_MAX or self._log_bytes > TABLE_LOG_BYTES_MAX:
+            self._floor, _, oldest = self._changes.popleft()
+            self._log_bytes -= len(oldest.added) + len(oldest.removed)
+
+
+def _member_bytes(record: MemberRecord, entries: bytes) -> int:
+    return record_bytes(record) + ROW_BYTES + len(entries)

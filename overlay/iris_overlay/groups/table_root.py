@@ -1,0 +1,186 @@
+"""The root of one table: tell the followers the changes of entries.
+
+Unlike other groups, a table has no tree, because it has no multicasts; and watchers get all of it, never a sample.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iris_overlay.groups.directory import Outcome
+from iris_overlay.groups.followers import FollowerKind
+from iris_overlay.groups.messages import (
+    COPY_REMOVED_MAX,
+    TABLE_CHANGE_BYTES_MAX,
+    TABLE_PART_BYTES_MAX,
+    TABLE_PARTS_MAX,
+    TABLE_REMOVED_MAX,
+    VIEW_MAX,
+    EntryRow,
+    TableCopy,
+    TablePart,
+)
+from iris_overlay.groups.root import GroupRoot
+from iris_overlay.groups.table_parts import ROW_BYTES, PartContent, cut, info_bytes, record_bytes
+from iris_overlay.ids import ID_BYTES
+
+if TYPE_CHECKING:
+    from iris_overlay.environment import Rng
+    from iris_overlay.groups.followers import Follower
+    from iris_overlay.groups.io import Outbox
+    from iris_overlay.groups.messages import Claim, GroupMessage, MemberRecord
+    from iris_overlay.groups.table_directory import TableChange, TableDirectory
+    from iris_overlay.ids import NodeId
+    from iris_overlay.node_info import NodeInfo
+
+#: The size of a part without its root, records, rows and removed nodes: an id, four numbers, six headers.
+_HEADING_BYTES = 128
+
+#: The size of a removed node in a part, with its header.
+_REMOVED_BYTES = ID_BYTES + 2
+
+
+class TableRoot(GroupRoot):
+    """The root of one table: keep the directory, and tell followers of changes."""
+
+    __slots__ = ("_parts", "table")
+
+    def __init__(self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
+        # The directory of the base class.
+        self.table = table
+        # The parts made in this turn, by the version to which they apply, and by whether they go to watchers.
+        self._parts: dict[tuple[int, bool], list[TablePart]] = {}
+        super().__init__(table, local, rng, outbox)
+
+    def claim(self, claim: Claim, record: MemberRecord, expires: float) -> Outcome:
+        """Add, change or renew a member by its claim, and make messages to the followers due."""
+        outcome = self.table.claim(claim, record, expires)
+        if outcome is Outcome.CHANGED:
+            self._changed()
+        return outcome
+
+    def parts_unwatched(self, version: int) -> list[TablePart]:
+        """Return the changes since a version, or else the whole table, for a node that finds no room as a watcher."""
+        parts = self._table_parts(version, is_watched=False)
+        self._parts.clear()
+        return parts
+
+    def needs(self, peer: NodeId) -> bool:
+        """Return whether to keep the link to a node: a follower, or a member of a small table, which needs it as well."""
+        members = self.table.members
+        return super().needs(peer) or (peer in members and len(members) <= VIEW_MAX)
+
+    def flush(self) -> list[tuple[FollowerKind, Follower]]:
+        """Send the messages that are due; return the followers they went to."""
+        told = super().flush()
+        self._parts.clear()
+        return told
+
+    def _views(self, watcher: Follower) -> list[GroupMessage]:
+        parts = self._table_parts(0 if watcher.is_stale else watcher.told, is_watched=True)
+        if len(parts) > 1:
+            watcher.path = None  # a large table goes over a link, not along the way of the question
+        return list(parts)
+
+    def _table_parts(self, base: int, *, is_watched: bool) -> list[TablePart]:
+        """Return the changes since a version as messages; the whole table if the version is 0 or the changes are too many."""
+        parts = self._parts.get((base, is_watched))
+        if parts is None:
+            parts = self._changed_parts(base, is_watched=is_watched) if base else None
+            if parts is None:
+                parts = self._whole_parts(is_watched=is_watched)
+            self._parts[base, is_watched] = parts
+        return parts
+
+    def _changed_parts(self, base: int, *, is_watched: bool) -> list[TablePart] | None:
+        changes = self.table.changes_since(base)
+        if changes is None:
+            return None
+        members = self.table.members
+        removed = [node for node in changes if node not in members]
+        rows = [
+            (members[node].record if change.is_new else None, self._row(node, change))
+            for node, change in changes.items()
+            if node in members
+        ]
+        chunks = cut(rows, self._room(min(len(removed), TABLE_REMOVED_MAX)))
+        if max(len(chunks), -(-len(removed) // TABLE_REMOVED_MAX)) > TABLE_PARTS_MAX:
+            return None
+        return self._parts_of(base, chunks, removed, is_watched=is_watched)
+
+    def _whole_parts(self, *, is_watched: bool) -> list[TablePart]:
+        members = self.table.members.values()
+        rows = [(each.record, EntryRow(each.record.info.id, 0, each.record.stamp, each.entries)) for each in members]
+        return self._parts_of(0, cut(rows, self._room(0)), [], is_watched=is_watched)
+
+    def _room(self, removed: int) -> int:
+        """Return the room for records and rows in a part with a number of removed nodes (bytes)."""
+        return TABLE_PART_BYTES_MAX - _HEADING_BYTES - info_bytes(self._local) - removed * _REMOVED_BYTES
+
+    def _parts_of(self, base: int, chunks: list[PartContent], removed: list[NodeId], *, is_watched: bool) -> list[TablePart]:
+        count = max(len(chunks), -(-len(removed) // TABLE_REMOVED_MAX))
+        chunks = [*chunks, *(PartContent() for _ in range(count - len(chunks)))]
+        return [
+            TablePart(
+                self._local,
+                self.table.group,
+                base,
+                self.table.version,
+                len(self.table.members),
+                is_watched,
+                number,
+                count,
+                chunk.members,
+                chunk.rows,
+                removed[number * TABLE_REMOVED_MAX : (number + 1) * TABLE_REMOVED_MAX],
+            )
+            for number, chunk in enumerate(chunks)
+        ]
+
+    def _row(self, node: NodeId, change: TableChange) -> EntryRow:
+        """Return the row of a changed member: the change, or all entries if they are fewer."""
+        member = self.table.members[node]
+        if change.base == 0 or len(change.added) + len(change.removed) > len(member.entries):
+            return EntryRow(node, 0, member.record.stamp, member.entries)
+        return EntryRow(node, change.base, member.record.stamp, change.added, change.removed)
+
+    def _copy(self, copy: Follower) -> list[GroupMessage]:
+        table = self.table
+        changes = None if copy.is_stale else table.changes_since(copy.told)
+        watched = self._watched_since(copy.told)
+        if changes is None or watched is None:
+            return list(self.copy_parts())
+        rows = [self._row(node, change) for node, change in changes.items() if node in table.members]
+        records, removals = table.records(changes), table.removals(changes)
+        size = sum(map(record_bytes, records)) + sum(ROW_BYTES + len(row.added) + len(row.removed) for row in rows)
+        if size > TABLE_CHANGE_BYTES_MAX or len(removals) > COPY_REMOVED_MAX:
+            return list(self.copy_parts())
+        watchers = self.followers.members[FollowerKind.WATCHER]
+        return [
+            TableCopy(
+                table.group,
+                copy.told,
+                table.version,
+                True,
+                True,
+                records,
+                removals,
+                [watchers[node].info for node in watched if node in watchers],
+                [node for node in watched if node not in watchers],
+                False,
+                rows,
+            )
+        ]
+
+    def _enter(self, node: NodeId) -> None:
+        """Do nothing: there is no tree."""
+
+    def _describe(self, node: NodeId) -> None:
+        """Do nothing: there are neither samples nor a tree."""
+
+    def _exit(self, node: NodeId) -> None:
+        self.gone.append(node)
+        self.accused.pop(node, None)
+
+    def _fit_mode(self) -> bool:
+        return False

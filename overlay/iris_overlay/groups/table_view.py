@@ -1,0 +1,150 @@
+"""A watched table as the local node knows it, and as its owner was told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from iris_overlay.events import GroupMember, MemberChange, TableChanged
+from iris_overlay.groups.directory import MEMBERS_MAX
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff
+from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
+from iris_overlay.groups.table_parts import PartCollection
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from iris_overlay.groups.messages import EntryRow, MemberRecord, TablePart
+    from iris_overlay.ids import GroupId, NodeId
+
+
+class _Shown(NamedTuple):
+    """A member as the owner was told."""
+
+    member: GroupMember
+    entries: bytes
+
+
+class TableView:
+    """The members of a watched table and their entries, and the changes that the owner does not know yet.
+
+    Attributes:
+        members: The records of the members.
+        parts: The parts of an incomplete view from the known root.
+        other_parts: The parts of an incomplete view from another node, which may be the next root, or a liar.
+    """
+
+    __slots__ = ("_changed", "_entries", "_is_known", "_size_bytes", "_told", "_told_size", "members", "other_parts", "parts")
+
+    def __init__(self) -> None:
+        self.members: dict[NodeId, MemberRecord] = {}
+        self.parts = PartCollection()
+        self.other_parts = PartCollection()
+        # Invariant: the same nodes as in members.
+        self._entries: dict[NodeId, bytes] = {}
+        self._size_bytes = 0
+        # Whether a root sent the table.
+        self._is_known = False
+        self._changed: dict[NodeId, None] = {}
+        self._told: dict[NodeId, _Shown] = {}
+        # The size and `is_watched` of the last event; None before the first.
+        self._told_size: tuple[int, bool] | None = None
+
+    def entries_of(self, node: NodeId) -> bytes:
+        """Return the packed entries of a member."""
+        return self._entries[node]
+
+    def note(self, node: NodeId) -> None:
+        """Tell the owner about a node with the next event, because the node is left out of the table, or is so no longer."""
+        self._changed[node] = None
+
+    def replace(self, parts: Sequence[TablePart]) -> bool:
+        """Take a whole table. Return False, and take nothing, if it is none, or exceeds a bound."""
+        table = TableView()
+        if not table.change(parts):
+            return False
+        self._changed |= dict.fromkeys((*self.members, *table.members))
+        self.members, self._entries, self._size_bytes = table.members, table._entries, table._size_bytes
+        self._is_known = True
+        return True
+
+    def change(self, parts: Sequence[TablePart]) -> bool:
+        """Apply changes. Return False, and apply none, if they do not apply to this table, or it would exceed a bound."""
+        changes: dict[NodeId, tuple[MemberRecord, bytes] | None] = {node: None for part in parts for node in part.removed}
+        for part in parts:
+            records = {record.info.id: record for record in part.members}
+            for row in part.rows:
+                changed = self._changed_by(row, records.pop(row.node, None), changes)
+                if changed is None:
+                    return False
+                changes[row.node] = changed
+            if records:
+                return False  # an honest root sends a row with each record
+        present = {node: len(self._entries.get(node, b"")) for node in changes}
+        growth = sum(len(change[1]) for change in changes.values() if change is not None) - sum(present.values())
+        count = len(self.members.keys() - changes.keys()) + sum(1 for change in changes.values() if change is not None)
+        if self._size_bytes + growth > TABLE_BYTES_MAX or count > MEMBERS_MAX:
+            return False
+        for node, change in changes.items():
+            if change is None:
+                self.members.pop(node, None)
+                self._entries.pop(node, None)
+            else:
+                self.members[node], self._entries[node] = change
+            self._changed[node] = None
+        self._size_bytes += growth
+        return True
+
+    def _changed_by(
+        self, row: EntryRow, record: MemberRecord | None, changes: dict[NodeId, tuple[MemberRecord, bytes] | None]
+    ) -> tuple[MemberRecord, bytes] | None:
+        """Return the record and entries of a member after a row; None if the row does not apply, or has too many entries."""
+        if row.node in changes:
+            before = changes[row.node]
+        else:
+            before = (self.members[row.node], self._entries[row.node]) if row.node in self.members else None
+        if record is None and before is not None:
+            record = before[0]
+        if row.base == 0:
+            entries = row.added
+        elif before is not None and before[0].stamp == row.base:
+            entries = apply(before[1], row.added, row.removed)
+        else:
+            return None
+        if record is None or len(entries) > ENTRIES_BYTES_MAX:
+            return None
+        return (record if record.stamp == row.stamp else structs.replace(record, stamp=row.stamp)), entries
+
+    def event(self, group: GroupId, masked: Collection[NodeId], *, is_watched: bool) -> TableChanged | None:
+        """Return what the owner does not know yet; None if it knows everything, or no root sent the table.
+
+        Args:
+            group: The table.
+            masked: Members left out, because this node found them dead.
+            is_watched: Whether changes will be reported.
+        """
+        if not self._is_known:
+            return None
+        changed, self._changed = self._changed, {}
+        changes: dict[NodeId, MemberChange] = {}
+        removed: list[NodeId] = []
+        for node in changed:
+            record, told = self.members.get(node), self._told.get(node)
+            if record is None or node in masked:
+                if self._told.pop(node, None) is not None:
+                    removed.append(node)
+                continue
+            member, entries = GroupMember(record.info, record.attributes), self._entries[node]
+            if told is None:
+                changes[node] = MemberChange(member, entries, b"")
+            else:
+                difference = diff(told.entries, entries)
+                if told.member != member or any(difference):
+                    changes[node] = MemberChange(None if told.member == member else member, *difference)
+            self._told[node] = _Shown(member, entries)
+        size = (len(self._told), is_watched)
+        if not changes and not removed and size == self._told_size:
+            return None
+        self._told_size = size
+        return TableChanged(group, changes, tuple(removed), *size)
