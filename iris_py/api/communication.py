@@ -385,7 +385,9 @@ class Communication:
         return await self._topics.publish_many(topic, payloads, headers, codec)
 
     @overload
-    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(
+        self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -394,7 +396,7 @@ class Communication:
         *,
         codec: Codec[Payload, Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -403,7 +405,7 @@ class Communication:
         *,
         codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     def try_publish(
         self,
         topic: str,
@@ -411,11 +413,18 @@ class Communication:
         *,
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
-    ) -> int:
+    ) -> int | None:
         """Send a message to every subscriber of a topic at once, or not at all: like :meth:`publish`, but never waits.
 
+        Right after its first publication the node learns the subscribers, for all topics. Meanwhile it holds messages, up to
+        1 MiB, and sends them in order as soon as it knows the subscribers. Messages held for 1 s are dropped and counted
+        (``publication_held``).
+
+        Returns:
+            The number of nodes that the message was sent to, 0 if nobody subscribes; None if the message is held.
+
         Raises:
-            Overloaded: :meth:`publish` would have waited: a link has no room, or the subscribers are not known yet.
+            Overloaded: :meth:`publish` would have waited: a link has no room, or too many messages are held.
             MessageTooLarge: The payload is too large.
             EncodeError: The codec cannot encode the payload.
             ConfigurationError: The topic or a header is not valid.

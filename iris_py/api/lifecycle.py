@@ -50,7 +50,7 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.queue import RoomMade, SubscriptionEnded, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer_table import StrangerRefused
@@ -311,6 +311,7 @@ class Parts:
             TunnelChanged: self.tunnels.handle_changed,
             SubscriptionReady: lambda event: topics.handle_ready(event.queue),
             SubscriptionTold: lambda event: topics.handle_told(event.queue),
+            SubscriptionEnded: lambda event: topics.handle_ended(event.queue),
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),
             GroupJoined: lambda event: runtime.joins.receive(event.group),

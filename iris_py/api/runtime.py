@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
-    from iris_py.peers.group import PublicationBatch
+    from iris_py.patterns.topic.bodies import PublicationBatch
     from iris_py.tracing import Tracing
     from iris_py.wire.headers import Headers
     from iris_security import Entropy, Keyring

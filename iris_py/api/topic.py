@@ -13,11 +13,12 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
+from iris_py.api.runtime import resolve
 from iris_py.api.subscription import Inbox, Subscription
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.names import literal_prefix, parse_pattern
+from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -61,6 +62,7 @@ class Topics:
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
         self._add = runtime.core.pubsub.publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+        self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._clouds = clouds
 
     # -- publications
@@ -149,7 +151,7 @@ class Topics:
         payload: Any,  # noqa: ANN401 - bytes, or any type of the codec
         headers: Mapping[str, HeaderValue] | None,
         codec: AnyCodec | None,
-    ) -> int:
+    ) -> int | None:
         """Publish at once or not at all, as :meth:`iris_py.Node.try_publish` describes."""
         runtime = self._runtime
         if runtime.closing is not None or not runtime.is_own_thread():
@@ -172,11 +174,11 @@ class Topics:
         with runtime.tracing.send("publish", topic, sent, len(payload)) as sent:
             return self._publish_now(topic, payload, sent)
 
-    def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int:
+    def _publish_now(self, topic: str, payload: bytes, headers: Headers) -> int | None:
         self._runtime.check_loop()
-        count = self._core.publish(topic, payload, self._loop.time(), headers)
+        is_taken, count = self._core.try_publish(topic, payload, self._loop.time(), headers)
         self._driver.wake()
-        if count is None:
+        if not is_taken:
             raise Overloaded(topic=topic)
         return count
 
@@ -206,7 +208,7 @@ class Topics:
             inner, alias = split_pattern(pattern)
             tokens = parse_pattern(inner)
         lags = self._core.pubsub.deliveries.lags
-        queue = SubscriptionQueue(tokens, literal_prefix(tokens), pattern, policy, queue_messages, queue_bytes, lags)
+        queue = SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags)
         check_flag("inline", inline)
         hook = None if callback is None else hook_of(callback, None if inline else self._runtime.threads)
         make_inbox: MakeInbox = partial(Inbox, queue, hook)
@@ -250,11 +252,11 @@ class Topics:
         queue = inbox.queue
         if self.inboxes.pop(queue, None) is None:
             return
-        groups = self._core.unsubscribe(queue, self._loop.time())
-        waiting = [self._runtime.leaves.expect(group_id) for group_id in groups]
+        is_ended_later = self._core.unsubscribe(queue, self._loop.time())
         self._driver.wake()
-        for left in waiting:
-            await left
+        if is_ended_later:
+            ended = self._ending[queue] = self._loop.create_future()
+            await ended
 
     def begin_closing_callbacks(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
         """Begin to close the subscriptions with running callbacks; return two futures for each: of its end, and of its
@@ -269,6 +271,8 @@ class Topics:
             if not told.done():
                 told.set_exception(NodeClosed())
         self._telling.clear()
+        resolve(self._ending.values())
+        self._ending.clear()
         self._clouds.close_topics()
         inboxes, self.inboxes = self.inboxes, {}
         for queue, inbox in inboxes.items():
@@ -282,6 +286,12 @@ class Topics:
         told = self._telling.pop(queue, None)
         if told is not None and not told.done():
             told.set_result(None)
+
+    def handle_ended(self, queue: SubscriptionQueue) -> None:
+        """Wake the task that waits in :meth:`end_subscription`: every publisher knows of the end."""
+        ended = self._ending.pop(queue, None)
+        if ended is not None:
+            resolve([ended])
 
     def handle_ready(self, queue: SubscriptionQueue) -> None:
         """Note the arrival of a message in a queue, or the end of the queue."""

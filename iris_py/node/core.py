@@ -127,9 +127,7 @@ class NodeCore:
         )
         self._local = local = Peer(info, None, is_local=True, label=name)
         self._outbound = outbound = Outbound(local, self.count_drop)
-        self.pubsub = PubSub(
-            self.groups, self.overlay, outbound, local, self.count_drop, lambda now: self._idle_groups.forget_one(now)
-        )
+        self.pubsub = PubSub(self.groups, self.overlay, outbound, local, self.count_drop)
         self.pubsub.publisher.max_message_bytes = config.max_message_bytes
         self._broadcaster = Broadcaster(outbound, self.service, local, self.count_drop)
         patterns = Patterns(self.requester, self.surveyor, self.service, losses, self._broadcaster, self.pubsub, self.tunnels)
@@ -286,8 +284,21 @@ class NodeCore:
         except REFUSED as exc:  # as `refusals`, without the calls
             raise ConfigurationError(str(exc)) from exc
         if count is None:
-            self._exchange.advance(now)  # the views may have to be requested
+            self._exchange.advance(now)  # the table of interest may have to be requested
         return count
+
+    def try_publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> tuple[bool, int | None]:
+        """Send a message to every subscriber at once, or hold it for a moment until the table of interest is known.
+
+        Returns:
+            Whether the message was sent or is held, and the number of nodes, None for a held message.
+
+        Raises:
+            MessageTooLarge: As in :meth:`publish`, like the next.
+            ConfigurationError: The topic is invalid, or more groups are in use than the overlay watches.
+        """
+        count = self.publish(topic, payload, now, headers)
+        return count is not None or self.pubsub.publisher.hold(topic, payload, now, headers), count
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
         """Start a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`.
@@ -300,11 +311,11 @@ class NodeCore:
         self._exchange.advance(now)
         return is_told_later
 
-    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
-        """End a subscription; return the groups for which ``GroupLeft`` will follow."""
-        left = self.pubsub.unsubscribe(queue, now)
+    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> bool:
+        """End a subscription; return whether ``SubscriptionEnded`` will follow."""
+        is_ended_later = self.pubsub.unsubscribe(queue, now)
         self._exchange.advance(now)
-        return left
+        return is_ended_later
 
     # -- commands of the owner
 
@@ -315,6 +326,7 @@ class NodeCore:
             ConfigurationError: Too many groups, the node is leaving, or a cluster lacks its own secret.
         """
         self._outbound.seal_all_broadcasts(now)
+        self.pubsub.publisher.send_all(now)
         with refusals:
             left = self.groups.rekey(keyring)
             self.datagrams.rekey(keyring)

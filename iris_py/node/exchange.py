@@ -13,8 +13,6 @@ from iris_overlay.events import (
     Cast,
     Claimed,
     ConnectFailed,
-    GroupJoined,
-    GroupLeft,
     LinkReleased,
     PacketReceived,
     PeerDied,
@@ -183,13 +181,11 @@ class Exchange:
             self._handle_death(event.peer, event.reason, now)
         elif isinstance(event, ProtocolViolated):
             self.break_link(event.peer, event.reason, now)
-        elif isinstance(event, GroupJoined | GroupLeft) and self._patterns.pubsub.is_topic(event.group):
-            if isinstance(event, GroupJoined):
-                self._patterns.pubsub.joined(event.group, now)
-            else:
-                self._patterns.pubsub.left(event.group)
-                self.events.append(event)
-        elif not isinstance(event, Claimed | TableChanged) and not self._outbound.is_closed:  # a closing node does not dial
+        elif isinstance(event, TableChanged):
+            self._patterns.pubsub.table_changed(event, self.peer_of, now)
+        elif isinstance(event, Claimed):
+            self._patterns.pubsub.claimed(event)
+        elif not self._outbound.is_closed:  # a closing node does not dial
             self.events.append(event)
 
     def _handle_peers_event(self, event: PeersEvent, now: float) -> None:

@@ -153,8 +153,10 @@ class IdleGroups:
 
     def forget_one(self, now: float) -> None:
         """Forget the longest unused group, if any is idle."""
-        pending = self._patterns.groups_pending() | self._patterns.pubsub.groups_joined()
-        oldest = self._groups.oldest(lambda group: not self._patterns.service.serves(group) and group not in pending)
+        pending = self._patterns.groups_pending()
+        oldest = self._groups.oldest(
+            lambda group: not (group.is_realm or self._patterns.service.serves(group) or group in pending)
+        )
         if oldest is not None:
             self._forget(oldest, now)
 
@@ -180,9 +182,8 @@ class IdleGroups:
                     self._forget(group, now)
 
     def _forget(self, group: Group, now: float) -> None:
-        self._outbound.seal_all_broadcasts(now)  # publications to others may carry its numbers
+        self._outbound.seal_all_broadcasts(now)
         self._groups.forget(group)
-        self._patterns.pubsub.forget(group)
         self._overlay.unwatch_group(group.id, now)
 
 
@@ -232,7 +233,7 @@ class Views:
             group.lost_at = now
         if unproven:
             self._journal.count_drop("unproven_member", unproven)
-        if not group.is_topic and event.is_known:
+        if event.is_known:
             self._note_changes(group, before or set(), gone)
         group.size, group.is_watched, group.is_doubted = event.size, event.is_watched, event.is_doubted
         if not event.is_known:
@@ -240,8 +241,6 @@ class Views:
         for member in gone:
             self._outbound.member_removed(group, member.peer)
             patterns.surveyor.member_removed(group, member.peer)
-        if group.is_topic:
-            patterns.pubsub.view_changed(group)
         patterns.view_changed(now)
         return known
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from iris_py.node.patterns import Patterns
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
+    from iris_py.patterns.topic.deliveries import HeldDelivery
+    from iris_py.patterns.topic.incoming_flows import IncomingFlow
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -83,6 +85,8 @@ class Inbound:
         self.receivers[packets.DECLINE] = self._receive_answer
         self.receivers[packets.PAUSE] = self._receive_pause
         self.receivers[packets.RESUME] = self._receive_resume
+        self.receivers[packets.FETCH] = self._receive_fetch
+        self.receivers[packets.FETCHED] = self._receive_fetched
         self.receivers[packets.TUNNEL_OPEN] = self._receive_tunnel_open
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
         self.receivers[packets.RESERVE] = patterns.service.receive_reservation
@@ -233,6 +237,7 @@ class Inbound:
             self._count_drop("malformed")
             return
         is_usual = receivers is self.receivers
+        flow: IncomingFlow[HeldDelivery] | None = None  # of the publications in this body
         # Consecutive messages of the frequent kinds are collected; messages of other kinds do not overtake them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
@@ -246,6 +251,9 @@ class Inbound:
                 replies.append((message_id, body[start:offset]))
                 continue
             if kind in packets.PUBLICATIONS:
+                if flow is None:
+                    self._count_drop("malformed")
+                    continue
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
                 if payloads is None:
                     self._count_drop("malformed")
@@ -253,7 +261,10 @@ class Inbound:
                 if kind == packets.IMPORTED:
                     flags |= packets.CROSSED
                 head = body[start - head_bytes : start]
-                self._pubsub.deliveries.receive(group, peer, flags, message_id, argument, head, payloads, now)
+                self._pubsub.deliveries.receive(group, peer, flow, flags, message_id, head, payloads, now)
+                continue
+            if kind == packets.FLOW and group.is_realm:
+                flow = self._pubsub.deliveries.start_body(peer, message_id, argument, now)
                 continue
             headers: Headers | None = NO_HEADERS
             if head_bytes and kind in packets.WITH_HEADERS:
@@ -360,16 +371,24 @@ class Inbound:
             self._service.receive_cancel(message.peer, message.id, now)
 
     def _receive_pause(self, message: PeerMessage, now: float) -> None:
-        if not message.group.is_topic:
+        if not message.group.is_realm:
             self._count_drop("unknown_kind")
-        elif not self._pubsub.publisher.receive_pause(message.group, message.peer, now):
+        elif not self._pubsub.publisher.receive_pause(message.peer, message.id, now):
             self._count_drop("too_many_pauses")
         else:
             peer = message.peer
             self._journal.note_at(now, "paused", peer.name, node=peer.described, name=message.group.name)
 
     def _receive_resume(self, message: PeerMessage, now: float) -> None:
-        self._pubsub.publisher.receive_resume(message.group, message.peer)
+        self._pubsub.publisher.receive_resume(message.peer, message.id)
+
+    def _receive_fetch(self, message: PeerMessage, now: float) -> None:
+        if not message.group.is_realm or not self._pubsub.publisher.receive_fetch(message, now):
+            self._count_drop("malformed")
+
+    def _receive_fetched(self, message: PeerMessage, now: float) -> None:
+        if not self._pubsub.deliveries.receive_fetched(message, now):
+            self._count_drop("late_answer_of_publisher")
 
     def _receive_tunnel_open(self, message: PeerMessage, now: float) -> None:
         self._tunnels.receive_open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import nlargest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from iris_py.observe.counts import FarCounts, GroupCounts, ServiceCounts, SurveyCounts
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.topic.queue import SubscriptionQueue
-    from iris_py.peers.group import Group, Groups
+    from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
 #: Number of links shown singly, the busiest open ones. Too small: the important link may be missing; too large: a node with
@@ -93,7 +94,7 @@ def statistics_of(
         uptime_s=now - started_at,
         clusters=clusters,
         far_requests={name: _far(counts) for name, counts in requests.far.all().items()},
-        topics=_topics(groups),
+        topics=_topics(core),
         subscriptions=shown,
         tunnels=_tunnels(core),
         links=_links(core, retransmissions),
@@ -257,13 +258,13 @@ def _surveys(counts: SurveyCounts) -> SurveyStatistics:
     )
 
 
-def _topics(groups: Groups) -> dict[str, TopicStatistics]:
-    table = groups.topic_counts
-    sizes = {group.name: group.size for group in groups.topics()}
+def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
+    table = core.groups.topic_counts
+    entries = Counter(pattern[0] for pattern in core.pubsub.interest.entries)
     rows = table.by_name | {OTHER: table.forgotten} if table.has_forgotten else table.by_name
     return {  # there may be thousands
         name: TopicStatistics(
-            members=sizes.get(name, 0),
+            members=entries[name],
             runs=counts.runs,
             published=counts.published,
             received=counts.received,

@@ -186,7 +186,7 @@ class SurveyCounts:
 
 
 class GroupCounts:
-    """The counters of one name at a node: of a cluster, or of a prefix of topics.
+    """The counters of one name at a node: of a cluster, or of the topics with one first token.
 
     Args:
         totals: The totals to add durations to.
@@ -281,7 +281,7 @@ _NUMBERS: Final = (
 
 
 class CountTable:
-    """The counters of all clusters, or of all topic prefixes, of a node. Forgotten names share one sum.
+    """The counters of all clusters, or of all first tokens of topics, of a node. Forgotten names share one sum.
 
     Attributes:
         by_name: The counters of names in use.
@@ -329,6 +329,30 @@ class CountTable:
             del self.by_name[name]
             self.forgotten.add(counts)
             self.has_forgotten = True
+
+
+#: First tokens of topics with counters of their own; further ones share one set. Too small: the counts of a program's topics
+#: are in one sum; too large: memory, of some 1 KiB each, in a program that invents names.
+TOKENS_MAX: Final = 1024
+
+
+class BoundedCounts:
+    """The counters of a table by the first token of a topic. Beyond ``TOKENS_MAX``, all further tokens share a sum."""
+
+    def __init__(self, table: CountTable) -> None:
+        self._table = table
+
+    def of(self, token: str) -> GroupCounts:
+        """Return the counters of the topics that begin with a token; create missing ones."""
+        by_name = self._table.by_name
+        counts = by_name.get(token)
+        if counts is None:
+            counts = self._table.use(token if len(by_name) < TOKENS_MAX else OTHER)
+        return counts
+
+    def total(self) -> GroupCounts:
+        """Return the shared counters, for events without a known topic."""
+        return self._table.use(OTHER)
 
 
 def add_to(sums: dict[str, int], counts: Mapping[str, int]) -> None:

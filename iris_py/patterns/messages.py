@@ -61,15 +61,18 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
     Attributes:
         payload: The message's bytes, or its decoded value with a codec.
         source: The id (hex) of the sending node.
-        sequence: Sequence number among the node's messages to the cluster, or to the topic's group (docs/design.md 8.2),
-            increasing with every message.
+        sequence: Sequence number among the node's broadcasts to the cluster, or among all publications of the node. It
+            increases with every message, and is the same at every receiver. A receiver does not get all publications, so
+            numbers are left out.
         cluster: The name of the addressed cluster; empty for a published message.
         topic: The topic of publication; empty for a broadcast.
-        gap: Number of the node's publications to the same group missed right before the message: lost on the way, or dropped by
-            a slow subscription. The number may include publications outside the pattern.
+        gap: Number of the node's publications for this subscription missed right before the message: lost on the way, or
+            dropped by a slow subscription. After a long absence of this node the number is an upper bound.
         headers: The sender's named values beside the payload, immutable; empty if there are none.
         cloud: The alias of the originating cloud; empty for this cloud. A message from another cloud has the publisher's
             pseudonym in this cloud as ``source``, and ``sequence`` and ``gap`` refer to the pseudonym.
+        has_unknown_gap: Whether publications may have been missed besides ``gap``, in an unknown number: this node had
+            forgotten the publisher, because it hears too many (docs/design.md 8.3).
     """
 
     payload: Payload
@@ -80,6 +83,7 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
     gap: int = 0
     headers: Mapping[str, HeaderValue] = NO_HEADERS
     cloud: str = ""
+    has_unknown_gap: bool = False
 
     def __repr__(self) -> str:
         return f"<Message {self.sequence} of {show(self.payload)} to {self.topic or self.cluster!r} from {self.source[:8]}>"

@@ -22,7 +22,6 @@ from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distan
 from iris_py.peers.hedging import Hedging
 from iris_py.peers.keyed_members import KeyedMembers
 from iris_py.peers.member import KnownMember, weigh
-from iris_py.wire import packets
 from iris_security import GroupOpener, GroupSealer, multicast_associated, unicast_associated
 from iris_security.keyring import PROOF_BYTES
 
@@ -40,11 +39,6 @@ if TYPE_CHECKING:
 SUBJECT_BYTES = 16
 #: A body of this size is encrypted, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
-#: Batches of more messages are not lengthened: another ``BODY_BYTES`` of empty messages would exceed the maximum number of
-#: messages.
-LENGTHENED_MESSAGES_MAX = packets.RUN_MESSAGES_MAX - BODY_BYTES // packets.RUN_MESSAGE_COST
-#: Bytes of a batch besides its topic, sizes and payloads.
-RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 #: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a full
 #: membership view, so that all members are known, and the number of copies a node of the tree sends.
 DIRECT_MEMBERS_MAX = 32
@@ -81,45 +75,18 @@ class PeerChannel:
         return taken
 
 
-class PublicationBatch:
-    """A batch: consecutive publications to one topic and the same nodes, sent with a shared header.
-
-    A batch ends when its body is encrypted or another message is added to the body; until then its publisher may append.
-
-    Attributes:
-        head: The topic, and the headers before it.
-        kind: A member of ``packets.PUBLICATIONS``.
-        payloads: The published payloads.
-        room: Bytes left in the body; 0 after the end, negative if the first payload exceeds the body.
-        limit: Largest size of the body.
-        count: Number of receiving nodes.
-        counted: Other groups in which the publications have numbers too.
-    """
-
-    __slots__ = ("count", "counted", "head", "kind", "limit", "payloads", "room")
-
-    def __init__(self, head: bytes, payload: bytes, room: int, count: int, kind: int) -> None:
-        self.head = head
-        self.kind = kind
-        self.payloads = [payload]
-        self.room = room
-        self.limit = BODY_BYTES
-        self.count = count
-        self.counted: list[Group] = []
-
-
 class Group:
-    """The group of a name (a cluster or a prefix of topics) under one generation of the secret, as one node keeps it.
+    """The group of a cluster, or of the realm of all topics, under one generation of the secret, as one node keeps it.
 
     Attributes:
         name: The name the application uses.
         id: The group id in the overlay.
-        is_topic: Whether it is a group of topics.
+        is_realm: Whether it is the group of all topics, in which each body is for one node.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
         is_left: Whether the generation of the secret is no longer accepted. Then the node does not begin to use the group.
         subject: A hash of the name, equal in every generation.
         members: The membership view, for a large group a sample; None before the overlay's first report.
-        targets: Receivers of broadcasts: the ordinary members; in a group of topics, those not reached by a wider group.
+        targets: Receivers of broadcasts: the ordinary members.
         lowest: The members of the lowest rank, which get the requests: all members unless some are stand-ins (6.13).
         higher: The members of each higher rank, in order; empty in nearly every cluster.
         spills: Whether a stand-in takes requests while members of lower rank are full.
@@ -129,24 +96,22 @@ class Group:
         size: Number of members.
         is_watched: Whether the overlay reports changes of the membership view unasked.
         is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at every use.
-        sequence: The number of the node's last broadcast or publication, not counting ``run``.
-        first_sequence: The number before this node's first message.
+        sequence: The number of the node's last broadcast.
         channels: The channel to each peer with a link.
         broadcast_parts: Broadcasts collected until the next flush, which encrypts them once for all members.
         broadcast_bytes: Size of ``broadcast_parts``.
-        run: The open batch behind ``broadcast_parts``, or None.
         lost_at: Time of the last loss of a member (seconds), for any reason; minus infinity before the first.
         last_used: Time of the application's last use (seconds); idle groups are forgotten.
         counts: The counters of the name, in all generations of its secret.
     """
 
     def __init__(
-        self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0, *, is_topic: bool = False
+        self, name: str, keys: GroupKeys, local: NodeId, epoch: int, sequence: int = 0, *, is_realm: bool = False
     ) -> None:
         self.name = name
         self.keys = keys
         self.id = GroupId(keys.group_id)
-        self.is_topic = is_topic
+        self.is_realm = is_realm
         self.is_own = False
         self.is_left = False
         self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
@@ -160,15 +125,13 @@ class Group:
         self.size = 0
         self.is_watched = True
         self.is_doubted = False
-        self.sequence = self.first_sequence = sequence
+        self.sequence = sequence
         self.channels: dict[NodeId, PeerChannel] = {}
         self.broadcast_parts: list[bytes] = []
         self.broadcast_bytes = 0
-        self.run: PublicationBatch | None = None
         self.lost_at = -math.inf
         self.last_used = 0.0
         self.counts = GroupCounts(Totals())  # until the group is in use
-        self._is_long = False  # whether the collected batch was lengthened
         self._members: list[KnownMember] | None = None
         self._placed: dict[Placement, list[list[KnownMember]]] = {}
         self._local = local
@@ -190,14 +153,13 @@ class Group:
         self._members = members
         self._placed.clear()
         self.keyed.clear()
-        if not self.is_topic:  # for topics the publisher computes the targets, and no request chooses a member
-            self.lowest = self.targets = members
-            self.higher, self.spills = [], False
-            if any(member.rank for member in members):
-                self.lowest, *self.higher = by_rank(members)
-                self.targets = [] if self.lowest[0].rank else self.lowest
-                self.spills = any(member.takes_overflow for rank in self.higher for member in rank)
-            self.levels = by_distance(self.lowest)
+        self.lowest = self.targets = members
+        self.higher, self.spills = [], False
+        if any(member.rank for member in members):
+            self.lowest, *self.higher = by_rank(members)
+            self.targets = [] if self.lowest[0].rank else self.lowest
+            self.spills = any(member.takes_overflow for rank in self.higher for member in rank)
+        self.levels = by_distance(self.lowest)
 
     def forget_view(self) -> None:
         """Discard the membership view, so that messages wait until the overlay's next report."""
@@ -312,6 +274,10 @@ class Group:
         parts, _size = channel.take()
         return self._sealer.seal(b"".join(parts), channel.associated)
 
+    def seal_for(self, peer: Peer, body: bytes) -> tuple[bytes, bytes]:
+        """Encrypt a body for one peer; return the nonce and the encrypted body."""
+        return self._sealer.seal(body, unicast_associated(self.id, self._local, peer.id))
+
     def seal_multicast(self, body: bytes, *, is_cast: bool = False) -> tuple[bytes, bytes]:
         """Encrypt a body for all members; return the nonce and the encrypted body.
 
@@ -321,69 +287,10 @@ class Group:
             return self._cast_sealer.seal(body, self._multicast + CAST_LABEL)
         return self._sealer.seal(body, self._multicast)
 
-    def begin_run(self, head: bytes, payload: bytes, count: int, kind: int = packets.PUBLICATION) -> PublicationBatch:
-        """Start a batch with one publication, to which more may be appended. The previous batch must have ended.
-
-        Args:
-            head: The topic, and the headers before it.
-            count: Number of receiving nodes.
-            kind: A member of ``packets.PUBLICATIONS``.
-        """
-        self.broadcast_bytes += RUN_BYTES + len(head) + packets.RUN_MESSAGE_COST + len(payload)
-        run = self.run = PublicationBatch(head, payload, BODY_BYTES - self.broadcast_bytes, count, kind)
-        return run
-
-    def append_to_run(self, payload: bytes) -> bool:
-        """Append a publication to the open batch; return False if no batch is open, or it has no room.
-
-        A batch filled within a single turn means a backlog, which should travel in few bodies. So a full batch is lengthened
-        while no other message is collected and the payloads are small; a large payload would delay small messages.
-        """
-        run = self.run
-        if run is None or run.room < 0 or len(payload) > BODY_BYTES:
-            return False
-        room = run.room - packets.RUN_MESSAGE_COST - len(payload)
-        if room < 0 and not self.broadcast_parts and len(run.payloads) <= LENGTHENED_MESSAGES_MAX:
-            more = min(BODY_BYTES, packets.RUN_BODY_BYTES_MAX - run.limit)
-            if room + more >= 0:
-                room += more
-                run.limit += more
-        if room < 0:
-            return False
-        run.room = room
-        run.payloads.append(payload)
-        return True
-
-    def end_run(self) -> None:
-        """End the open batch, if any, and add it to the collected broadcasts."""
-        run = self.run
-        if run is None:
-            return
-        self.run = None
-        first = self.sequence + 1
-        self.sequence += len(run.payloads)
-        self.counts.runs += 1
-        self.counts.published += len(run.payloads)
-        for group in run.counted:
-            group.sequence += len(run.payloads)
-        ordinal = min(packets.ORDINAL_MAX, first - self.first_sequence)
-        self.broadcast_parts += packets.encode_run(run.head, run.payloads, first, ordinal, run.kind)
-        # The reserved bytes, without the part that is not on the wire.
-        count = len(run.payloads)
-        self.broadcast_bytes = run.limit - run.room - count * (packets.RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
-        if count == 1:
-            self.broadcast_bytes -= packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES
-        self._is_long = run.limit > BODY_BYTES
-        run.room = 0
-
-    def take_broadcasts(self) -> tuple[list[bytes], int, bool]:
-        """Take the collected broadcasts after :meth:`end_run`.
-
-        Returns:
-            A body, in parts; its size; and whether it is a lengthened batch.
-        """
-        taken = self.broadcast_parts, self.broadcast_bytes, self._is_long
-        self.broadcast_parts, self.broadcast_bytes, self._is_long = [], 0, False
+    def take_broadcasts(self) -> tuple[list[bytes], int]:
+        """Take the collected broadcasts: a body, in parts, and its size."""
+        taken = self.broadcast_parts, self.broadcast_bytes
+        self.broadcast_parts, self.broadcast_bytes = [], 0
         return taken
 
     def open_unicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
@@ -399,7 +306,12 @@ class Group:
         return self._opener.open(sender, nonce, sealed, associated)
 
     def open_multicast(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
-        """Decrypt a body encrypted for every member. Raises as :meth:`open_unicast` does."""
+        """Decrypt the body of a MULTICAST packet: encrypted for every member, or in the realm for this node.
+
+        Raises as :meth:`open_unicast` does.
+        """
+        if self.is_realm:
+            return self.open_unicast(sender, nonce, sealed)
         return self._opener.open(sender, nonce, sealed, multicast_associated(self.id, sender))
 
     def open_routed(self, sender: NodeId, nonce: bytes, sealed: bytes | memoryview) -> bytes:
@@ -414,24 +326,11 @@ class Group:
         """Tell whether a broadcast is overtaken: a later one of the same sender has arrived. If not, record its number."""
         if sequence <= self._sequences.get(sender, -1):
             return True
-        self.note_sequence(sender, sequence)
-        return False
-
-    def last_sequence(self, sender: NodeId) -> int:
-        """Return the number of a sender's last message: 0 before the first, negative after :meth:`forget_baselines`."""
-        return self._sequences.get(sender, 0)
-
-    def note_sequence(self, sender: NodeId, sequence: int) -> None:
-        """Record a sender's last message."""
         sequences = self._sequences
         if sender not in sequences and len(sequences) >= SENDERS_MAX:
             del sequences[next(iter(sequences))]
         sequences[sender] = sequence
-
-    def forget_baselines(self) -> None:
-        """Accept any next number from every sender as no gap: earlier messages took another route, or were not sent."""
-        for sender, last in self._sequences.items():
-            self._sequences[sender] = -abs(last)
+        return False
 
     def forget_peer(self, peer: NodeId) -> None:
         """Discard the cached data of a peer that is gone, except its replay window."""
@@ -442,9 +341,11 @@ class Group:
 #: Largest number of groups; beyond it the longest unused name that the node does not serve is forgotten. Each costs a few KiB;
 #: forgetting a name in use costs deriving its keys again.
 GROUPS_MAX = 2048
-#: Number of forgotten names whose sequence numbers are remembered, the last forgotten ones. For other forgotten names, messages
-#: missed before the name was forgotten are in no gap. Each costs a few hundred bytes, a tenth of a group.
+#: Number of forgotten names whose sequence numbers are remembered, the last forgotten ones. The numbers of other forgotten
+#: names begin beyond all others. Each costs a few hundred bytes, a tenth of a group.
 NUMBERS_MAX = 16_384
+#: The name of the realm, which no cluster can have.
+REALM_NAME = ">"
 
 
 class Groups:
@@ -457,7 +358,7 @@ class Groups:
         by_id: The groups in use, by group id.
         by_name: The primary group of each cluster in use, for reading.
         cluster_counts: Counters of each cluster.
-        topic_counts: Counters of each topic prefix.
+        topic_counts: Counters of the topics with the same first token.
     """
 
     def __init__(self, local: NodeId, keyring: Keyring) -> None:
@@ -465,13 +366,12 @@ class Groups:
         self.cluster_counts = CountTable()
         self.topic_counts = CountTable()
         self.by_name: dict[str, Group] = {}
-        self._topics: dict[str, Group] = {}
+        self._realms: list[Group] = []  # of all generations, the primary first; empty before the first use of a topic
         self._local = local
         self._keyring = keyring
         self._last_epoch = 0
         self._last_sequence = 0
-        # (is_topic, name) of forgotten groups -> first and last sequence number
-        self._numbers: dict[tuple[bool, str], tuple[int, int]] = {}
+        self._numbers: dict[str, int] = {}  # last sequence numbers of forgotten groups, by name
 
     @property
     def is_full(self) -> bool:
@@ -482,21 +382,23 @@ class Groups:
         """Return the primary group (under the newest secret) of a cluster in use, or None."""
         return self.by_name.get(name)
 
-    def find_topic(self, name: str) -> Group | None:
-        """Return the primary group (under the newest secret) of a prefix of topics in use, or None."""
-        return self._topics.get(name)
-
     def clusters(self) -> list[Group]:
         """Return the primary group of each cluster in use."""
         return list(self.by_name.values())
 
-    def topics(self) -> list[Group]:
-        """Return the primary group of each prefix of topics in use."""
-        return list(self._topics.values())
+    def realms(self) -> list[Group]:
+        """Return the groups of the realm of all topics in every generation of the secret, the primary one first."""
+        if not self._realms:
+            self._realms = [self._use_realm(keys) for keys in (self._keyring.realm(), *self._keyring.accepted_realms())]
+        return self._realms
+
+    def is_realm(self, group: Group) -> bool:
+        """Tell whether a group is that of the realm in an accepted generation."""
+        return group in self._realms
 
     def accepted(self, group: Group) -> list[Group]:
         """Return the groups of the same name in the other accepted generations; create missing groups."""
-        return [self._use(group, keys) for keys in self._keyring.accepted(group.name, is_topic=group.is_topic)]
+        return [self._use(group, keys) for keys in self._keyring.accepted(group.name)]
 
     def rekey(self, keyring: Keyring) -> list[Group]:
         """Use a new keyring; return the groups of generations that are no longer accepted.
@@ -504,15 +406,17 @@ class Groups:
         Raises:
             ValueError: A cluster in use lacks its own secret; the groups are unchanged then.
         """
-        used = [*self.by_name.values(), *self._topics.values()]
-        primaries = [keyring.topic(group.name) if group.is_topic else keyring.cluster(group.name) for group in used]
-        accepted = [keyring.accepted(group.name, is_topic=group.is_topic) for group in used]
+        used = list(self.by_name.values())
+        primaries = [keyring.cluster(group.name) for group in used]
+        accepted = [keyring.accepted(group.name) for group in used]
         self._keyring = keyring  # no error is possible from here on
         kept: set[bytes] = set()
         for group, primary, others in zip(used, primaries, accepted, strict=True):
             kept |= {keys.group_id for keys in (primary, *others)}
-            names = self._topics if group.is_topic else self.by_name
-            names[group.name] = self._use(group, primary)
+            self.by_name[group.name] = self._use(group, primary)
+        if self._realms:
+            self._realms = []
+            kept |= {group.id for group in self.realms()}
         left = [group for group in self.by_id.values() if group.id not in kept]
         for group in left:
             group.is_left = True
@@ -523,15 +427,25 @@ class Groups:
         found = self.by_id.get(keys.group_id)
         if found is None:
             self._last_epoch += 1
-            found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=group.is_topic)
+            found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence)
             found.last_used = group.last_used
-            found.is_own = not group.is_topic and self._keyring.is_own(group.name, keys)
+            found.is_own = self._keyring.is_own(group.name, keys)
             self.by_id[found.id] = found
-            found.counts = self._counts_of(found).use(found.name)
+            found.counts = self.cluster_counts.use(found.name)
         found.is_left = False
         return found
 
-    def make(self, name: str, *, is_topic: bool = False) -> Group:
+    def _use_realm(self, keys: GroupKeys) -> Group:
+        """Return the group of the realm under some keys; create a missing group."""
+        found = self.by_id.get(keys.group_id)
+        if found is None:
+            self._last_epoch += 1
+            found = Group(REALM_NAME, keys, self._local, self._last_epoch, is_realm=True)
+            self.by_id[found.id] = found
+        found.is_left = False
+        return found
+
+    def make(self, name: str) -> Group:
         """Return a new group.
 
         Raises:
@@ -541,19 +455,16 @@ class Groups:
         # continue, so that receivers see what they missed. If the numbers are forgotten, it starts beyond all other numbers;
         # otherwise its messages would be taken for late.
         self._last_epoch += 1
-        keys = self._keyring.topic(name) if is_topic else self._keyring.cluster(name)
-        first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
-        group = Group(name, keys, self._local, self._last_epoch, first, is_topic=is_topic)
-        group.sequence = last
-        group.is_own = not is_topic and self._keyring.is_own(name, keys)
+        keys = self._keyring.cluster(name)
+        group = Group(name, keys, self._local, self._last_epoch, self._numbers.get(name, self._last_sequence))
+        group.is_own = self._keyring.is_own(name, keys)
         return group
 
     def add(self, group: Group) -> None:
         """Add a new group to the table."""
-        names = self._topics if group.is_topic else self.by_name
-        names[group.name] = self.by_id[group.id] = group
-        group.counts = self._counts_of(group).use(group.name)
-        self._numbers.pop((group.is_topic, group.name), None)
+        self.by_name[group.name] = self.by_id[group.id] = group
+        group.counts = self.cluster_counts.use(group.name)
+        self._numbers.pop(group.name, None)
 
     @contextmanager
     def adding(self, group: Group) -> Iterator[Group]:
@@ -572,18 +483,15 @@ class Groups:
     def forget(self, group: Group) -> None:
         """Remove a group from the table, and remember its sequence numbers."""
         self._last_epoch = max(self._last_epoch, group.epoch)
-        group.end_run()
-        self._counts_of(group).release(group.name)
-        self._last_sequence = max(self._last_sequence, group.sequence)
-        names = self._topics if group.is_topic else self.by_name
-        if names.get(group.name) is not group:  # of another generation
-            del self.by_id[group.id]
+        del self.by_id[group.id]
+        if group.is_realm:
             return
-        if group.sequence > group.first_sequence:
+        self.cluster_counts.release(group.name)
+        self._last_sequence = max(self._last_sequence, group.sequence)
+        if self.by_name.get(group.name) is not group:  # of another generation
+            return
+        if group.sequence:
             if len(self._numbers) >= NUMBERS_MAX:
                 del self._numbers[next(iter(self._numbers))]
-            self._numbers[group.is_topic, group.name] = group.first_sequence, group.sequence
-        del self.by_id[group.id], names[group.name]
-
-    def _counts_of(self, group: Group) -> CountTable:
-        return self.topic_counts if group.is_topic else self.cluster_counts
+            self._numbers[group.name] = group.sequence
+        del self.by_name[group.name]

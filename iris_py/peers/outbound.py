@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris_overlay.node_info import NodeInfo
     from iris_py.link.link import Link
     from iris_py.peers.decrypted_message import Multicast
-    from iris_py.peers.group import Group, PublicationBatch
+    from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
 #: Time a request waits for a link before it is given to a member with a link. Too small: does not cover a dial across an ocean,
@@ -70,6 +70,7 @@ class Outbound:
         touched: Links that may have data to write.
         has_events: Whether :meth:`links_woken` or another output holds entries.
         has_room: Whether a peer is no longer congested; the owner resets it.
+        before_flush: Functions of patterns that gather messages: the next flush calls each once, with the time.
         is_closed: Whether the node is closing.
     """
 
@@ -77,6 +78,7 @@ class Outbound:
         self.has_events = False
         self.has_room = False
         self.is_closed = False
+        self.before_flush: dict[Callable[[float], None], None] = {}
         self._count_drop = count_drop
         self._open_routes: dict[tuple[Group, Peer], PeerChannel] = {}
         self._reviews: DeadlineTable[Peer] = DeadlineTable()  # peers with held messages
@@ -95,7 +97,7 @@ class Outbound:
     @property
     def has_output(self) -> bool:
         """Whether :meth:`seal` has messages to encrypt, or the owner has outputs to take."""
-        return bool(self._open_channels or self._open_broadcasts or self._open_routes or self.has_events)
+        return bool(self._open_channels or self._open_broadcasts or self.before_flush or self._open_routes or self.has_events)
 
     # -- the hot path
 
@@ -150,6 +152,10 @@ class Outbound:
 
     def seal(self, now: float) -> None:
         """Encrypt the collected messages (the flush): queue them on the links, or for the ring."""
+        if self.before_flush:
+            gathering, self.before_flush = self.before_flush, {}
+            for send in gathering:
+                send(now)
         if self._open_channels:
             channels, self._open_channels = self._open_channels, {}
             for group, peer_id in channels:
@@ -189,28 +195,11 @@ class Outbound:
         Args:
             header: The encoded message before its payload.
         """
-        group.end_run()
         if group.broadcast_bytes and group.broadcast_bytes + len(header) + len(payload) > BODY_BYTES:
             self.seal_broadcasts(group, now)
         group.broadcast_parts += (header, payload)
         group.broadcast_bytes += len(header) + len(payload)
         self._open_broadcasts[group] = None
-
-    def begin_run(
-        self, group: Group, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
-    ) -> PublicationBatch:
-        """Start a batch with one publication to all targets of a group; return the batch, which takes further publications.
-
-        Args:
-            head: The topic, and the headers before it.
-            count: Number of receiving nodes.
-            kind: A member of ``packets.PUBLICATIONS``.
-        """
-        group.end_run()
-        if group.broadcast_bytes and group.broadcast_bytes + len(payload) > BODY_BYTES:
-            self.seal_broadcasts(group, now)
-        self._open_broadcasts[group] = None
-        return group.begin_run(head, payload, count, kind)
 
     def seal_all_broadcasts(self, now: float) -> None:
         """Encrypt the collected broadcasts of every group."""
@@ -220,19 +209,44 @@ class Outbound:
 
     def seal_broadcasts(self, group: Group, now: float) -> None:
         """Encrypt the collected broadcasts of a group once, for all members, or for the multicast tree of a large group."""
-        group.end_run()
         if not group.broadcast_parts:
             return
-        body, size, is_long_run = group.take_broadcasts()
+        body, size = group.take_broadcasts()
         if group.is_cast(now):
             self._cast(group, b"".join(body))
             return
         peers = [member.peer for member in group.targets if member.peer is not self._local]
-        unlinked = self._send_to_all(group, peers, body, size, now, passes_large=is_long_run)
+        unlinked = self._send_to_all(group, peers, body, size, now)
         if unlinked:
             nonce, sealed = group.seal_multicast(b"".join(body))
             for peer in unlinked:
                 self._send_without_link(peer, WaitingMessage(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
+
+    # -- publications
+
+    def send_body(
+        self, group: Group, peer: Peer, body: list[bytes], size: int, now: float, *, passes_large: bool = False
+    ) -> None:
+        """Queue a body for one peer, in order behind earlier bodies. For a peer without an open link, hold the body.
+
+        Args:
+            body: The body, in parts.
+            size: Its size.
+            passes_large: Whether the interactive lane of the link takes a body over 64 KiB.
+        """
+        link = peer.link
+        if link is None or not link.is_open:
+            nonce, sealed = group.seal_for(peer, b"".join(body))
+            self._send_without_link(peer, WaitingMessage(now, MULTICAST, group, payload=sealed, nonce=nonce), now)
+            return
+        if now >= link.clock_due:
+            link.tell_clock(now)
+        if group.id in link.shared:
+            link.send_body(group.id, body, size, is_ordered=True, passes_large=passes_large)
+        else:
+            link.proofs.offer(group.keys)
+            link.send_packet(MULTICAST, group.id, *group.seal_for(peer, b"".join(body)))  # MULTICAST packets keep their order
+        self.touch(link, now)
 
     # -- surveys
 
@@ -247,9 +261,7 @@ class Outbound:
         for peer in self._send_to_all(group, peers, [start, payload], len(start) + len(payload), now):
             self._send_without_link(peer, _let_wait(multicast.to(peer), now), now)
 
-    def _send_to_all(
-        self, group: Group, peers: Sequence[Peer], body: list[bytes], size: int, now: float, *, passes_large: bool = False
-    ) -> list[Peer]:
+    def _send_to_all(self, group: Group, peers: Sequence[Peer], body: list[bytes], size: int, now: float) -> list[Peer]:
         """Queue a body on the link of each peer; return the peers without an open link.
 
         It is joined and encrypted at most once.
@@ -266,7 +278,7 @@ class Outbound:
             if now >= link.clock_due:
                 link.tell_clock(now)
             if group.id in link.shared:
-                link.send_body(group.id, body, size, is_ordered=True, passes_large=passes_large)
+                link.send_body(group.id, body, size, is_ordered=True)
             else:
                 link.proofs.offer(group.keys)
                 packet = packet or group.seal_multicast(b"".join(body))

@@ -561,7 +561,9 @@ class Node(Closable):
                 return count
 
     @overload
-    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(
+        self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -570,7 +572,7 @@ class Node(Closable):
         *,
         codec: Codec[Payload, Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -579,7 +581,7 @@ class Node(Closable):
         *,
         codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     @documented_as(AsyncNode.try_publish)
     def try_publish(
         self,
@@ -588,7 +590,7 @@ class Node(Closable):
         *,
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
-    ) -> int:
+    ) -> int | None:
         return self._background.call(lambda: self._inner.try_publish(topic, payload, headers=headers, codec=cast("Any", codec)))
 
     @overload

@@ -15,20 +15,16 @@ from typing import Final
 
 import msgspec
 
-from iris_py.wire.packets import MESSAGE
-
-FLOW: Final = 19
-FETCH: Final = 21
-FETCHED: Final = 22
+from iris_py.wire.packets import FLOW, MESSAGE
 
 #: Argument of a FETCH for the entries that missed messages matched.
 MISSED_ENTRIES: Final = 3
-#: Flag of a FETCHED without an answer: the publisher no longer knows the entries.
-NOT_ALL: Final = 2
+#: Argument of a FETCHED without an answer: the publisher no longer knows the entries.
+NO_ANSWER: Final = 0xFFFF_FFFF
 #: Largest number of missed messages in one question. Too small: after a short break of a link, all subscriptions of a node
 #: report the messages missed by a few. Too large: one question costs the publisher milliseconds.
 FETCHED_MESSAGES_MAX: Final = 4096
-#: Largest number of entries in one answer, 48 KiB: an answer fits a shared body. A publisher sends ``NOT_ALL`` beyond it. Too
+#: Largest number of entries in one answer, 48 KiB: an answer fits a shared body. A publisher sends ``NO_ANSWER`` beyond it. Too
 #: small: as above; too large: the answer delays other messages of the link.
 FETCHED_ENTRIES_MAX: Final = 4096
 
@@ -98,15 +94,14 @@ def decode_range(payload: bytes) -> MissedRange | None:
     return MissedRange(flow, after, before) if flow <= after < before else None
 
 
-def decode_entries(flags: int, messages: int, payload: bytes) -> MissedEntries | None:
+def decode_entries(messages: int, payload: bytes) -> MissedEntries | None:
     """Decode a FETCHED from a peer; return None if it has no answer, or is malformed. Never raises.
 
     Args:
-        flags: Its flags.
         messages: Its argument.
         payload: Its payload.
     """
-    if flags & NOT_ALL or messages > FETCHED_MESSAGES_MAX or len(payload) > FETCHED_ENTRIES_MAX * _ENTRY.size:
+    if messages > FETCHED_MESSAGES_MAX or len(payload) > FETCHED_ENTRIES_MAX * _ENTRY.size:
         return None
     if len(payload) % _ENTRY.size:
         return None

@@ -60,9 +60,11 @@ PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # like REQUEST; the payload begins with the identity
 IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.imported)
+FLOW = 19  # begins each body with publications (iris_py.wire.flows)
+FETCH, FETCHED = 21, 22
 LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
-KINDS = 26  # one more than the largest kind: the length of a dispatch table, in which 16 to 23 are unassigned
+KINDS = 26  # one more than the largest kind: the length of a dispatch table, in which 16 to 18, 20 and 23 are unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.
@@ -75,9 +77,6 @@ PUBLICATIONS = frozenset((PUBLICATION, IMPORTED))
 
 #: Length of the identity of an idempotent request, equal for all its copies from any sender.
 IDENTITY_BYTES = 16
-#: Flag of a PUBLICATION or IMPORTED: its head begins with ``NUMBER``, because the message may arrive by the multicast trees of
-#: several groups.
-NUMBERED = 1
 #: Flag of a message that is a batch, see :func:`encode_run`.
 RUN = 2
 #: Flag of a message with application headers before the topic; ``HEAD_SIZE`` before them has their size.
@@ -95,11 +94,6 @@ RUN_MESSAGE_COST = 8
 #: Number of equally long payloads cut from a batch by one call. Too small: more calls; too large: most batches of 1 KiB
 #: messages are shorter than a call and are cut one by one.
 CUT_AT_ONCE = 16
-#: number of a publication among all publications of its node
-NUMBER = struct.Struct(">Q")
-#: Largest argument of a PUBLICATION: the publication's number since the publisher began to use the group; later ones repeat it.
-ORDINAL_MAX = 0xFFFF_FFFF
-
 #: First id of surveys; requests have lower ids. So the id tells which of the two an answer belongs to.
 SURVEY_IDS = 1 << 63
 #: Registrations of one node that a survey can ask, limited by the bits left in an answer's argument. Further registrations are
@@ -180,10 +174,18 @@ def as_bytes(payload: object) -> bytes:
 
 
 def is_body_sane(data: bytes, start: int, stop: int) -> bool:
-    """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``."""
+    """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``.
+
+    A FLOW before the messages does not count.
+    """
     if stop - start <= SHARED_BODY_BYTES_MAX:
         return True
     kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
+    if kind == FLOW and not (head_bytes or length):
+        start += MESSAGE_BYTES
+        if stop - start <= SHARED_BODY_BYTES_MAX:
+            return True
+        kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
     payload = start + MESSAGE_BYTES + head_bytes
     if payload + length != stop:
         return False
@@ -220,7 +222,7 @@ def encode_time_left(time_left_s: float) -> int:
     return int(time_left_s * 1000) + 1 if time_left_s < _TIME_LEFT_S_MAX else TIME_LEFT_MS_MAX
 
 
-def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, kind: int = PUBLICATION) -> list[bytes]:
+def encode_run(head: bytes, payloads: list[bytes], sequence: int, kind: int = PUBLICATION) -> list[bytes]:
     """Encode a batch: consecutive publications to one topic with a shared head, their number, their sizes, and their payloads.
 
     A single publication is encoded without number and size.
@@ -229,7 +231,6 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
         head: The topic, and the headers before it.
         payloads: 1 to 65,535 published payloads.
         sequence: The number of the first publication.
-        ordinal: The first publication's number since the publisher began to use the group.
         kind: A member of ``PUBLICATIONS``.
 
     Returns:
@@ -237,11 +238,11 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, ordinal: int, 
     """
     count = len(payloads)
     if count == 1:
-        start = MESSAGE.pack(kind, 0, len(head), len(payloads[0]), sequence, ordinal)
+        start = MESSAGE.pack(kind, 0, len(head), len(payloads[0]), sequence, 0)
         return [start, head, *payloads]
     lengths = list(map(len, payloads))
     size = RUN_COUNT.size + count * RUN_MESSAGE_BYTES + sum(lengths)
-    start = MESSAGE.pack(kind, RUN, len(head), size, sequence, ordinal)
+    start = MESSAGE.pack(kind, RUN, len(head), size, sequence, 0)
     return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
 
 

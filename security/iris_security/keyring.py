@@ -30,6 +30,8 @@ NAME_BYTES_MAX = 255  # a name fits behind a length of one byte and into any log
 GENERATIONS_MAX = 4
 
 _PERMIT_LABEL = b"permit"
+# Other labels than those of earlier versions, which had a group for each prefix of a topic: neither side misreads the other.
+_REALM = "topics"
 
 
 def encode_name(name: str) -> bytes:
@@ -171,6 +173,10 @@ class GroupKeys(KeyMaterial):
         label = b"iris group i" if initiator else b"iris group r"
         return hmac.digest(hkdf(self.key, info=b"iris group link"), label + handshake_hash, "sha256")[:PROOF_BYTES]
 
+    def interest_key(self) -> bytes:
+        """Return the key of the hashes that stand for the patterns of subscriptions (docs/design.md 8.2), 32 bytes."""
+        return hkdf(self.key, info=b"iris interest")
+
     def tunnel_psk(self) -> bytes:
         """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
         return hkdf(self.key, info=b"iris tunnel")
@@ -296,22 +302,20 @@ class Keyring:
         """
         return self._derive_group(self._secrets_of(name)[0], "cluster", name)
 
-    def topic(self, name: str) -> GroupKeys:
-        """Derive the primary keys of a topic from the network's secret.
+    def realm(self) -> GroupKeys:
+        """Derive the primary keys of the realm, the name space of all topics, from the network's secret."""
+        return self._derive_group(self._secrets[0], "realm", _REALM)
+
+    def accepted_realms(self) -> list[GroupKeys]:
+        """Derive the keys of the realm from the accepted generations of the network's secret."""
+        return [self._derive_group(secret, "realm", _REALM) for secret in self._secrets[1:]]
+
+    def accepted(self, name: str) -> list[GroupKeys]:
+        """Derive the keys of a cluster from the accepted generations of its secret.
 
         Raises:
             ValueError: The name is not valid, see `encode_name`.
         """
-        return self._derive_group(self._secrets[0], "topic", name)
-
-    def accepted(self, name: str, *, is_topic: bool = False) -> list[GroupKeys]:
-        """Derive the keys of a cluster or topic from the accepted generations of its secret.
-
-        Raises:
-            ValueError: The name is not valid, see `encode_name`.
-        """
-        if is_topic:
-            return [self._derive_group(secret, "topic", name) for secret in self._secrets[1:]]
         return [self._derive_group(secret, "cluster", name) for secret in self._secrets_of(name)[1:]]
 
     def internal(self, name: str) -> list[GroupKeys]:
@@ -351,7 +355,7 @@ class Keyring:
             )
         return self._secrets if own is None else own
 
-    def _derive_group(self, secret: Secret, kind: Literal["cluster", "topic"], name: str) -> GroupKeys:
+    def _derive_group(self, secret: Secret, kind: Literal["cluster", "realm"], name: str) -> GroupKeys:
         label = kind.encode() + b" " + encode_name(name)
         return GroupKeys(
             key=hkdf(secret.value, salt=self._salt, info=b"iris " + label),

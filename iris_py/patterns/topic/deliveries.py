@@ -5,6 +5,7 @@ A *batch* of consecutive publications to a topic is examined once and delivered 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count, repeat
 from typing import TYPE_CHECKING
 
@@ -12,18 +13,24 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.names import Tokens, TopicTrie, group_name, parse_topic, prefixes
+from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
+from iris_py.patterns.topic.interest import WIDE_TAG
+from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
 from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
+from iris_py.wire.flows import MISSED_ENTRIES, MissedEntries, decode_entries
 from iris_py.wire.headers import NO_HEADERS, decode_headers
 from iris_py.wire.imported import decode_imported
-from iris_py.wire.packets import CROSSED, HEADED, NUMBERED
+from iris_py.wire.packets import CROSSED, HEADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from iris_overlay.ids import NodeId
+    from iris_py.observe.counts import BoundedCounts, GroupCounts
+    from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
@@ -31,16 +38,12 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
     from iris_py.wire.imported import ImportedHead
 
+    #: A delivery held back until the answer of a publisher: called with the time.
+    HeldDelivery: TypeAlias = Callable[[float], None]
+
 #: Topics with cached subscriptions. Forgetting one costs another look-up.
 TOPICS_MAX = 4096
-#: Publishers whose missed messages are remembered, by group. Forgetting one costs unreported gaps.
-MISSED_MAX = 4096
-#: Numbered publications remembered, of all publishers together: as many as arrive while a node changes its groups.
-NUMBERS_MAX = 8192
-#: Remembered paths of other clouds' publications: gateways, with the group each publishes under. Forgetting one costs possibly
-#: false gaps. Equal to the number of remembered publishers, because a path corresponds to one.
-WAYS_MAX = MISSED_MAX
-#: Publishers that wait for subscriptions, counted per group. Further publishers are not asked to wait: messages beyond a full
+#: Publishers that wait for subscriptions, counted per entry. Further publishers are not asked to wait: messages beyond a full
 #: queue's slack are dropped and counted. Too small: with many publishers, some lose messages. Too large: memory, because an
 #: attacker can be a new publisher with each new id.
 BLOCKED_MAX = 4096
@@ -52,7 +55,8 @@ class Deliveries:
     """The messages received by a node for subscriptions.
 
     Args:
-        outbound: Sends PAUSE and RESUME to publishers.
+        outbound: Sends PAUSE, RESUME and FETCH to publishers.
+        counts: The counters by first token.
 
     Attributes:
         received: Accepted publications of other nodes.
@@ -60,34 +64,43 @@ class Deliveries:
         lags: Waiting times of the messages of all subscriptions, including ended ones.
     """
 
-    def __init__(self, outbound: Outbound, local: Peer, count_drop: Callable[..., int], events: list[TopicEvent]) -> None:
+    def __init__(
+        self,
+        outbound: Outbound,
+        local: Peer,
+        counts: BoundedCounts,
+        count_drop: Callable[..., int],
+        events: list[TopicEvent],
+    ) -> None:
         self.received = 0
         self.lags = Histogram()
         self._outbound = outbound
         self._local = local
+        self._counts = counts
         self._count_drop = count_drop
         self._events = events
         self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
         self.queues: dict[SubscriptionQueue, None] = {}
-        self._matches: dict[bytes, tuple[str, list[SubscriptionQueue]]] = {}
+        self._matches: dict[bytes, tuple[str, list[SubscriptionQueue], GroupCounts]] = {}
         # waiting publishers, with the subscriptions they wait for
-        self._blocked: dict[tuple[Group, Peer], dict[SubscriptionQueue, None]] = {}
+        self._blocked: dict[tuple[Group | None, Peer, OwnEntry], dict[SubscriptionQueue, None]] = {}
         self._pause_again_at: float | None = None
-        self._numbers: dict[tuple[NodeId, bytes], None] = {}
-        self._missed: dict[tuple[Group, NodeId], int] = {}
-        self._ways: dict[tuple[Group, NodeId], int] = {}
-        self._last_way = 0
+        self._keys: dict[int, int] = {}  # keys of the node's entries, by tag
+        self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._keys.values(), _deliver, self._forget_publisher)
 
     # -- subscriptions
 
-    def add(self, queue: SubscriptionQueue) -> None:
-        """Start a subscription."""
+    def add(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
+        """Start a subscription, for which an entry stands."""
         self._trie.add(queue.pattern, queue)
         self.queues[queue] = None
         self._matches.clear()
-        if self._missed:
-            names = {group_name(each) for each in prefixes(queue.prefix)}
-            queue.missed = {key: missed for key, missed in self._missed.items() if key[0].name in names}
+        self.assign(queue, entry)
+
+    def assign(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
+        """Change the entry that stands for a subscription."""
+        queue.entry = entry
+        queue.gaps = ReportedGaps(entry.key, self._flows)
 
     def remove(self, queue: SubscriptionQueue, now: float) -> bool:
         """End a subscription; return whether it existed."""
@@ -99,6 +112,14 @@ class Deliveries:
         self.drained(queue, now)
         return True
 
+    def add_tag(self, tag: int, entry: OwnEntry) -> None:
+        """Note the tag of an entry in the table of one generation."""
+        self._keys[tag] = entry.key
+
+    def forget_tag(self, tag: int) -> None:
+        """Forget the tag of an entry that the node no longer has."""
+        self._keys.pop(tag, None)
+
     def match(self, topic: Tokens) -> list[SubscriptionQueue]:
         """Return the subscriptions that match a topic."""
         return self._trie.match(topic)
@@ -106,37 +127,46 @@ class Deliveries:
     def drained(self, queue: SubscriptionQueue, now: float) -> None:
         """Let the publishers of a drained subscription continue."""
         blocked, queue.blocked = queue.blocked, {}
-        for group, peer in blocked:
-            queues = self._blocked[group, peer]
+        for key in blocked:
+            queues = self._blocked[key]
             del queues[queue]
             if queues:
                 continue
-            del self._blocked[group, peer]
-            if peer is self._local:
+            del self._blocked[key]
+            if key[1] is self._local:
                 self._events.append(RoomMade())
             else:
-                self._outbound.gather(PeerMessage(group, peer, packets.RESUME, 0), now)
+                self._tell(packets.RESUME, key, now)
 
-    def memberships_changed(self, covers: Callable[[Tokens, float], list[Group]], now: float) -> None:
-        """Handle new or ended memberships: waiting publishers must also wait under their future groups.
+    def tables_changed(self, groups: Sequence[Group], now: float) -> None:
+        """Handle new generations: waiting publishers must also wait under their future keys.
 
         Args:
-            covers: Finds the groups of the memberships that cover a prefix.
+            groups: The group of the realm in each generation.
         """
-        for (_, peer), queues in list(self._blocked.items()):
+        for (_, peer, entry), queues in list(self._blocked.items()):
             for queue in list(queues):
-                for group in covers(queue.prefix, now):
-                    self._block(queue, group, peer, now)
+                for group in groups if peer is not self._local else ():
+                    self._block(queue, group, peer, entry, now)
 
     # -- in
+
+    def start_body(self, peer: Peer, name: int, before: int, now: float) -> IncomingFlow[HeldDelivery]:
+        """Handle the FLOW at the start of a body; return the flow, for the publications of the body.
+
+        Args:
+            name: The name of the flow.
+            before: The number of messages in the flow before the body.
+        """
+        return self._flows.start_body(peer.id, name, before, now)
 
     def receive(
         self,
         group: Group,
         peer: Peer,
+        flow: IncomingFlow[HeldDelivery],
         flags: int,
-        sequence: int,
-        ordinal: int,
+        number: int,
         head: bytes,
         payloads: list[bytes],
         now: float,
@@ -144,35 +174,30 @@ class Deliveries:
         """Handle consecutive publications to one topic. The hot path.
 
         Args:
-            group: The group they were sent to.
+            group: The group of the realm whose key encrypted them.
             peer: The publishing node.
+            flow: The flow of their body.
             flags: The flags of the message.
-            sequence: The number of the first publication.
-            ordinal: The first publication's number since the publisher began to use the group.
+            number: The publisher's number of the first publication.
             head: The topic, after the fields that the flags announce.
             payloads: The published payloads; at least one.
         """
-        last, begin = group.last_sequence(peer.id), sequence
-        if sequence <= abs(last):
-            late = abs(last) + 1 - sequence
-            self._count_drop("late_publication", min(late, len(payloads)))
+        late = self._flows.accept(flow, number, len(payloads), now)
+        if self._flows.fetches:
+            self._fetch(group, peer, now)
+        if late:
+            self._count_drop("late_publication", late)
             payloads = payloads[late:]
             if not payloads:
                 return
-            sequence += late
-        elif sequence != last + 1:
-            if last > 0:
-                self._note_gap(group, peer.id, min(sequence - last - 1, max(0, ordinal - 1)))
-            else:
-                self._ways.pop((group, peer.id), None)  # the messages between were lost, or took another path
-        group.note_sequence(peer.id, sequence + len(payloads) - 1)
-        if flags & NUMBERED:
-            number, head = head[: packets.NUMBER.size], head[packets.NUMBER.size :]
-            if self._is_repeated(peer.id, number):
-                return
+            number += late
+        imported: ImportedHead | None = None
         if flags & CROSSED:
-            self._receive_imported(group, peer, flags, sequence - begin, head, payloads, now)
-            return
+            decoded = decode_imported(head, late + len(payloads))
+            if decoded is None:
+                self._count_drop("malformed", len(payloads))
+                return
+            imported, head = decoded
         headers = NO_HEADERS
         if flags & HEADED:
             split = _take_headers(head)
@@ -184,24 +209,56 @@ class Deliveries:
         if match is None:
             self._count_drop("malformed", len(payloads))
             return
-        topic, queues = match
+        topic, queues, counts = match
         if not queues:
             self._count_drop("publication_unwanted", len(payloads))
             return
         self.received += len(payloads)
-        group.counts.received += len(payloads)
+        counts.received += len(payloads)
+        if imported is not None:
+            imported = imported.after(late)
+            if flow.is_held:
+                later = partial(self._hand_out_later, None, imported, topic, payloads, headers, queues, flow, group, peer)
+                self._flows.hold(flow, later, sum(map(len, payloads)), now)
+            else:
+                self.hand_out_imported(imported, topic, payloads, headers, queues, flow, group, peer, now)
+            return
         source = peer.name
         if headers is NO_HEADERS:
-            run = list(map(Message, payloads, repeat(source), count(sequence), repeat(""), repeat(topic)))
+            run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
-            run = [Message(payload, source, number, "", topic, 0, headers) for number, payload in enumerate(payloads, sequence)]
-        self.hand_out(run, sum(map(len, payloads)), queues, group, peer, now)
+            run = [Message(payload, source, each, "", topic, 0, headers) for each, payload in enumerate(payloads, number)]
+        size = sum(map(len, payloads))
+        if flow.is_held:
+            later = partial(self._hand_out_later, run, None, topic, payloads, headers, queues, flow, group, peer)
+            self._flows.hold(flow, later, size, now)
+        else:
+            self.hand_out(run, size, queues, flow, group, peer, now)
+
+    def receive_fetched(self, message: PeerMessage, now: float) -> bool:
+        """Handle a publisher's answer about missed messages; return False if nobody asked."""
+        answer = decode_entries(message.argument, message.payload)
+        if answer is not None:
+            if WIDE_TAG in answer.counts:
+                answer = None  # the publisher does not know which entries of this node matched
+            else:
+                counts: dict[int, int] = {}
+                for tag, times in answer.counts.items():
+                    if (key := self._keys.get(tag)) is not None:
+                        counts[key] = counts.get(key, 0) + times
+                answer = MissedEntries(answer.messages, counts)
+        return self._flows.receive_answer(message.peer.id, message.id, answer, now)
+
+    def hand_out_local(self, message: Message, queues: Sequence[SubscriptionQueue], group: Group, now: float) -> None:
+        """Give a message of this node to subscriptions."""
+        self.hand_out([message], len(message.payload), queues, None, group, self._local, now)
 
     def hand_out(
         self,
         run: list[Message],
         size: int,
         queues: Sequence[SubscriptionQueue],
+        flow: IncomingFlow[HeldDelivery] | None,
         group: Group,
         peer: Peer,
         now: float,
@@ -213,21 +270,22 @@ class Deliveries:
         Args:
             run: The messages, with equal headers and consecutive numbers; at least one.
             size: Total bytes of their payloads.
-            group: The group they were sent to.
+            flow: Their flow; None for messages of this node.
+            group: The group of the realm.
             peer: The publishing node, possibly this node.
             is_imported: Whether they come from another cloud and have their gap already.
         """
-        missed = self._missed.get((group, peer.id), 0) if self._missed and not is_imported else 0
+        has_gaps = flow is not None and not is_imported and flow.has_gaps
+        most = 0
         for queue in queues:
             if queue.is_cut:
                 continue
             own = run
-            if missed and queue.missed.get((group, peer.id), 0) != missed:
-                first = run[0]
-                gap = max(0, missed - queue.missed.get((group, peer.id), 0))
-                queue.missed[group, peer.id] = missed
-                first = Message(first.payload, first.source, first.sequence, "", first.topic, gap, first.headers)
-                own = [first, *run[1:]]
+            if has_gaps and flow is not None:
+                gap = queue.gaps.take(flow)
+                if gap != 0:
+                    most = max(most, gap or 0)
+                    own = [msgspec.structs.replace(run[0], gap=gap or 0, has_unknown_gap=gap is None), *run[1:]]
             dropped = queue.put_all(own, size, group)
             queue.mark(now)
             if dropped:
@@ -236,7 +294,9 @@ class Deliveries:
                 queue.is_ready = True
                 self._events.append(SubscriptionReady(queue))
             if queue.is_blocking and queue.is_full:
-                self._block(queue, group, peer, now)
+                self._block(queue, group, peer, queue.entry, now)
+        if most:
+            self._counts_of(run[0].topic).gaps += most
 
     def hand_out_imported(
         self,
@@ -244,7 +304,8 @@ class Deliveries:
         topic: str,
         payloads: list[bytes],
         headers: Headers,
-        queues: list[SubscriptionQueue],
+        queues: Sequence[SubscriptionQueue],
+        flow: IncomingFlow[HeldDelivery] | None,
         group: Group,
         peer: Peer,
         now: float,
@@ -255,11 +316,11 @@ class Deliveries:
             imported: Their origin.
             payloads: The payloads, in order; at least one.
             headers: The headers of each.
-            group: The group they were sent to.
+            flow: The flow of their publisher; None for this node.
+            group: The group of the realm.
             peer: The publishing gateway, possibly the local node.
         """
-        key = group, peer.id
-        way, missed = self._way(key), imported.missed + self._missed.get(key, 0)
+        path = peer.id, 0 if flow is None else flow.unknown
         source = imported.origin.hex()
         sequence = imported.sequence + imported.cloud.encode()  # one cloud must not affect the numbers of another
         numbers = count(imported.number)
@@ -268,7 +329,8 @@ class Deliveries:
             if not queue.takes_imported:
                 self._count_drop("imported_not_exported", len(run))
                 continue
-            late, gap = queue.fence.take(imported.origin, sequence, way, imported.number, len(run), missed)
+            missed = imported.missed + (0 if flow is None else flow.total(queue.entry.key))
+            late, gap = queue.fence.take(imported.origin, sequence, path, imported.number, len(run), missed)
             if late:
                 self._count_drop("federation_late", late)
             own = run[late:]
@@ -276,14 +338,7 @@ class Deliveries:
                 if gap:
                     own[0] = msgspec.structs.replace(own[0], gap=gap)
                 size = sum([len(message.payload) for message in own])
-                self.hand_out(own, size, (queue,), group, peer, now, is_imported=True)
-
-    def forget(self, group: Group) -> None:
-        """Forget a group."""
-        for key in [key for key in self._ways if key[0] is group]:
-            del self._ways[key]
-        for key in [key for key in self._missed if key[0] is group]:
-            self._forget_missed(key)
+                self.hand_out(own, size, (queue,), flow, group, peer, now, is_imported=True)
 
     def peer_lost(self, peer: Peer) -> None:
         """Handle the loss of a peer: after a return, a publisher is asked to wait anew."""
@@ -292,58 +347,56 @@ class Deliveries:
                 del queue.blocked[key]
 
     def handle_timeout(self, now: float) -> None:
-        """Ask waiting publishers again to wait; harmless if early."""
+        """Ask waiting publishers again to wait, and give up late answers; harmless if early."""
         if self._pause_again_at is not None and now >= self._pause_again_at:
             self._pause_again_at = None
-            for group, peer in self._blocked:
-                self._send_pause(group, peer, now)
+            for key in self._blocked:
+                self._send_pause(key, now)
+        self._flows.handle_timeout(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        return self._pause_again_at
+        again, answers = self._pause_again_at, self._flows.deadline()
+        return again if answers is None or (again is not None and again < answers) else answers
 
     # --
 
-    def _receive_imported(
-        self, group: Group, peer: Peer, flags: int, late: int, head: bytes, payloads: list[bytes], now: float
+    def _hand_out_later(
+        self,
+        run: list[Message] | None,
+        imported: ImportedHead | None,
+        topic: str,
+        payloads: list[bytes],
+        headers: Headers,
+        queues: Sequence[SubscriptionQueue],
+        flow: IncomingFlow[HeldDelivery],
+        group: Group,
+        peer: Peer,
+        now: float,
     ) -> None:
-        """Handle publications from another cloud, after ``late`` earlier ones of the same message were removed."""
-        decoded = decode_imported(head, late + len(payloads))
-        if decoded is None:
-            self._count_drop("malformed", len(payloads))
-            return
-        imported, head = decoded
-        headers = NO_HEADERS
-        if flags & HEADED:
-            split = _take_headers(head)
-            if split is None:
-                self._count_drop("malformed_headers", len(payloads))
-                return
-            headers, head = split
-        match = self._matches.get(head) or self._match(head)
-        if match is None:
-            self._count_drop("malformed", len(payloads))
-            return
-        topic, queues = match
-        if not queues:
-            self._count_drop("publication_unwanted", len(payloads))
-            return
-        self.received += len(payloads)
-        group.counts.received += len(payloads)
-        self.hand_out_imported(imported.after(late), topic, payloads, headers, queues, group, peer, now)
+        """Give messages that were held back to the subscriptions that have not ended meanwhile."""
+        left = [queue for queue in queues if queue in self.queues]
+        if run is not None:
+            self.hand_out(run, sum(map(len, payloads)), left, flow, group, peer, now)
+        elif imported is not None:
+            self.hand_out_imported(imported, topic, payloads, headers, left, flow, group, peer, now)
 
-    def _way(self, key: tuple[Group, NodeId]) -> int:
-        """Return the number of a path of other clouds' publications; a new number after an interruption."""
-        ways = self._ways
-        way = ways.get(key)
-        if way is None:
-            if len(ways) >= WAYS_MAX:
-                del ways[next(iter(ways))]
-            self._last_way += 1
-            way = ways[key] = self._last_way
-        return way
+    def _fetch(self, group: Group, peer: Peer, now: float) -> None:
+        """Ask a publisher for the entries that missed messages matched."""
+        for _publisher, number, asked in self._flows.fetches:
+            question = PeerMessage(group, peer, packets.FETCH, number, MISSED_ENTRIES, asked.encode())
+            self._outbound.gather(question, now)
+        self._flows.fetches.clear()
+        self._outbound.has_events = True  # the deadline has changed
 
-    def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue]] | None:
+    def _forget_publisher(self, publisher: NodeId) -> None:
+        for queue in self.queues:
+            queue.gaps.forget(publisher)
+
+    def _counts_of(self, topic: str) -> GroupCounts:
+        return self._counts.of(topic.split(".", 1)[0])
+
+    def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue], GroupCounts] | None:
         try:
             topic = head.decode()
             tokens = parse_topic(topic)
@@ -351,49 +404,37 @@ class Deliveries:
             return None
         if len(self._matches) >= TOPICS_MAX:
             self._matches.clear()
-        match = self._matches[head] = (topic, self._trie.match(tokens))
+        match = self._matches[head] = (topic, self._trie.match(tokens), self._counts.of(tokens[0]))
         return match
 
-    def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, now: float) -> None:
+    def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, entry: OwnEntry, now: float) -> None:
         """Ask a publisher to wait for a subscription, unless it already waits."""
-        is_known = peer is self._local or (group, peer) in self._blocked
+        key = (None if peer is self._local else group, peer, entry)
+        is_known = peer is self._local or key in self._blocked
         if not is_known and len(self._blocked) >= BLOCKED_MAX:
             self._count_drop("too_many_publishers")
-        elif (group, peer) not in queue.blocked:
-            queue.blocked[group, peer] = None
-            self._blocked.setdefault((group, peer), {})[queue] = None
-            group.counts.pauses_asked += 1
-            self._send_pause(group, peer, now)
+        elif key not in queue.blocked:
+            queue.blocked[key] = None
+            self._blocked.setdefault(key, {})[queue] = None
+            self._counts.of(entry.pattern[0]).pauses_asked += 1
+            self._send_pause(key, now)
 
-    def _send_pause(self, group: Group, peer: Peer, now: float) -> None:
-        if peer is not self._local:
-            self._outbound.gather(PeerMessage(group, peer, packets.PAUSE, 0), now)
+    def _send_pause(self, key: tuple[Group | None, Peer, OwnEntry], now: float) -> None:
+        self._tell(packets.PAUSE, key, now)
         self._pause_again_at = now + PAUSE_AGAIN_S
         self._outbound.has_events = True  # the deadline has changed
 
-    def _note_gap(self, group: Group, sender: NodeId, gap: int) -> None:
-        missed = self._missed
-        key = (group, sender)
-        if key not in missed and len(missed) >= MISSED_MAX:
-            self._forget_missed(next(iter(missed)))
-        missed[key] = missed.get(key, 0) + gap
-        group.counts.gaps += gap
+    def _tell(self, kind: int, key: tuple[Group | None, Peer, OwnEntry], now: float) -> None:
+        """Send PAUSE or RESUME to a publisher on another node, for the entry that it matches."""
+        group, peer, entry = key
+        hashed = None if group is None else entry.hashed.get(group.id)
+        if group is not None and hashed is not None:
+            self._outbound.gather(PeerMessage(group, peer, kind, hashed.tag, hashed.shape), now)
 
-    def _forget_missed(self, key: tuple[Group, NodeId]) -> None:
-        """Forget a publisher's missed messages, here and in the subscriptions."""
-        del self._missed[key]
-        self._ways.pop(key, None)  # because a path is identified by them
-        for queue in self.queues:
-            queue.missed.pop(key, None)
 
-    def _is_repeated(self, sender: NodeId, number: bytes) -> bool:
-        numbers = self._numbers
-        if (sender, number) in numbers:
-            return True
-        if len(numbers) >= NUMBERS_MAX:
-            del numbers[next(iter(numbers))]
-        numbers[sender, number] = None
-        return False
+def _deliver(_flow: IncomingFlow[HeldDelivery], item: HeldDelivery, now: float) -> None:
+    """Hand out a delivery that was held back."""
+    item(now)
 
 
 def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:

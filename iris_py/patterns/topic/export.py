@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar
 
 from iris_py.patterns.topic.names import literal_prefix
@@ -23,21 +24,22 @@ class ExportQueue(SubscriptionQueue):
     Args:
         pattern: The tokens of the pattern.
         name: The pattern as written.
-        prefix: The prefix of the group to join; None for the pattern's literal prefix.
+        prefix: The beginning of the topics that share a sequence; None for the pattern's literal prefix.
         blocks: Whether publishers wait while the queue is held.
 
     Attributes:
-        runs: Received batches: messages of one publisher, and the first bytes of their group's id.
+        runs: Received batches: messages of one publisher, and the id of their sequence.
         is_held: Whether publishers must wait.
     """
 
     takes_imported: ClassVar[bool] = False
 
-    __slots__ = ("is_held", "runs")
+    __slots__ = ("_prefix", "is_held", "runs")
 
     def __init__(self, pattern: Tokens, name: str, prefix: Tokens | None = None, *, blocks: bool = False) -> None:
         policy = "block" if blocks else "drop_oldest"
-        super().__init__(pattern, literal_prefix(pattern) if prefix is None else prefix, name, policy, 1, 1)
+        super().__init__(pattern, name, policy, 1, 1)
+        self._prefix = ".".join(literal_prefix(pattern) if prefix is None else prefix).encode()
         self.runs: list[tuple[list[Message], bytes]] = []
         self.is_held = False
 
@@ -49,7 +51,7 @@ class ExportQueue(SubscriptionQueue):
     def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
         """Add messages of this cloud; none is dropped."""
         assert group is not None
-        self.runs.append((messages, group.id[:SEQUENCE_BYTES]))
+        self.runs.append((messages, blake2b(self._prefix, key=group.id, digest_size=SEQUENCE_BYTES).digest()))
         return 0
 
     def mark(self, now: float) -> None:

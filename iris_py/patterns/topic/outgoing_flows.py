@@ -219,7 +219,7 @@ class OutgoingFlows:
             self._remembered.popitem(last=False)
 
     def answer(self, node: NodeId, asked: MissedRange, now: float) -> MissedEntries | None:
-        """Return the entries that a node's missed messages matched; None if they are not known: send ``NOT_ALL``."""
+        """Return the entries that a node's missed messages matched; None if they are not known: send ``NO_ANSWER``."""
         flow = self.flows.get(node) or self._remembered.get(node)
         if flow is None or flow.name != asked.flow or not flow.may_answer(now):
             return None

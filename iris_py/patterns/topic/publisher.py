@@ -1,98 +1,103 @@
-"""Sent publications: the groups each topic goes to, and back-pressure (docs/design.md 8.2, 8.5, 8.6).
+"""Sent publications: the nodes each topic goes to, and back-pressure (docs/design.md 8.3, 8.5, 8.6).
 
-The groups of a topic form its *route*, which is computed at first use and again after a change of membership views or
-memberships. :meth:`Publisher.publish` checks for room everywhere and starts a *batch*. A batch is not sent before it ends
-(:class:`~iris_py.peers.group.PublicationBatch`); until then :meth:`Publisher.add` only appends.
+The publisher watches the table of the network's interest from its first publication on. The index of the table
+(:mod:`iris_py.patterns.topic.interest`) finds the *route* of a topic, without a look-up in the network.
 
-A message has a number in the groups of all prefixes of the topic, even if wider groups reach all members of a group. So a node
-that returns to the view sees from the next number how many messages were missed. Within a version of the views a group is
-either sent to or only counted, whatever the topic, and all batches end before a view changes or a group is forgotten. This
-keeps the numbers of a group in order.
+:meth:`Publisher.publish` checks for room everywhere and starts a *batch*, to which :meth:`Publisher.add` only appends. A batch
+ends when another message is published, and at the flush: then its messages get their numbers. So all that a node receives from
+a publisher is in the order of one sequence.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from iris_overlay.groups import entries as packed
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.bodies import RUN_BYTES, Bodies, PublicationBatch
+from iris_py.patterns.topic.held_publications import HeldPublications
 from iris_py.patterns.topic.imported_sequences import MissedTotals
-from iris_py.patterns.topic.names import Tokens, parse_topic, prefixes
+from iris_py.patterns.topic.interest import WIDE_TAG, InterestIndex
+from iris_py.patterns.topic.names import parse_topic
+from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
+from iris_py.patterns.topic.shapes import EntryHasher
+from iris_py.patterns.topic.targets import Route, Target
+from iris_py.peers.decrypted_message import PeerMessage
+from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
+from iris_py.wire.flows import MISSED_ENTRIES, NO_ANSWER, decode_range
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.imported import Imported, ImportedHead
 from iris_py.wire.packets import RUN_MESSAGE_COST
+from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_overlay.events import MemberChange, TableChanged
     from iris_overlay.ids import NodeId
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
+    from iris_py.observe.counts import BoundedCounts, GroupCounts
     from iris_py.patterns.topic.deliveries import Deliveries
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
-    from iris_py.peers.group import Group, PublicationBatch
+    from iris_py.patterns.topic.targets import RouteMatch
+    from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: Topics with cached routes. Forgetting one costs computing it again.
-TOPICS_MAX = 4096
+#: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 500 bytes
+#: for each. Finding the receivers again costs 6 us.
+TOPICS_MAX: Final = 1024
 #: Time after which a publisher continues unless it is asked again to wait (seconds): the subscriber may be gone. Too small: a
 #: stall of the subscriber looks like its end, and it drops messages; too large: publishers wait for dead subscribers.
-PAUSE_S = 4.0
-#: Remembered pauses, of all groups. Further subscribers are not waited for, and drop messages beyond their queue. Too small:
+PAUSE_S: Final = 4.0
+#: Remembered pauses, of all entries. Further subscribers are not waited for, and drop messages beyond their queue. Too small:
 #: subscribers with policy ``block`` lose messages; too large: memory that a node inside the network can take.
-PAUSES_MAX = 16_384
+PAUSES_MAX: Final = 16_384
+#: Interval between choices of widened targets (seconds). Too small: each reads the entries of all targets, for milliseconds;
+#: too large: for that time nodes receive unwanted messages because of another node.
+SETTLE_S: Final = 1.0
 
 
-class _TopicGroups:
-    """The groups for the publications to a topic.
+class _TopicPlan:
+    """The receivers of the publications to a topic, until entries or subscriptions change.
 
     Attributes:
-        groups: The groups of all prefixes of the topic, the widest first.
-        version: The version of views and memberships behind the following attributes.
-        sends: The groups it is sent to.
-        counted: The other groups, in which it only gets a number.
-        casts: The groups of ``sends`` reached by multicast.
-        peers: The direct receivers.
+        topic: The topic.
+        head: The topic, encoded.
+        counts: The counters of its first token.
+        route: The nodes.
+        tags: The tags of the matched entries.
+        match: Both, for the log.
         local: The subscriptions of this node.
-        own: The group under which ``local`` receives the messages, as on other nodes of that group.
         takers: The subscriptions of ``local`` that accept messages from other clouds.
         count: Number of receiving nodes.
     """
 
-    __slots__ = (
-        "casts",
-        "count",
-        "counted",
-        "groups",
-        "head",
-        "local",
-        "own",
-        "peers",
-        "sends",
-        "takers",
-        "tokens",
-        "topic",
-        "version",
-    )
+    __slots__ = ("count", "counts", "head", "local", "match", "route", "tags", "takers", "topic")
 
-    def __init__(self, topic: str, tokens: Tokens) -> None:
+    def __init__(
+        self,
+        topic: str,
+        counts: GroupCounts,
+        route: Route,
+        tags: tuple[int, ...],
+        local: list[SubscriptionQueue],
+    ) -> None:
         self.topic = topic
-        self.tokens = tokens
         self.head = topic.encode()
-        self.groups: list[Group] = []
-        self.version = -1
-        self.sends: list[Group] = []
-        self.counted: list[Group] = []
-        self.casts: set[Group] = set()
-        self.peers: list[Peer] = []
-        self.local: list[SubscriptionQueue] = []
-        self.own: Group  # set if ``local`` is not empty
-        self.takers: list[SubscriptionQueue] = []
-        self.count = 0
+        self.counts = counts
+        self.route = route
+        self.tags = tags
+        self.match: RouteMatch = route.match(tags)
+        self.local = local
+        self.takers = [queue for queue in local if queue.takes_imported]
+        self.count = len(route.present) + bool(local)
 
 
 class _ImportedRun:
@@ -122,12 +127,14 @@ class Publisher:
 
     Args:
         deliveries: Receives messages for the node's own subscriptions.
-        group_of: Finds or creates the group of a prefix: (prefix, now).
-        is_member: Tells whether the node is in a group.
+        realm: Returns the group of the realm in the primary generation.
+        counts: The counters by first token.
+        count_drop: Counts drops, by reason.
 
     Attributes:
         max_message_bytes: The largest payload that may be published; set by the owner.
-        runs: The last batch of some topics, which may have ended; see :meth:`add`.
+        runs: The open batch by its topic, or nothing; see :meth:`add`.
+        is_known: Whether the table is known, so that messages can be sent.
     """
 
     def __init__(
@@ -136,30 +143,42 @@ class Publisher:
         outbound: Outbound,
         local: Peer,
         deliveries: Deliveries,
-        group_of: Callable[[Tokens, float], Group],
-        is_member: Callable[[Group], bool],
+        realm: Callable[[], Group],
+        counts: BoundedCounts,
+        count_drop: Callable[..., int],
         events: list[TopicEvent],
     ) -> None:
         self.max_message_bytes = MAX_MESSAGE_BYTES
+        self.runs: dict[str, PublicationBatch] = {}
+        self.is_known = False
         self._overlay = overlay
         self._outbound = outbound
         self._local = local
         self._deliveries = deliveries
-        self._group_of = group_of
-        self._is_member = is_member
+        self._realm = realm
+        self._counts = counts
+        self._count_drop = count_drop
         self._events = events
         self._version = 0
-        self._last_number = 0  # of publications that may arrive twice
-        self._routes: dict[str, _TopicGroups] = {}
-        self.runs: dict[str, PublicationBatch] = {}  # by topic, its last batch, which may have ended
-        self._imported_runs: dict[str, _ImportedRun] = {}  # the same for messages from other clouds
+        self._group: Group | None = None  # the watched table
+        self._is_watched = True
+        self._index: InterestIndex[Target, Route]
+        self._settle_at: float | None = None
+        self._targets: dict[NodeId, Target] = {}
+        self._flows = OutgoingFlows()
+        self._bodies = Bodies(outbound)
+        self._plans: dict[str, _TopicPlan] = {}
+        self._batch: PublicationBatch | None = None
+        self._batch_plan: _TopicPlan  # of the open batch
+        self._imported_runs: dict[str, _ImportedRun] = {}  # the same as `runs` for messages from other clouds
         self._missed = MissedTotals()
-        self._watched: set[Group] = set()
-        # Subscribers to wait for, and subscribers whose PAUSE arrived before the view that contains them.
-        self._paused: dict[Group, dict[NodeId, None]] = {}
-        self._asked_early: dict[Group, dict[NodeId, None]] = {}
-        # Expiry of pauses. Invariant: the same groups and nodes as in the two tables above, at most PAUSES_MAX.
-        self._pauses: DeadlineTable[tuple[Group, NodeId]] = DeadlineTable()
+        self._held = HeldPublications()
+        # Subscribers to wait for, by the tag of their entry.
+        self._paused: dict[int, dict[NodeId, None]] = {}
+        # Expiry of pauses. Invariant: the same tags and nodes as in `_paused`, at most PAUSES_MAX.
+        self._pauses: DeadlineTable[tuple[int, NodeId]] = DeadlineTable()
+
+    # -- publications
 
     def add(self, topic: str, payload: bytes) -> int | None:
         """Append a message to the topic's current batch; return the number of receiving nodes.
@@ -182,8 +201,8 @@ class Publisher:
     ) -> int | None:
         """Send a message to every subscriber's node; return the number of nodes. Messages with headers are not batched.
 
-        Returns None without sending while a receiver is congested or asks to wait, or a membership view is unknown; retry after
-        ``RoomMade`` or ``ViewKnown``.
+        Returns None without sending while the table of interest is unknown, or a receiver is congested or asks to wait; retry
+        after ``RoomMade``.
 
         Args:
             headers: The named values beside the payload.
@@ -196,27 +215,22 @@ class Publisher:
         """
         if len(payload) > self.max_message_bytes:
             packets.check_size(payload, self.max_message_bytes)
-        route = self._routes.get(topic)
-        if route is None:
-            route = self._make_route(topic, now)
-        if (route.version != self._version or route.casts) and not self._refresh(route, now):
+        if not self.is_known:
+            parse_topic(topic)
+            self._watch(now)
             return None
-        if not self._has_room(route):
+        if self._held.waiting and not self._send_held(now):
             return None
-        for group in route.groups:
-            group.last_used = now
-        if imported is not None:
-            return self._send_imported(route, payload, now, headers, imported)
-        if len(route.sends) == 1 and not (route.local or route.casts or headers.encoded):
-            run = self.runs.get(topic)
-            if run is not None and run is route.sends[0].run and route.sends[0].append_to_run(payload):
-                return route.count
-            run = self._outbound.begin_run(route.sends[0], route.head, payload, route.count, now)
-            run.counted = route.counted
-            self.runs[topic] = run
-        else:
-            self._publish_alone(route, payload, now, headers)
-        return route.count
+        return self._publish_known(topic, payload, now, headers, imported)
+
+    def hold(self, topic: str, payload: bytes, now: float, headers: Headers) -> bool:
+        """Hold a message, which :meth:`publish` did not send, until the table is known; return False if it cannot be held."""
+        if self.is_known and not self._held.waiting:
+            return False  # a receiver is congested
+        if not self._held.add(topic, payload, now, headers):
+            return False
+        self._outbound.has_events = True  # the deadline has changed
+        return True
 
     def add_imported(self, topic: str, payload: bytes, imported: Imported) -> int | None:
         """Append a message from another cloud to the topic's current batch; return the number of receiving nodes.
@@ -255,201 +269,323 @@ class Publisher:
         """
         count = self.publish(topic, payload, now, headers, imported)
         if count is None:
-            self._outbound.has_events = True  # the views may have to be requested
+            self._outbound.has_events = True  # the table may have to be requested
         return count
 
     def miss_imported(self, origin: bytes, sequence: bytes, count: int) -> None:
         """Record messages from another cloud that are not published here; the sequence's next message reports them."""
         self._missed.add(origin, sequence, count)
 
-    def routes_changed(self) -> None:
-        """Handle changed views, memberships or subscriptions."""
-        self._version += 1
-        self._forget_runs()
+    def send_all(self, now: float) -> None:
+        """Send the gathered messages."""
+        self._end_batch()
+        self._bodies.send_all(now)
 
-    def groups_changed(self) -> None:
-        """Handle a change of the prefixes' groups."""
-        self.routes_changed()
-        self._routes.clear()
+    # -- the table of interest
 
-    def view_changed(self, group: Group) -> None:
-        """Handle a change of a group's membership view."""
-        self.routes_changed()
-        for peer_id in list(self._asked_early.get(group, ())):
-            if self._may_pause(group, peer_id):
-                self._drop_early(group, peer_id)
-                self._paused.setdefault(group, {})[peer_id] = None
-        for peer_id in list(self._paused.get(group, ())):
-            if not self._may_pause(group, peer_id):
-                self._go_on(group, peer_id)
+    def subscriptions_changed(self) -> None:
+        """Handle changed subscriptions of this node."""
+        self._change_version()
 
-    def forget(self, group: Group) -> None:
-        """Forget a group."""
-        self.groups_changed()
-        self._watched.discard(group)
-        for peer_id in (*self._paused.get(group, ()), *self._asked_early.get(group, ())):
-            self._go_on(group, peer_id)
+    def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
+        """Handle changes of the table of interest.
 
-    def receive_pause(self, group: Group, peer: Peer, now: float) -> bool:
-        """Handle a subscriber's PAUSE; return False if there are too many. Only subscribers in the view are waited for."""
-        key = (group, peer.id)
+        Args:
+            peer_of: Returns the peer of a node.
+        """
+        if self._group is None or event.group != self._group.id:
+            return
+        self.send_all(now)  # earlier messages go to the earlier targets
+        self._change_version()
+        for node, change in event.changes.items():
+            if node != self._local.id:
+                self._change_target(node, change, peer_of)
+        for node in event.removed:
+            target = self._targets.get(node)
+            if target is not None and target.entries:
+                for forgotten in self._flows.lose(node, now):
+                    self._forget_target(forgotten)
+            elif target is not None:
+                del self._targets[node]
+        self._is_watched = event.is_watched
+        if self._index.is_crowded and self._settle_at is None:
+            self._settle_at = now + SETTLE_S
+        if not self.is_known:
+            self.is_known = True
+            self._send_held(now)
+            self._events.append(RoomMade())
+        self._outbound.has_events = True  # the deadline may have changed
+
+    def rekey(self, now: float) -> None:
+        """Use a new keyring: watch the table of its primary generation, if topics were published before."""
+        group = self._realm()
+        if self._group is None or group is self._group:
+            return
+        self.send_all(now)
+        self._overlay.unwatch_group(self._group.id, now)
+        for node, target in self._targets.items():
+            target.entries = b""
+            self._flows.withdraw(node)
+        self._targets.clear()
+        self._group, self.is_known = None, False
+        for tag, nodes in list(self._paused.items()):
+            for node in list(nodes):
+                self._go_on(tag, node)
+        self._change_version()
+        self._watch(now)
+
+    # -- messages of subscribers
+
+    def receive_pause(self, peer: Peer, tag: int, now: float) -> bool:
+        """Handle a subscriber's PAUSE; return False if there are too many.
+
+        Publications that match an entry with this tag wait if they are for this subscriber.
+        """
+        key = (tag, peer.id)
         if key not in self._pauses:
             if len(self._pauses) >= PAUSES_MAX:
                 return False
-            group.counts.pauses_obeyed += 1
-        if self._may_pause(group, peer.id):
-            self._forget_runs()
-            self._paused.setdefault(group, {})[peer.id] = None
-        else:
-            self._asked_early.setdefault(group, {})[peer.id] = None
+            self._counts.total().pauses_obeyed += 1
+        self.runs.clear()
+        self._imported_runs.clear()
+        self._paused.setdefault(tag, {})[peer.id] = None
         self._pauses.set(key, now + PAUSE_S)
         self._outbound.has_events = True
         return True
 
-    def receive_resume(self, group: Group, peer: Peer) -> None:
+    def receive_resume(self, peer: Peer, tag: int) -> None:
         """Handle a subscriber's RESUME."""
-        if (group, peer.id) in self._pauses:
-            self._go_on(group, peer.id)
+        if (tag, peer.id) in self._pauses:
+            self._go_on(tag, peer.id)
+
+    def receive_fetch(self, message: PeerMessage, now: float) -> bool:
+        """Answer a subscriber that missed messages; return False if the question is malformed."""
+        asked = decode_range(message.payload)
+        if asked is None or message.argument != MISSED_ENTRIES:
+            return False
+        answer = self._flows.answer(message.peer.id, asked, now)
+        argument, payload = (NO_ANSWER, b"") if answer is None else (answer.messages, answer.encode())
+        fetched = PeerMessage(message.group, message.peer, packets.FETCHED, message.id, argument, payload)
+        self._outbound.gather(fetched, now)
+        return True
+
+    # -- time
 
     def handle_timeout(self, now: float) -> None:
-        """End the pauses that were not renewed."""
-        for group, peer_id in self._pauses.expired(now):
-            self._go_on(group, peer_id)
+        """End the pauses that were not renewed, and forget nodes that are absent for long; harmless if early."""
+        for tag, node in self._pauses.expired(now):
+            self._go_on(tag, node)
+        if dropped := self._held.expire(now):
+            self._count_drop("publication_held", dropped)
+        forgotten = self._flows.handle_timeout(now)
+        if forgotten:
+            self.send_all(now)
+            self._change_version()
+            for node in forgotten:
+                self._forget_target(node)
+        if self._settle_at is not None and now >= self._settle_at:
+            self._settle_at = None
+            self.send_all(now)
+            self._change_version()
+            self._index.settle(lambda target: target.entries)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        return self._pauses.deadline()
+        times = (self._pauses.deadline(), self._held.deadline(), self._flows.deadline(), self._settle_at)
+        return min((time for time in times if time is not None), default=None)
 
-    # --
+    # -- for Publisher: messages
 
-    def _forget_runs(self) -> None:
-        """End all batches: routes or room may have changed."""
+    def _publish_known(self, topic: str, payload: bytes, now: float, headers: Headers, imported: Imported | None) -> int | None:
+        plan = self._plans.get(topic)
+        if plan is None:
+            plan = self._make_plan(topic)
+        if not self._is_watched:
+            self._overlay.use_group(self._watched().id, now)
+            self._outbound.has_events = True
+        if not self._has_room(plan):
+            return None
+        if imported is not None:
+            return self._send_imported(plan, payload, now, headers, imported)
+        if plan.local or headers.encoded or not plan.route.present:
+            self._publish_alone(plan, payload, now, headers)
+            return plan.count
+        run = self.runs.get(topic)
+        if run is None or not run.append(payload):
+            self.runs[topic] = self._begin_batch(plan, plan.head, payload, plan.count, now)
+        return plan.count
+
+    def _begin_batch(
+        self, plan: _TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+    ) -> PublicationBatch:
+        self._end_batch()
+        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
+        batch = self._batch = PublicationBatch(head, payload, used, count, kind)
+        self._batch_plan = plan
+        self._outbound.before_flush[self.send_all] = None
+        return batch
+
+    def _end_batch(self) -> None:
+        """End the open batch, if any: number its messages, and add them to the bodies."""
+        batch = self._batch
+        if batch is None:
+            return
+        self._batch = None
         self.runs.clear()
         self._imported_runs.clear()
-
-    def _send_imported(self, route: _TopicGroups, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
-        """Send a message from another cloud; there is room."""
-        origin, sequence = imported.origin, imported.sequence
-        missed = self._missed.add(origin, sequence, imported.gap)
-        head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
-        count = route.count - bool(route.local) + bool(route.takers)
-        if len(route.sends) != 1 or route.takers or route.casts or headers.encoded:
-            self._publish_alone(route, payload, now, headers, head)
-            return count
-        group, begun = route.sends[0], self._imported_runs.get(route.topic)
-        is_next = begun is not None and begun.run is group.run and begun.next == imported
-        if begun is not None and is_next and group.append_to_run(payload):
-            begun.next = _after(imported)
-            return count
-        run = self._outbound.begin_run(group, head.encode() + route.head, payload, count, now, packets.IMPORTED)
-        run.counted = route.counted
-        self._imported_runs[route.topic] = _ImportedRun(run, imported, count)
-        return count
+        plan, count = self._batch_plan, len(batch.payloads)
+        first = self._flows.publish(plan.match, plan.route.flows, count)
+        plan.counts.runs += 1
+        plan.counts.published += count
+        is_long = batch.limit > BODY_BYTES
+        parts, size = batch.encode(first)
+        self._bodies.add(plan.route, parts, size, is_long=is_long)
 
     def _publish_alone(
-        self, route: _TopicGroups, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
+        self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
     ) -> None:
-        """Send a message without a batch, because of headers, a publication number or local subscribers."""
-        head, flags, kind, local = route.head, 0, packets.PUBLICATION, route.local
+        """Send a message without a batch, because of headers or local subscribers, or to absent nodes alone."""
+        head, flags, kind, local = plan.head, 0, packets.PUBLICATION, plan.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
             flags |= packets.HEADED
         if imported is not None:
-            head, kind, local = imported.encode() + head, packets.IMPORTED, route.takers
-        if route.casts:
-            self._last_number += 1
-            head = packets.NUMBER.pack(self._last_number) + head
-            flags |= packets.NUMBERED
-        for group in route.counted:
-            group.sequence += 1
-        for group in route.sends:
-            group.end_run()
-            group.sequence = sequence = group.sequence + 1
-            group.counts.runs += 1
-            group.counts.published += 1
-            if group.targets or group in route.casts:
-                ordinal = min(packets.ORDINAL_MAX, sequence - group.first_sequence)
-                header = packets.MESSAGE.pack(kind, flags, len(head), len(payload), sequence, ordinal)
-                self._outbound.add_broadcast(group, header + head, payload, now)
+            head, kind, local = imported.encode() + head, packets.IMPORTED, plan.takers
+        self._end_batch()
+        size = packets.MESSAGE_BYTES + len(head) + len(payload)
+        route = plan.route
+        if route.present:
+            self._bodies.used_bytes(route, size, now)  # sends full bodies before this message counts
+        number = self._flows.publish(plan.match, route.flows)
+        plan.counts.runs += 1
+        plan.counts.published += 1
+        if route.present:
+            start = packets.MESSAGE.pack(kind, flags, len(head), len(payload), number, 0)
+            self._bodies.add(route, [start, head, payload], size)
+            self._outbound.before_flush[self.send_all] = None
         if local and imported is not None:
-            self._deliveries.hand_out_imported(imported, route.topic, [payload], headers, local, route.own, self._local, now)
+            self._deliveries.hand_out_imported(
+                imported, plan.topic, [payload], headers, local, None, self._watched(), self._local, now
+            )
         elif local:
-            message = Message(payload, self._local.name, route.own.sequence, "", route.topic, 0, headers)
-            self._deliveries.hand_out([message], len(payload), local, route.own, self._local, now)
+            message = Message(payload, self._local.name, number, "", plan.topic, 0, headers)
+            self._deliveries.hand_out_local(message, local, self._watched(), now)
 
-    def _make_route(self, topic: str, now: float) -> _TopicGroups:
-        if len(self._routes) >= TOPICS_MAX:
-            self._routes.clear()
-            self._forget_runs()
-        route = _TopicGroups(topic, parse_topic(topic))
-        for prefix in prefixes(route.tokens):
-            group = self._group_of(prefix, now)
-            if group not in self._watched:
-                self._overlay.watch_group(group.id, now)
-                self._watched.add(group)
-            route.groups.append(group)
-        self._routes[topic] = route
-        return route
+    def _send_imported(self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
+        """Send a message from another cloud; there is room."""
+        origin, sequence = imported.origin, imported.sequence
+        missed = self._missed.add(origin, sequence, imported.gap)
+        head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
+        count = len(plan.route.present) + bool(plan.takers)
+        if plan.takers or headers.encoded or not plan.route.present:
+            self._publish_alone(plan, payload, now, headers, head)
+            return count
+        begun = self._imported_runs.get(plan.topic)
+        if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
+            begun.next = _after(imported)
+            return count
+        run = self._begin_batch(plan, head.encode() + plan.head, payload, count, now, packets.IMPORTED)
+        self._imported_runs[plan.topic] = _ImportedRun(run, imported, count)
+        return count
 
-    def _refresh(self, route: _TopicGroups, now: float) -> bool:
-        """Compute a route; return False while a membership view is unknown."""
-        for group in route.groups:
-            if group.members is None:
+    def _send_held(self, now: float) -> bool:
+        """Send the messages held until the table was known, in order; return whether none is left."""
+        held = self._held
+        while held.waiting:
+            topic, payload, headers = held.waiting[0]
+            if self._publish_known(topic, payload, now, headers, None) is None:
                 return False
-            if not group.is_watched:
-                self._overlay.use_group(group.id, now)
-        route.local = self._deliveries.match(route.tokens)
-        route.takers = [queue for queue in route.local if queue.takes_imported]
-        covered = {self._local.id}
-        route.sends, route.counted, route.casts, route.peers, route.count = [], [], set(), [], int(bool(route.local))
-        for group in route.groups:
-            members = group.members or []
-            group.targets = [member for member in members if member.peer.id not in covered]
-            covered.update(member.peer.id for member in members)
-            if group.is_cast(now):
-                route.casts.add(group)
-                route.sends.append(group)
-                route.count += group.size - self._is_member(group)
-                continue
-            route.peers += [member.peer for member in group.targets]
-            route.count += len(group.targets)
-            (route.sends if group.targets else route.counted).append(group)
-        if route.local:
-            if not route.sends:
-                route.sends.append(route.counted.pop())
-            route.own = next(filter(self._is_member, route.groups), route.sends[0])
-        route.version = self._version
+            held.remove_first()
         return True
 
-    def _has_room(self, route: _TopicGroups) -> bool:
-        for peer in route.peers:
+    def _make_plan(self, topic: str) -> _TopicPlan:
+        tokens = parse_topic(topic)
+        if len(self._plans) >= TOPICS_MAX:
+            self._plans.clear()
+        route, tags = self._index.match(topic)
+        route.refresh(self._version)
+        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, self._deliveries.match(tokens))
+        self._plans[topic] = plan
+        return plan
+
+    def _has_room(self, plan: _TopicPlan) -> bool:
+        for target in plan.route.present:
+            peer = target.peer
             link = peer.link
             if peer.is_full or (link is not None and link.congested):  # as `Peer.is_congested`, without the call
                 return False
-        if route.casts and self._outbound.is_control_full():
+        if self._paused and self._is_paused(plan):
             return False
-        if self._paused and any(group in self._paused for group in route.groups):
-            return False
-        return not route.local or not any(queue.is_blocking and queue.is_full for queue in route.local)
+        return not plan.local or not any(queue.is_blocking and queue.is_full for queue in plan.local)
 
-    def _may_pause(self, group: Group, peer_id: NodeId) -> bool:
-        """Tell whether a node is a subscriber; in a large group, known by a sample, any node may be."""
-        members = group.members or ()
-        return group.size > len(members) or any(member.peer.id == peer_id for member in members)
+    def _is_paused(self, plan: _TopicPlan) -> bool:
+        tags = self._paused if WIDE_TAG in plan.tags else plan.tags
+        nodes = plan.route.nodes
+        return any(node in nodes for tag in tags for node in self._paused.get(tag, ()))
 
-    def _drop_early(self, group: Group, peer_id: NodeId) -> None:
-        early = self._asked_early[group]
-        del early[peer_id]
-        if not early:
-            del self._asked_early[group]
-
-    def _go_on(self, group: Group, peer_id: NodeId) -> None:
-        self._pauses.cancel((group, peer_id))
-        if peer_id in self._asked_early.get(group, ()):
-            self._drop_early(group, peer_id)
-            return
-        paused = self._paused[group]
-        del paused[peer_id]
+    def _go_on(self, tag: int, node: NodeId) -> None:
+        self._pauses.cancel((tag, node))
+        paused = self._paused[tag]
+        del paused[node]
         if not paused:
-            del self._paused[group]
-            self._events.append(RoomMade())
+            del self._paused[tag]
+        self._events.append(RoomMade())
+
+    # -- for Publisher: the table
+
+    def _watched(self) -> Group:
+        """Return the group of the realm whose table is watched."""
+        assert self._group is not None
+        return self._group
+
+    def _watch(self, now: float) -> None:
+        """Watch the table of the primary generation, unless it is watched."""
+        if self._group is not None:
+            return
+        group = self._realm()
+        self._overlay.watch_table(group.id, now)
+        self._group = self._bodies.group = group
+        self._index = InterestIndex(EntryHasher(group.keys.interest_key()), Route)
+
+    def _change_target(self, node: NodeId, change: MemberChange, peer_of: Callable[[NodeInfo], Peer]) -> None:
+        target, member = self._targets.get(node), change.member
+        if member is not None:
+            proof, statement = member.attributes[:PROOF_BYTES], member.attributes[PROOF_BYTES:]
+            if not self._watched().keys.verify_proof(node, proof, statement):
+                self._count_drop("unproven_member")
+                self._drop_target(node)
+                return
+            if target is None:
+                target = self._targets[node] = Target(peer_of(member.info), self._flows.begin(node))
+            else:
+                target.peer = peer_of(member.info)
+        if target is None:
+            return  # its proof was wrong before
+        added, removed = change.added, change.removed
+        if target.flow.is_absent:  # all entries are told anew
+            added, removed = packed.diff(target.entries, added)
+        target.entries = packed.apply(target.entries, added, removed)
+        if target.entries:
+            target.flow = self._flows.begin(node)
+        else:
+            self._flows.withdraw(node)
+        if invalid := self._index.change(target, added, removed):
+            self._count_drop("invalid_entry", invalid)
+
+    def _drop_target(self, node: NodeId) -> None:
+        """Remove a node that does not prove its membership."""
+        target = self._targets.pop(node, None)
+        if target is not None:
+            self._index.change(target, b"", target.entries)
+            self._flows.withdraw(node)
+
+    def _forget_target(self, node: NodeId) -> None:
+        """Remove an absent node, whose flow is forgotten."""
+        target = self._targets.pop(node)
+        self._index.change(target, b"", target.entries)
+
+    def _change_version(self) -> None:
+        """End all batches, and forget receivers: entries or subscriptions may have changed."""
+        self._end_batch()
+        self._version += 1
+        self._plans.clear()

@@ -1,12 +1,8 @@
 """Publish and subscribe, on both sides (docs/design.md section 8).
 
-Every prefix of a topic has a group, including the empty prefix. A subscription is covered by a membership in the group of the
-literal prefix or of a shorter prefix (:mod:`iris_py.patterns.topic.coverage`). A publisher watches the groups of all prefixes
-of its topic. The publisher sends a message to the members of the widest group, and to members of narrower groups outside all
-wider groups. So a node receives all messages under a prefix once and in a single group, numbered without gaps.
-
-In a group reached by multicast, not all members are known. A node that changes from one group to another may receive a message
-twice there. Such messages carry a number for deduplication.
+The *realm* is the name space of all topics of a network. Its *table of interest* has an entry for each pattern that a node
+subscribes to. A subscriber claims its entries in the table of every accepted generation of the secret; a publisher watches the
+table of the primary generation, and sends each message to the nodes whose entries match.
 """
 
 from __future__ import annotations
@@ -14,90 +10,97 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.errors import OverlayError
-from iris_py.patterns.topic.coverage import Coverage
+from iris_overlay.groups.entries import pack
+from iris_py.observe.counts import BoundedCounts
 from iris_py.patterns.topic.deliveries import Deliveries
-from iris_py.patterns.topic.names import Tokens, group_name, prefixes
+from iris_py.patterns.topic.own_interest import OwnInterest
 from iris_py.patterns.topic.publisher import Publisher
-from iris_py.patterns.topic.queue import SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.shapes import EntryHasher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.ids import GroupId
+    from iris_overlay.events import Claimed, TableChanged
+    from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
+    from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
 
 
-class PubSub:
-    """The topics of one node: its memberships, its publisher and its deliveries.
+class _Change:
+    """A change of the node's entries that some publisher may not know yet.
 
-    Args:
-        make_room: Called before a group is added.
+    Attributes:
+        pending: The claims that the overlay has not confirmed: table and number.
+        entries: The new entries.
+        told: The subscriptions that begin with it.
+        ended: The subscriptions that end with it.
+    """
+
+    __slots__ = ("ended", "entries", "pending", "told")
+
+    def __init__(self, entries: list[OwnEntry]) -> None:
+        self.pending: set[tuple[bytes, int]] = set()
+        self.entries = entries
+        self.told: dict[SubscriptionQueue, None] = {}
+        self.ended: dict[SubscriptionQueue, None] = {}
+
+
+class PubSub:
+    """The topics of one node: its entries in the table of interest, its publisher and its deliveries.
 
     Attributes:
         publisher: The node's publications.
         deliveries: The node's subscriptions.
+        interest: The entries that stand for the subscriptions.
         events: The output of :meth:`events_received`.
     """
 
     def __init__(
-        self,
-        groups: Groups,
-        overlay: Overlay,
-        outbound: Outbound,
-        local: Peer,
-        count_drop: Callable[..., int],
-        make_room: Callable[[float], None],
+        self, groups: Groups, overlay: Overlay, outbound: Outbound, local: Peer, count_drop: Callable[..., int]
     ) -> None:
         self._groups = groups
         self._overlay = overlay
         self._local = local
-        self._make_room = make_room
-        self._coverage = Coverage()
-        self._prefixes: dict[bytes, Tokens] = {}  # prefixes of groups joined or being left
-        self._pending: dict[bytes, int] = {}  # number of joins that the overlay has not confirmed
-        self._told: dict[Tokens, dict[SubscriptionQueue, None]] = {}  # subscriptions that wait for a membership
+        self._hashers: dict[bytes, EntryHasher] = {}  # of the tables with claims of this node
+        self._claims: dict[tuple[bytes, int], _Change] = {}
+        self._changes: dict[OwnEntry, _Change] = {}  # of entries that some publisher may not know yet
+        self.interest = OwnInterest()
         self.events: list[TopicEvent] = []
-        self.deliveries = Deliveries(outbound, local, count_drop, self.events)
-        self.publisher = Publisher(overlay, outbound, local, self.deliveries, self._group, self._is_member, self.events)
-
-    def view_changed(self, group: Group) -> None:
-        """Handle a change of a group's membership view."""
-        self.publisher.view_changed(group)
-
-    def groups_joined(self) -> set[Group]:
-        """Return the groups of this node's memberships, which must not be forgotten."""
-        return {self._groups.by_id[each] for each in self._prefixes}
+        counts = BoundedCounts(groups.topic_counts)
+        self.deliveries = Deliveries(outbound, local, counts, count_drop, self.events)
+        self.publisher = Publisher(
+            overlay, outbound, local, self.deliveries, lambda: groups.realms()[0], counts, count_drop, self.events
+        )
 
     def rekey(self, left: list[Group], now: float) -> None:
-        """Use a new keyring: join the groups of all accepted generations, and leave all other groups.
+        """Use a new keyring: claim the entries in the tables of all accepted generations, and leave all other tables.
 
         Args:
             left: The groups of generations that are no longer accepted.
-        """
-        for prefix in self._coverage.members:
-            missing = [group for group in self._generations(prefix, now) if group.id not in self._prefixes]
-            self._join(prefix, missing, now)
-            for group in missing:
-                self._pending[group.id] = 1
-        for group in left:
-            if group.id in self._prefixes:
-                self._overlay.leave_group(group.id, now)
-                if group.id in self._pending:
-                    self._pending[group.id] = 1  # the overlay will not confirm it any more
-                    self.joined(group.id, now)
-                del self._prefixes[group.id]
-        self.publisher.groups_changed()
-        self.deliveries.memberships_changed(self._covers, now)
 
-    def forget(self, group: Group) -> None:
-        """Forget a group."""
-        if group.is_topic:
-            self.publisher.forget(group)
-            self.deliveries.forget(group)
+        Raises:
+            overlay.OverlayError: Too many groups, or the node is leaving.
+        """
+        entries = list(self.interest.entries.values())
+        if self._hashers:
+            new = [group for group in self._groups.realms() if group.id not in self._hashers]
+            if entries:
+                self._claim(_Change([]), new, entries, [], now)
+        for group in left:
+            if self._hashers.pop(group.id, None) is not None:
+                self._overlay.leave_group(group.id, now)
+                for entry in entries:
+                    self.deliveries.forget_tag(entry.hashed.pop(group.id).tag)
+                for claim in [claim for claim in self._claims if claim[0] == group.id]:
+                    self._confirm(claim)  # the overlay will not confirm it any more
+        self.publisher.rekey(now)
+        if self._hashers:
+            self.deliveries.tables_changed(self._groups.realms(), now)
 
     def peer_lost(self, peer: Peer) -> None:
         """Handle the loss of a peer."""
@@ -111,50 +114,56 @@ class PubSub:
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
-        cover = self._coverage.add(queue.prefix)
-        try:
-            self._change_memberships(now)
-        except OverlayError:
-            self._coverage.remove(queue.prefix)
-            self._change_memberships(now)
-            raise
-        self.deliveries.add(queue)
-        self.publisher.routes_changed()
-        if self._coverage.is_known(queue.prefix):
+        added, removed = self.interest.add(queue.pattern)
+        change = _Change(added)
+        if added or removed:
+            try:
+                self._claim(change, self._groups.realms(), added, removed, now)
+            except OverlayError:
+                self._restore(*self.interest.remove(queue.pattern), now)
+                raise
+        if removed:
+            self._end_entries(removed)
+            self._assign_entries()
+        self.deliveries.add(queue, self.interest.entry_of(queue.pattern))
+        self.publisher.subscriptions_changed()
+        pending = self._changes.get(queue.entry)
+        if pending is None:
             return False
-        self._told.setdefault(cover, {})[queue] = None
+        pending.told[queue] = None
         return True
 
-    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> list[GroupId]:
-        """End a subscription; return the groups that the node leaves. ``GroupLeft`` follows for each."""
+    def unsubscribe(self, queue: SubscriptionQueue, now: float) -> bool:
+        """End a subscription; return whether ``SubscriptionEnded`` will follow once every publisher knows it."""
         if not self.deliveries.remove(queue, now):
-            return []
-        self.publisher.routes_changed()
-        for waiting in self._told.values():
-            waiting.pop(queue, None)
-        self._coverage.remove(queue.prefix)
-        return self._change_memberships(now)
+            return False
+        self.publisher.subscriptions_changed()
+        pending = self._changes.get(queue.entry)
+        if pending is not None:
+            pending.told.pop(queue, None)
+        added, removed = self.interest.remove(queue.pattern)
+        if not (added or removed):
+            return False
+        change = _Change(added)
+        try:
+            self._claim(change, self._groups.realms(), added, removed, now)
+        except OverlayError:  # the node is leaving
+            return False
+        finally:
+            self._end_entries(removed)
+            self._assign_entries() if added else None
+        change.ended[queue] = None
+        return True
 
-    def joined(self, group_id: GroupId, now: float) -> None:
-        """Handle the overlay's confirmation that every publisher knows a membership."""
-        self._pending[group_id] -= 1
-        if self._pending[group_id]:
-            return
-        del self._pending[group_id]
-        if not self._is_told(self._prefixes[group_id], now):
-            return
-        self._coverage.joined(self._prefixes[group_id])
-        self._change_memberships(now)
+    # -- the table of interest
 
-    def left(self, group_id: GroupId) -> None:
-        """Handle the overlay's confirmation that every publisher knows the end of a membership."""
-        prefix = self._prefixes.get(group_id)
-        if prefix is not None and prefix not in self._coverage.members and group_id not in self._pending:
-            del self._prefixes[group_id]
+    def claimed(self, event: Claimed) -> None:
+        """Handle the overlay's confirmation that every publisher knows a claim."""
+        self._confirm((event.group, event.number))
 
-    def is_topic(self, group_id: GroupId) -> bool:
-        """Tell whether this class manages a group."""
-        return group_id in self._prefixes
+    def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
+        """Handle changes of the table that the publisher watches."""
+        self.publisher.table_changed(event, peer_of, now)
 
     # -- time and events
 
@@ -177,86 +186,67 @@ class PubSub:
                 event.queue.is_ready = False
         return events
 
-    # -- groups
+    # --
 
-    def _group(self, prefix: Tokens, now: float) -> Group:
-        name = group_name(prefix)
-        group = self._groups.find_topic(name)
-        if group is None:
-            if self._groups.is_full:
-                self._make_room(now)
-            group = self._groups.make(name, is_topic=True)
-            self._groups.add(group)
-        group.last_used = now
-        return group
-
-    def _is_member(self, group: Group) -> bool:
-        return group.id in self._prefixes
-
-    def _generations(self, prefix: Tokens, now: float) -> list[Group]:
-        """Return the groups of a prefix in every generation of the secret, the primary one first."""
-        group = self._group(prefix, now)
-        return [group, *self._groups.accepted(group)]
-
-    def _is_told(self, prefix: Tokens, now: float) -> bool:
-        """Tell whether publishers of every generation know the membership in a prefix."""
-        return not any(group.id in self._pending for group in self._generations(prefix, now))
-
-    def _join(self, prefix: Tokens, groups: list[Group], now: float) -> None:
-        """Join all groups of one prefix; on an overlay error, none."""
-        joined = []
+    def _claim(self, change: _Change, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float) -> None:
+        """Claim entries in the tables of some groups; on an overlay error, in none."""
+        done: list[tuple[Group, bytes, bytes]] = []
         try:
             for group in groups:
-                group.forget_baselines()
-                self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
-                joined.append(group)
+                hasher = self._hashers.get(group.id)
+                if hasher is None:
+                    hasher = self._hashers[group.id] = EntryHasher(group.keys.interest_key())
+                for entry in added:
+                    hashed = entry.hashed[group.id] = hasher.entry(entry.pattern)
+                    self.deliveries.add_tag(hashed.tag, entry)
+                new = pack([entry.hashed[group.id] for entry in added])
+                old = pack([entry.hashed[group.id] for entry in removed])
+                number = self._overlay.claim(group.id, group.keys.proof(self._local.id), new, old, now)
+                done.append((group, new, old))
+                change.pending.add((group.id, number))
         except OverlayError:
-            for group in joined:
-                self._overlay.leave_group(group.id, now)
+            for group, new, old in done:
+                self._overlay.claim(group.id, group.keys.proof(self._local.id), old, new, now)
             raise
-        for group in groups:
-            self._prefixes[group.id] = prefix
+        for claim in change.pending:
+            self._claims[claim] = change
+        for entry in change.entries:
+            self._changes[entry] = change
 
-    def _covers(self, prefix: Tokens, now: float) -> list[Group]:
-        """Return the groups of the memberships that cover a prefix."""
-        return [group for each in prefixes(prefix) if each in self._coverage.members for group in self._generations(each, now)]
+    def _confirm(self, claim: tuple[bytes, int]) -> None:
+        change = self._claims.pop(claim, None)
+        if change is None:
+            return
+        change.pending.discard(claim)
+        if change.pending:
+            return
+        for entry in change.entries:
+            if self._changes.get(entry) is change:
+                del self._changes[entry]
+        self.events += map(SubscriptionTold, change.told)
+        self.events += map(SubscriptionEnded, change.ended)
 
-    def _change_memberships(self, now: float) -> list[GroupId]:
-        coverage = self._coverage
-        joins, coverage.joins = coverage.joins, []
-        leaves, coverage.leaves = coverage.leaves, []
-        settled, coverage.settled = coverage.settled, []
-        if not (joins or leaves or settled):
-            return []
-        self.publisher.routes_changed()
-        for index, prefix in enumerate(joins):
-            groups = self._generations(prefix, now)
-            try:
-                self._join(prefix, groups, now)
-            except OverlayError:
-                coverage.leaves += leaves
-                coverage.settled += settled
-                coverage.failed(joins[index:])
-                raise
-            for group in groups:
-                self._pending[group.id] = self._pending.get(group.id, 0) + 1
-        left = []
-        for prefix in leaves:
-            for member in coverage.members:  # narrower memberships take over the messages of the wide one
-                if member[: len(prefix)] == prefix:
-                    for group in self._generations(member, now):
-                        group.forget_baselines()
-            for group in self._generations(prefix, now):
-                self._overlay.leave_group(group.id, now)
-                left.append(group.id)
-        if joins or leaves:
-            self.deliveries.memberships_changed(self._covers, now)
-        for prefix in (*settled, *leaves):
-            for queue in self._told.pop(prefix, ()):
-                if coverage.is_known(queue.prefix):
-                    self.events.append(SubscriptionTold(queue))
-                else:
-                    cover = coverage.cover(queue.prefix)
-                    assert cover is not None
-                    self._told.setdefault(cover, {})[queue] = None
-        return left
+    def _end_entries(self, entries: list[OwnEntry]) -> None:
+        """Forget entries that the node no longer has."""
+        for entry in entries:
+            for hashed in entry.hashed.values():
+                self.deliveries.forget_tag(hashed.tag)
+            pending = self._changes.pop(entry, None)
+            if pending is not None and entry in pending.entries:
+                pending.entries.remove(entry)
+
+    def _assign_entries(self) -> None:
+        """Give each subscription its present entry, after entries became wider or narrower."""
+        for queue in self.deliveries.queues:
+            entry = self.interest.entry_of(queue.pattern)
+            if queue.entry is not entry:
+                self.deliveries.assign(queue, entry)
+
+    def _restore(self, added: list[OwnEntry], removed: list[OwnEntry], now: float) -> None:
+        """Undo a refused change of the entries here; nothing was claimed."""
+        self._end_entries(removed)
+        for entry in added:
+            for group in self._groups.realms():
+                hasher = self._hashers[group.id]
+                hashed = entry.hashed[group.id] = hasher.entry(entry.pattern)
+                self.deliveries.add_tag(hashed.tag, entry)

@@ -19,8 +19,9 @@ from iris_py.peers.group import SENDERS_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
-    from iris_overlay.ids import NodeId
+    from iris_py.patterns.topic.incoming_flows import ReportedGaps
     from iris_py.patterns.topic.names import Tokens
+    from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
@@ -63,10 +64,9 @@ class SubscriptionQueue:
         is_blocking: Whether publishers wait for a full queue.
         is_cut: Whether the subscription was disconnected as slow.
         is_ready: Whether the owner is about to be notified of messages.
-        blocked: The publishers asked to wait, with their groups.
-        missed: Number of missed messages it has reported, by group and publisher
-            (:class:`~iris_py.patterns.topic.pubsub.PubSub`).
-        prefix: The literal prefix of the pattern.
+        blocked: The publishers asked to wait, with the groups and entries.
+        entry: The entry that stands for the subscription; set at its start, like ``gaps``.
+        gaps: The missed messages it has reported.
         taken: Number of messages that have left the queue, including drops.
         marks: For some batches, the oldest first: the value of ``taken`` at the batch's end, and its arrival time.
         lag: Time from the arrival of a batch until its last message was taken.
@@ -75,12 +75,17 @@ class SubscriptionQueue:
     #: Whether it accepts messages from other clouds.
     takes_imported: ClassVar[bool] = True
 
+    entry: OwnEntry
+    gaps: ReportedGaps
+
     __slots__ = (
         "_fence",
         "blocked",
         "bytes",
         "bytes_max",
         "dropped",
+        "entry",
+        "gaps",
         "headed_bytes",
         "is_blocking",
         "is_cut",
@@ -89,11 +94,9 @@ class SubscriptionQueue:
         "lost",
         "marks",
         "messages_max",
-        "missed",
         "name",
         "pattern",
         "policy",
-        "prefix",
         "taken",
         "waiting",
     )
@@ -101,7 +104,6 @@ class SubscriptionQueue:
     def __init__(
         self,
         pattern: Tokens,
-        prefix: Tokens,
         name: str,
         policy: str,
         messages_max: int,
@@ -109,7 +111,6 @@ class SubscriptionQueue:
         lags: Histogram | None = None,
     ) -> None:
         self.pattern = pattern
-        self.prefix = prefix
         self.name = name
         self.policy = policy
         self.is_blocking = policy == "block"
@@ -120,8 +121,7 @@ class SubscriptionQueue:
         self.dropped: dict[str, int] = {}
         self.is_cut = False
         self.is_ready = False
-        self.blocked: dict[tuple[Group, Peer], None] = {}
-        self.missed: dict[tuple[Group, NodeId], int] = {}
+        self.blocked: dict[tuple[Group | None, Peer, OwnEntry], None] = {}
         self.headed_bytes = 0
         self.taken = 0
         self.marks: deque[tuple[int, float]] = deque()
@@ -360,7 +360,10 @@ class SubscriptionQueue:
         if not lost:
             return message
         gap, cloud = message.gap + lost, message.cloud
-        return Message(message.payload, message.source, message.sequence, "", message.topic, gap, message.headers, cloud)
+        is_unknown = message.has_unknown_gap
+        return Message(
+            message.payload, message.source, message.sequence, "", message.topic, gap, message.headers, cloud, is_unknown
+        )
 
     def _count(self, reason: str, times: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + times
@@ -388,4 +391,10 @@ class SubscriptionTold(msgspec.Struct):
     queue: SubscriptionQueue
 
 
-TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold
+class SubscriptionEnded(msgspec.Struct):
+    """Every publisher knows the end of a subscription."""
+
+    queue: SubscriptionQueue
+
+
+TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold | SubscriptionEnded

@@ -1,0 +1,194 @@
+"""Batches of publications, and the bodies in which they travel (docs/design.md 8.4).
+
+A *batch* has consecutive publications to one topic. It takes further ones until another message is published, or the turn ends.
+The encoded messages of a route form a *segment*, until a message for another route follows. Each target has a list of segments,
+so it receives all messages of this node in the order of their numbers. At the flush each target gets one body: FLOW, and its
+segments. A segment of several targets is joined once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_py.peers.group import BODY_BYTES
+from iris_py.wire import packets
+from iris_py.wire.packets import RUN_MESSAGE_COST
+
+if TYPE_CHECKING:
+    from iris_py.patterns.topic.targets import Route, Target
+    from iris_py.peers.group import Group
+    from iris_py.peers.outbound import Outbound
+
+#: Batches of more messages are not lengthened: another ``BODY_BYTES`` of empty messages would exceed the maximum number of
+#: messages.
+LENGTHENED_MESSAGES_MAX: Final = packets.RUN_MESSAGES_MAX - BODY_BYTES // RUN_MESSAGE_COST
+#: Bytes of a batch besides its topic, sizes and payloads.
+RUN_BYTES: Final = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
+
+
+class PublicationBatch:
+    """A batch: consecutive publications to one topic, sent with a shared header.
+
+    Attributes:
+        head: The topic, and the headers before it.
+        kind: A member of ``packets.PUBLICATIONS``.
+        payloads: The published payloads.
+        room: Bytes left in the body; 0 after the end, negative if the first payload exceeds the body.
+        limit: Largest size of the body.
+        count: Number of receiving nodes.
+    """
+
+    __slots__ = ("_before", "count", "head", "kind", "limit", "payloads", "room")
+
+    def __init__(self, head: bytes, payload: bytes, used: int, count: int, kind: int) -> None:
+        self.head = head
+        self.kind = kind
+        self.payloads = [payload]
+        self.limit = BODY_BYTES
+        self.count = count
+        self._before = used
+        self.room = BODY_BYTES - used - RUN_BYTES - len(head) - RUN_MESSAGE_COST - len(payload)
+
+    def append(self, payload: bytes) -> bool:
+        """Append a publication; return False if it has no room.
+
+        A batch filled within a single turn means a backlog, which should travel in few bodies. So a full batch is lengthened
+        while its receivers get no other message and the payloads are small; a large payload would delay small messages.
+        """
+        if self.room < 0 or len(payload) > BODY_BYTES:
+            return False
+        room = self.room - RUN_MESSAGE_COST - len(payload)
+        if room < 0 and not self._before and len(self.payloads) <= LENGTHENED_MESSAGES_MAX:
+            more = min(BODY_BYTES, packets.RUN_BODY_BYTES_MAX - self.limit)
+            if room + more >= 0:
+                room += more
+                self.limit += more
+        if room < 0:
+            return False
+        self.room = room
+        self.payloads.append(payload)
+        return True
+
+    def encode(self, first: int) -> tuple[list[bytes], int]:
+        """End the batch; return its message, in parts, and the size of the message.
+
+        Args:
+            first: The number of the first publication.
+        """
+        count = len(self.payloads)
+        # The reserved bytes, without the part that is not on the wire.
+        size = self.limit - self.room - self._before - count * (RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
+        if count == 1:
+            size -= packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES
+        self.room = 0
+        return packets.encode_run(self.head, self.payloads, first, self.kind), size
+
+
+class BodySegment:
+    """Consecutive messages to one route.
+
+    Attributes:
+        route: The receivers.
+        parts: The encoded messages, in parts.
+        size: Size of ``parts``.
+        used: The largest size of the earlier segments in a body with this one.
+        is_long: Whether it is a lengthened batch.
+    """
+
+    __slots__ = ("is_long", "parts", "route", "size", "used")
+
+    def __init__(self, route: Route, used: int) -> None:
+        self.route = route
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.used = used
+        self.is_long = False
+
+    def joined(self) -> list[bytes]:
+        """Return the parts, joined once if there are several receivers."""
+        if len(self.route.present) > 1 and len(self.parts) > 1:
+            self.parts = [b"".join(self.parts)]
+        return self.parts
+
+
+class Bodies:
+    """The bodies of one publisher that wait for the flush.
+
+    Args:
+        outbound: Sends them.
+
+    Attributes:
+        group: The group whose key encrypts them.
+    """
+
+    group: Group
+
+    def __init__(self, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._open: BodySegment | None = None  # the last segment
+        self._touched: dict[Target, None] = {}
+
+    def used_bytes(self, route: Route, size: int, now: float) -> int:
+        """Return the size of the largest body that a message to a route continues.
+
+        If the message does not fit such a body, the bodies of the route are sent first.
+
+        Args:
+            size: The size of the message.
+        """
+        if self._open is not None and self._open.route is route:
+            used = self._open.used + self._open.size
+        else:
+            self._close()
+            used = max([target.gathered_bytes for target in route.present], default=0)
+        if used and used + size > BODY_BYTES:
+            self._close()
+            for target in route.present:
+                if target.segments:
+                    self._send(target, now)
+            used = 0
+        return used
+
+    def add(self, route: Route, parts: list[bytes], size: int, *, is_long: bool = False) -> None:
+        """Add a message to the bodies of a route, after :meth:`used_bytes`.
+
+        Args:
+            parts: The encoded message, in parts.
+            size: Its size.
+            is_long: Whether it is a lengthened batch.
+        """
+        segment = self._open
+        if segment is None or segment.route is not route:
+            self._close()
+            used = max([target.gathered_bytes for target in route.present], default=0)
+            segment = self._open = BodySegment(route, used)
+            for target in route.present:
+                target.segments.append(segment)
+                self._touched[target] = None
+        segment.parts += parts
+        segment.size += size
+        segment.is_long = is_long
+
+    def send_all(self, now: float) -> None:
+        """Send the bodies of all targets."""
+        self._close()
+        for target in list(self._touched):
+            self._send(target, now)
+
+    def _close(self) -> None:
+        """Close the last segment: later messages follow in other segments."""
+        segment, self._open = self._open, None
+        if segment is not None:
+            for target in segment.route.present:
+                target.gathered_bytes += segment.size
+
+    def _send(self, target: Target, now: float) -> None:
+        segments, target.segments = target.segments, []
+        target.gathered_bytes = 0
+        del self._touched[target]
+        parts = [target.flow.take_header()]
+        size = packets.MESSAGE_BYTES
+        for segment in segments:
+            parts += segment.joined()
+            size += segment.size
+        self._outbound.send_body(self.group, target.peer, parts, size, now, passes_large=segments[0].is_long)

@@ -1,0 +1,145 @@
+"""The entries that stand for the subscriptions of a node in the table of interest (docs/design.md 8.2).
+
+Subscriptions with one pattern share an entry. Beyond the bounds of a node, wider entries stand for several patterns
+(:func:`~iris_py.patterns.topic.shapes.widen`), and the node drops what none of its subscriptions matches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.patterns.topic.shapes import ENTRIES_MAX, NODE_SHAPES_MAX, shape_of, widen
+
+if TYPE_CHECKING:
+    from iris_py.patterns.topic.names import Tokens
+    from iris_py.patterns.topic.shapes import Entry
+
+
+class OwnEntry:
+    """An entry of this node.
+
+    Attributes:
+        pattern: The tokens of its pattern.
+        key: Its number on this node, equal in every generation of the secret.
+        hashed: The entry in the table of each generation, by the id of the table.
+        users: The patterns of the subscriptions that it stands for.
+    """
+
+    __slots__ = ("hashed", "key", "pattern", "users")
+
+    def __init__(self, pattern: Tokens, key: int) -> None:
+        self.pattern = pattern
+        self.key = key
+        self.hashed: dict[bytes, Entry] = {}
+        self.users: dict[Tokens, None] = {}
+
+
+class OwnInterest:
+    """The patterns of a node's subscriptions, and its entries.
+
+    Attributes:
+        entries: The entries, by pattern.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[Tokens, OwnEntry] = {}
+        self._counts: dict[Tokens, int] = {}  # of subscriptions, by pattern
+        self._shapes: dict[str, Counter[int]] = {}  # number of entries, by first token and shape
+        self._covers: dict[Tokens, OwnEntry] = {}  # the entry of each pattern
+        self._last_key = 0
+        # With this number of patterns or fewer, wide entries are replaced by exact ones. 0 without wide entries.
+        self._narrow_at = 0
+
+    def entry_of(self, pattern: Tokens) -> OwnEntry:
+        """Return the entry that stands for the pattern of a subscription."""
+        return self._covers[pattern]
+
+    def add(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Add a subscription; return the new entries, and those that are no longer needed."""
+        count = self._counts.get(pattern, 0)
+        self._counts[pattern] = count + 1
+        if count:
+            return [], []
+        entry = self._find(pattern)
+        if entry is not None:
+            self._cover(pattern, entry)
+            return [], []
+        if self._has_room(pattern):
+            entry = self._new_entry(pattern)
+            self._cover(pattern, entry)
+            return [entry], []
+        self._narrow_at = len(self._counts) // 2
+        # Some room is left, so that not every further subscription changes all entries.
+        return self._replace(widen(self._counts, ENTRIES_MAX * 3 // 4, NODE_SHAPES_MAX * 3 // 4))
+
+    def remove(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Remove a subscription; return the new entries, and those that are no longer needed."""
+        self._counts[pattern] -= 1
+        if self._counts[pattern]:
+            return [], []
+        del self._counts[pattern]
+        entry = self._covers.pop(pattern)
+        del entry.users[pattern]
+        if len(self._counts) <= self._narrow_at:
+            wanted = widen(self._counts)
+            self._narrow_at = 0 if wanted == self._counts.keys() else len(self._counts) // 2
+            return self._replace(wanted)
+        if entry.users:
+            return [], []
+        self._end_entry(entry)
+        return [], [entry]
+
+    # --
+
+    def _find(self, pattern: Tokens) -> OwnEntry | None:
+        """Return an entry that stands for a pattern, if any: of the pattern itself, or of a beginning and ``>``."""
+        entry = self.entries.get(pattern)
+        if entry is None and self._narrow_at:
+            beginnings = (pattern[:length] for length in range(len(pattern) - 1, -1, -1))
+            entry = next((found for each in beginnings if (found := self.entries.get((*each, ANY_REST)))), None)
+        return entry
+
+    def _has_room(self, pattern: Tokens) -> bool:
+        shapes = self._shapes.get(_first(pattern), Counter())
+        return len(self.entries) < ENTRIES_MAX and (len(shapes) < NODE_SHAPES_MAX or shape_of(pattern) in shapes)
+
+    def _cover(self, pattern: Tokens, entry: OwnEntry) -> None:
+        self._covers[pattern] = entry
+        entry.users[pattern] = None
+
+    def _new_entry(self, pattern: Tokens) -> OwnEntry:
+        self._last_key += 1
+        entry = self.entries[pattern] = OwnEntry(pattern, self._last_key)
+        self._shapes.setdefault(_first(pattern), Counter())[shape_of(pattern)] += 1
+        return entry
+
+    def _end_entry(self, entry: OwnEntry) -> None:
+        del self.entries[entry.pattern]
+        first, shape = _first(entry.pattern), shape_of(entry.pattern)
+        shapes = self._shapes[first]
+        shapes[shape] -= 1
+        if not shapes[shape]:
+            del shapes[shape]
+            if not shapes:
+                del self._shapes[first]
+
+    def _replace(self, wanted: set[Tokens]) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Use the entries of other patterns; return the new ones, and those that are no longer needed."""
+        ended = [entry for pattern, entry in self.entries.items() if pattern not in wanted]
+        for entry in ended:
+            self._end_entry(entry)
+        added = [self._new_entry(pattern) for pattern in sorted(wanted) if pattern not in self.entries]
+        for entry in self.entries.values():
+            entry.users.clear()
+        for pattern in self._counts:
+            entry_found = self._find(pattern)
+            assert entry_found is not None
+            self._cover(pattern, entry_found)
+        return added, ended
+
+
+def _first(pattern: Tokens) -> str:
+    """Return the first token of a pattern; ``*`` for any wildcard."""
+    return ANY_TOKEN if pattern[0] == ANY_REST else pattern[0]
