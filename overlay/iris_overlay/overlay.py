@@ -562,6 +562,10 @@ class Overlay:
         """Return the members of a group and their attributes if the local node is the group's root: for display and tests."""
         return self._groups.directory_of(group)
 
+    def entries_of(self, group: GroupId) -> dict[NodeId, bytes] | None:
+        """Return the packed entries of a table's members if the local node is its root: for display and tests."""
+        return self._groups.entries_of(group)
+
     def watchers_of(self, group: GroupId) -> list[NodeId]:
         """Return the watchers of a group if the local node is its root: for display and tests."""
         return self._groups.watchers_of(group)

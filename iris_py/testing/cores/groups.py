@@ -46,6 +46,19 @@ def distance(a: int, b: int) -> int:
     return min(way, RING_SIZE - way)
 
 
+def apply_changes(table: dict[NodeId, bytes], event: TableChanged) -> None:
+    """Apply the reported changes of a table to the entries of its members; the changes have to be exact."""
+    for node in event.removed:
+        del table[node]
+    for node, change in event.changes.items():
+        before = table.get(node, b"")
+        assert node in table or change.member is not None, "a new member without its info"
+        after = apply(before, change.added, change.removed)
+        assert diff(before, after) == (change.added, change.removed), "a change that the owner knows"
+        table[node] = after
+    assert event.size == len(table)
+
+
 class PerfectRing:
     """The ring as all of its nodes know it, without delay or error."""
 
@@ -130,19 +143,6 @@ class SimulatedGroupNode:
     def ring(self) -> PerfectRing:
         """Return the ring to which the node belongs."""
         return self.simulation.rings[self.ring_id]
-
-    def take_table(self, event: TableChanged) -> None:
-        """Apply the reported changes of a table, which have to be exact."""
-        table = self.tables.setdefault(event.group, {})
-        for node in event.removed:
-            del table[node]
-        for node, change in event.changes.items():
-            before = table.get(node, b"")
-            assert (node in table) or change.member is not None, "a new member is described"
-            after = apply(before, change.added, change.removed)
-            assert diff(before, after) == (change.added, change.removed), "a change says nothing that the owner knows"
-            table[node] = after
-        assert event.size == len(table)
 
     def members_of_ring(self) -> set[NodeId]:
         """Return the ids of the nodes in the same ring."""
@@ -343,7 +343,7 @@ class GroupSimulation:
             if isinstance(event, ViewChanged):
                 node.views[event.group] = event
             elif isinstance(event, TableChanged):
-                node.take_table(event)
+                apply_changes(node.tables.setdefault(event.group, {}), event)
             elif isinstance(event, Claimed):
                 del node.claims[event.number]
                 if self.on_claimed is not None:

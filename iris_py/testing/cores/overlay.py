@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iris_overlay import events
 from iris_overlay.config import OverlayConfig
+from iris_overlay.groups.entries import apply
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.messages import NodeInfo
 from iris_overlay.overlay import Overlay
+from iris_py.testing.cores.groups import apply_changes
 from iris_py.testing.cores.overlay_checks import Checks
 from iris_py.testing.cores.overlay_wires import PORT, Faults, Heap, LinkItem, Reach, SimulatedNode, Wires
 from iris_py.testing.cores.signer import NamedSigner
@@ -218,6 +220,18 @@ class OverlaySimulation:
         node.views.pop(group, None)
         self._command(node, node.overlay.unwatch_group, group)
 
+    def claim(self, index: int, group: GroupId, added: bytes, removed: bytes = b"") -> None:
+        """Change the packed entries of a node in a table."""
+        node = self.nodes[index]
+        node.entries[group] = apply(node.entries.get(group, b""), added, removed)
+        node.claims += 1
+        self._command(node, node.overlay.claim, group, b"", added, removed)
+
+    def watch_table(self, index: int, group: GroupId) -> None:
+        """Make a node watch a table."""
+        node = self.nodes[index]
+        self._command(node, node.overlay.watch_table, group)
+
     def cast(self, index: int, group: GroupId) -> None:
         """Multicast from a node to a group; the checks follow the delivery."""
         node = self.nodes[index]
@@ -329,14 +343,14 @@ class OverlaySimulation:
         self._heap.schedule(self.now + CHECK_INTERVAL_S, self._check)
 
     def _command(
-        self, node: SimulatedNode, command: Callable[..., None], *arguments: object, is_now_first: bool = False
+        self, node: SimulatedNode, command: Callable[..., object], *arguments: object, is_now_first: bool = False
     ) -> None:
         """Run a command of a node's application; for a suspended process, after the process resumes."""
         if node.is_alive:
             self._post(node, self._run_command, node, command, arguments, is_now_first)
 
     def _run_command(
-        self, node: SimulatedNode, command: Callable[..., None], arguments: tuple[object, ...], first: bool
+        self, node: SimulatedNode, command: Callable[..., object], arguments: tuple[object, ...], first: bool
     ) -> None:
         self._trace.update(f"{self.now!r} {command.__name__} {node.index} {arguments!r}\n".encode())
         if first:
@@ -427,6 +441,12 @@ class OverlaySimulation:
         if event.group in node.watched:
             node.views[event.group] = event
 
+    def _on_table(self, node: SimulatedNode, event: events.TableChanged) -> None:
+        apply_changes(node.tables.setdefault(event.group, {}), event)
+
+    def _on_claimed(self, node: SimulatedNode, event: events.Claimed) -> None:
+        node.claims -= 1
+
     def _on_cast(self, node: SimulatedNode, event: events.Cast) -> None:
         self.checks.note_received(node, event)
 
@@ -456,6 +476,8 @@ _HANDLERS: Final[dict[type[events.Event], Callable[[OverlaySimulation, Simulated
     events.ProtocolViolated: OverlaySimulation._on_break,
     events.ConnectFailed: OverlaySimulation._on_connect_failed,
     events.ViewChanged: OverlaySimulation._on_view,
+    events.TableChanged: OverlaySimulation._on_table,
+    events.Claimed: OverlaySimulation._on_claimed,
     events.Cast: OverlaySimulation._on_cast,
     events.PacketReceived: OverlaySimulation._on_packet,
     events.GroupJoined: OverlaySimulation._on_completed,

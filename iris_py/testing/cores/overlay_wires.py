@@ -97,6 +97,9 @@ class SimulatedNode:
     left: dict[GroupId, float] = field(default_factory=dict)  # The left groups, with the times of completion.
     watched: dict[GroupId, float] = field(default_factory=dict)
     views: dict[GroupId, events.ViewChanged] = field(default_factory=dict)
+    entries: dict[GroupId, bytes] = field(default_factory=dict)  # The application's entries in tables.
+    tables: dict[GroupId, dict[NodeId, bytes]] = field(default_factory=dict)  # The watched tables, from their changes.
+    claims: int = 0  # The claims without a completion.
     commands: dict[GroupId, list[float]] = field(default_factory=dict)  # The times of pending commands.
     received: dict[tuple[GroupId, NodeId], int] = field(default_factory=dict)  # The last multicast of each source.
     log: list[tuple[float, events.Event]] = field(default_factory=list)  # All events but multicasts, with their times.
