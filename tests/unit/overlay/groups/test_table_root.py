@@ -25,7 +25,7 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.groups.table_directory import TableDirectory
-from iris_overlay.groups.table_root import TableRoot
+from iris_overlay.groups.table_root import WHOLE_TABLES_MAX, TableRoot
 from iris_overlay.groups.table_view import TableView
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.messages import NodeInfo
@@ -198,6 +198,27 @@ def test_a_node_without_a_place_gets_the_changes_since_its_version_or_everything
     assert table.view.replace([whole])
     assert table.view.change([change])
     table.check()
+
+
+def test_a_whole_large_table_goes_to_few_watchers_at_once() -> None:
+    table = Table()
+    table.put(500, packed(*range(ENTRIES_MAX)))
+    watchers = [info(2000 + number) for number in range(3 * WHOLE_TABLES_MAX)]
+    for watcher in watchers:
+        table.root.watch(watcher, 1, 0, 100.0, None)
+    told: list[object] = []
+    while batch := list(dict.fromkeys(target for target, _ in table.sent())):
+        assert len(batch) <= WHOLE_TABLES_MAX
+        told += batch
+        for watcher in batch[1:]:
+            assert isinstance(watcher, NodeInfo)
+            table.root.acknowledge(WATCHER, watcher.id, table.directory.version)
+        silent = batch[0]
+        assert isinstance(silent, NodeInfo)
+        assert table.root.note_silence(WATCHER, silent.id)  # the others do not wait for it
+        if len(told) > 2 * len(watchers):
+            break
+    assert set(told) == set(watchers)
 
 
 def copied(table: Table) -> list[TableCopy]:
