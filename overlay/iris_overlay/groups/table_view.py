@@ -83,7 +83,7 @@ class TableView:
                 return False  # an honest root sends a row with each record
         present = {node: len(self._entries.get(node, b"")) for node in changes}
         growth = sum(len(change[1]) for change in changes.values() if change is not None) - sum(present.values())
-        count = len(self.members.keys() - changes.keys()) + sum(1 for change in changes.values() if change is not None)
+        count = len(self.members) + sum((change is not None) - (node in self.members) for node, change in changes.items())
         if self._size_bytes + growth > TABLE_BYTES_MAX or count > MEMBERS_MAX:
             return False
         for node, change in changes.items():

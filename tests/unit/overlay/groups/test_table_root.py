@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+
+import pytest
 
 from iris_overlay.groups import entries, table_root
-from iris_overlay.groups.copies import Copies
-from iris_overlay.groups.directory import Outcome, accusation_of
+from iris_overlay.groups.copies import Copies, HeldCopy
+from iris_overlay.groups.directory import Directory, Outcome, accusation_of
 from iris_overlay.groups.entries import ENTRIES_MAX
 from iris_overlay.groups.followers import FollowerKind
+from iris_overlay.groups.handover import merge, revive
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import (
     TABLE_PART_BYTES_MAX,
@@ -25,13 +27,10 @@ from iris_overlay.groups.messages import (
     encode_group_message,
 )
 from iris_overlay.groups.table_directory import TableDirectory
-from iris_overlay.groups.table_root import TableRoot
+from iris_overlay.groups.table_root import WHOLE_TABLES_MAX, TableRoot
 from iris_overlay.groups.table_view import TableView
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
-
-if TYPE_CHECKING:
-    import pytest
 
 T = GroupId(b"t" * 16)
 WATCHER, COPY = FollowerKind.WATCHER, FollowerKind.COPY
@@ -200,6 +199,27 @@ def test_a_node_without_a_place_gets_the_changes_since_its_version_or_everything
     table.check()
 
 
+def test_a_whole_large_table_goes_to_few_watchers_at_once() -> None:
+    table = Table()
+    table.put(500, packed(*range(ENTRIES_MAX)))
+    watchers = [info(2000 + number) for number in range(3 * WHOLE_TABLES_MAX)]
+    for watcher in watchers:
+        table.root.watch(watcher, 1, 0, 100.0, None)
+    told: list[object] = []
+    while batch := list(dict.fromkeys(target for target, _ in table.sent())):
+        assert len(batch) <= WHOLE_TABLES_MAX
+        told += batch
+        for watcher in batch[1:]:
+            assert isinstance(watcher, NodeInfo)
+            table.root.acknowledge(WATCHER, watcher.id, table.directory.version)
+        silent = batch[0]
+        assert isinstance(silent, NodeInfo)
+        assert table.root.note_silence(WATCHER, silent.id)  # the others do not wait for it
+        if len(told) > 2 * len(watchers):
+            break
+    assert set(told) == set(watchers)
+
+
 def copied(table: Table) -> list[TableCopy]:
     """Let the copy take what it is told, and acknowledge it."""
     copies = [message for _, message in table.sent() if isinstance(message, TableCopy)]
@@ -259,3 +279,46 @@ def test_changes_of_a_copy_that_are_too_large_are_the_whole_copy(monkeypatch: py
     table.put(0, packed(*range(100)), stamp=2)
     (whole,) = copied(table)
     assert not whole.base
+
+
+def held(*members: tuple[int, int, bytes], owner: NodeInfo = THIRD) -> HeldCopy:
+    """Return a copy with some members: number, stamp and entries."""
+    directory = TableDirectory(T, 9)
+    for number, stamp, after in members:
+        directory.register(MemberRecord(info(number), b"", stamp), 100.0, after)
+    return HeldCopy(directory, {}, owner.id, 100.0)
+
+
+def entries_in(directory: Directory) -> dict[NodeId, bytes]:
+    return {node: member.entries for node, member in directory.members.items()}
+
+
+@pytest.mark.parametrize("is_root", [False, True])
+def test_of_two_records_of_a_node_the_later_is_right_with_its_entries(is_root: bool) -> None:
+    here = ((1, 1, packed(1)), (2, 5, packed(2)), (3, 1, packed(3)))
+    there = held((1, 4, packed(11, 12)), (2, 4, packed(21)), (4, 1, packed(4)))
+    if is_root:
+        table = Table()
+        for number, stamp, after in here:
+            table.put(number, after, stamp)
+        assert merge(table.root, there, 100.0, table.outbox)
+        found = table.root.directory
+    else:
+        copy = held(*here)
+        copy.merge(there)
+        found = copy.directory
+    assert entries_in(found) == {
+        info(1).id: packed(11, 12),
+        info(2).id: packed(2),
+        info(3).id: packed(3),
+        info(4).id: packed(4),
+    }
+
+
+def test_a_copy_that_becomes_the_table_has_its_entries_in_a_new_epoch() -> None:
+    copy = held((1, 1, packed(1, 2)))
+    table = revive(copy, 200.0)
+    assert entries_in(table) == {info(1).id: packed(1, 2)}
+    assert isinstance(table, TableDirectory)
+    assert table.changes_since(9) is None
+    assert table.members[info(1).id].expires == 200.0
