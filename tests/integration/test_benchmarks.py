@@ -97,3 +97,18 @@ def test_tunnels_are_measured() -> None:
     found = {row["contender"] for row in section["rows"]}
     assert found == {"large message", "slow reader", "100 tunnels", "requests beside a tunnel"}
     assert all(row["median"] > 0 for row in section["rows"])
+
+
+def test_the_matching_of_topics_is_measured() -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks.topics", "match", "--quick", "--runs", "1", "--json"),
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (section,) = json.loads(done.stdout)["sections"]
+    assert {row["contender"] for row in section["rows"]} == {"100 patterns", "3 shapes"}
+    assert all(row["median"] > 0 for row in section["rows"])
