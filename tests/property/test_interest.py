@@ -49,7 +49,8 @@ class InterestMachine(RuleBasedStateMachine):
         self.patches = [
             patch.object(interest, "BUCKET_ROWS", 2),
             patch.object(interest, "TOPICS_MAX", 5),
-            patch.object(interest, "ROUTES_MAX", 4),
+            patch.object(interest, "ROUTES_MAX", 6),
+            patch.object(interest, "ROUTE_NODES_MAX", 7),
             patch.object(interest, "STEMS_MAX", 1),
             patch.object(interest, "SHAPES_MAX", self.shapes_max),
         ]

@@ -41,9 +41,12 @@ SHAPES_MAX = 32
 TOPICS_MAX = 4096
 #: First tokens with a cached stem. Too small: another hash for each new topic, 1 us. Too large: memory, 150 bytes for each.
 STEMS_MAX = 4096
-#: Shared routes, by the nodes in the order in which the index finds them. Too small: the index forgets all routes often, and
-#: parts joined for an old one are joined again. Too large: memory, for a publisher whose topics have ever new sets of targets.
-ROUTES_MAX = 4096
+#: Shared routes, by their nodes in order, and in the order in which the index finds them. Too small: below twice `TOPICS_MAX`,
+#: topics with different targets leave the cache early. Too large: memory, for a publisher to ever new sets of nodes.
+ROUTES_MAX = 16_384
+#: Nodes of all shared routes. Too small: topics with hundreds of targets leave the cache early. Too large: memory, 24 bytes for
+#: each node of each route.
+ROUTE_NODES_MAX = 262_144
 #: Average rows of a bucket. Too small: memory for the arrays themselves, 200 bytes for each bucket. Too large: each insertion
 #: moves half of a bucket.
 BUCKET_ROWS = 512
@@ -223,6 +226,7 @@ class InterestIndex(Generic[Target, Route]):
         self._crowded: set[int] = set()  # stems whose widened targets changed
         self._stems: dict[str, int] = {}
         self._routes: dict[tuple[int, ...], Route] = {}
+        self._route_nodes = 0
         self._results: dict[str, tuple[Route, tuple[int, ...]]] = {}
 
     def __len__(self) -> int:
@@ -366,7 +370,7 @@ class InterestIndex(Generic[Target, Route]):
         number = self._numbers.pop(target)
         del self._targets[number], self._counts[number]
         self._unused.append(number)
-        self._routes.clear()  # another target may get the number
+        self._forget_routes()  # another target may get the number
 
     # -- topics
 
@@ -411,14 +415,19 @@ class InterestIndex(Generic[Target, Route]):
         """Return the route to nodes, which may repeat, and remember it for this order of the nodes."""
         key = tuple(sorted(set(nodes)))
         route = self._routes.get(key)
-        if len(self._routes) + 2 > ROUTES_MAX:
-            self._routes.clear()
-            self._results.clear()  # so that equal sets of targets have the same route
+        if len(self._routes) + 2 > ROUTES_MAX or self._route_nodes + len(nodes) > ROUTE_NODES_MAX:
+            self._forget_routes()
         if route is None:
             targets = self._targets
             route = self._make_route(tuple([targets[node] for node in key]))
         self._routes[key] = self._routes[nodes] = route
+        self._route_nodes += len(nodes)
         return route
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._results.clear()  # so that equal sets of targets have the same route
+        self._route_nodes = 0
 
     def _stem(self, token: str) -> int:
         if len(self._stems) >= STEMS_MAX:

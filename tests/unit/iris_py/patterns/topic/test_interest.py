@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
+from iris_py.patterns.topic import interest
 from iris_py.patterns.topic.interest import SHAPES_MAX, TOPICS_MAX, WIDE_TAG, InterestIndex
 from iris_py.patterns.topic.names import TOKENS_MAX, Tokens, parse_pattern
 from iris_py.patterns.topic.shapes import ENTRIES_MAX, ENTRY, EntryHasher
@@ -182,6 +185,32 @@ def test_a_target_that_removes_shapes_is_exact_again() -> None:
     net.leave("honest")
     assert len(net.index) == 0
     assert net.find("a.b.c") == []
+
+
+def test_a_widened_target_is_exact_again_when_others_leave() -> None:
+    net = Net()
+    patterns = shapes_under("a", 2 * SHAPES_MAX)
+    net.add("first", *patterns[:SHAPES_MAX])
+    net.add("second", *patterns[SHAPES_MAX:])
+    net.settle()
+    assert net.find("a.none") == ["first"]
+    net.leave("second")
+    net.settle()
+    assert net.find("a.none") == []
+    assert net.find("a." + ".".join("z" * 7)) == ["first"]
+
+
+@pytest.mark.parametrize(("name", "bound"), [("ROUTES_MAX", 4), ("ROUTE_NODES_MAX", 3)])
+def test_topics_share_a_route_after_the_index_forgot_all_routes(monkeypatch: pytest.MonkeyPatch, name: str, bound: int) -> None:
+    monkeypatch.setattr(interest, name, bound)
+    net = Net()
+    for target in "ABCDEFGH":
+        net.add(target, f"a.{target}", f"b.{target}")
+    first = net.index.match("a.A")[0]
+    for target in "BCDEFGH":
+        net.find(f"a.{target}")
+    assert net.index.match("a.A")[0] is not first
+    assert net.index.match("b.A")[0] is net.index.match("a.A")[0]
 
 
 def test_the_deepest_topic_is_found() -> None:
