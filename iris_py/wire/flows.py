@@ -1,0 +1,117 @@
+"""Messages that count publications: FLOW, FETCH and FETCHED (docs/design.md 8).
+
+All publications from one node to another form a *flow*. Its name is the publisher's last number when the flow began. FLOW is
+the first message of each body with publications: its id is the name, and its argument the number of messages in the flow before
+this body, modulo 2^32. So a receiver counts the messages that it missed.
+
+FETCH asks the publisher for the entries that the missed messages matched; FETCHED answers with the same id. The argument of
+FETCH says what it asks for, here ``MISSED_ENTRIES``. The argument of FETCHED is the number of missed messages.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from iris_py.wire.packets import MESSAGE
+
+FLOW: Final = 19
+FETCH: Final = 21
+FETCHED: Final = 22
+
+#: Argument of a FETCH for the entries that missed messages matched.
+MISSED_ENTRIES: Final = 3
+#: Flag of a FETCHED without an answer: the publisher no longer knows the entries.
+NOT_ALL: Final = 2
+#: Largest number of missed messages in one question. Too small: after a short break of a link, all subscriptions of a node
+#: report the messages missed by a few. Too large: one question costs the publisher milliseconds.
+FETCHED_MESSAGES_MAX: Final = 4096
+#: Largest number of entries in one answer, 48 KiB: an answer fits a shared body. A publisher sends ``NOT_ALL`` beyond it. Too
+#: small: as above; too large: the answer delays other messages of the link.
+FETCHED_ENTRIES_MAX: Final = 4096
+
+#: flow, after, before
+_FETCH: Final = struct.Struct(">QQQ")
+#: tag, number of messages
+_ENTRY: Final = struct.Struct(">QI")
+#: Counts of a flow are modulo 2^32.
+COUNT_MASK: Final = 0xFFFF_FFFF
+
+
+class MissedRange(msgspec.Struct, frozen=True, gc=False):
+    """A range of missed messages in one flow: the payload of a FETCH.
+
+    Attributes:
+        flow: The name of the flow.
+        after: The publisher's number of the last message received before the range.
+        before: The number of the first message received after the range.
+    """
+
+    flow: int
+    after: int
+    before: int
+
+    def encode(self) -> bytes:
+        """Return the 24-byte payload."""
+        return _FETCH.pack(self.flow, self.after, self.before)
+
+
+class MissedEntries(msgspec.Struct, frozen=True, gc=False):
+    """The entries that the messages of a range matched: the answer to a :class:`MissedRange`.
+
+    Attributes:
+        messages: The number of messages for the asking node in the range, 0 to ``FETCHED_MESSAGES_MAX``.
+        counts: For each matched entry of the node, by tag, the number of messages that matched it, at least 1. A message may
+            match several entries.
+    """
+
+    messages: int
+    counts: dict[int, int]
+
+    def encode(self) -> bytes:
+        """Return the payload, in ascending order of the tags."""
+        return b"".join([_ENTRY.pack(tag, count) for tag, count in sorted(self.counts.items())])
+
+
+def encode_flow(name: int, count: int) -> bytes:
+    """Encode a FLOW.
+
+    Args:
+        name: The name of the flow.
+        count: Number of messages in the flow before this body; the wire has it modulo 2^32.
+    """
+    return MESSAGE.pack(FLOW, 0, 0, 0, name, count & COUNT_MASK)
+
+
+def messages_between(earlier: int, later: int) -> int:
+    """Return the number of messages between two counts of one flow, which the wire has modulo 2^32."""
+    return (later - earlier) & COUNT_MASK
+
+
+def decode_range(payload: bytes) -> MissedRange | None:
+    """Decode the payload of a FETCH from a peer; return None if it is malformed. Never raises."""
+    if len(payload) != _FETCH.size:
+        return None
+    flow, after, before = _FETCH.unpack(payload)
+    return MissedRange(flow, after, before) if flow <= after < before else None
+
+
+def decode_entries(flags: int, messages: int, payload: bytes) -> MissedEntries | None:
+    """Decode a FETCHED from a peer; return None if it has no answer, or is malformed. Never raises.
+
+    Args:
+        flags: Its flags.
+        messages: Its argument.
+        payload: Its payload.
+    """
+    if flags & NOT_ALL or messages > FETCHED_MESSAGES_MAX or len(payload) > FETCHED_ENTRIES_MAX * _ENTRY.size:
+        return None
+    if len(payload) % _ENTRY.size:
+        return None
+    pairs = list(_ENTRY.iter_unpack(payload))
+    counts = dict(pairs)
+    if len(counts) < len(pairs) or any(not 0 < count <= messages for count in counts.values()):
+        return None
+    return MissedEntries(messages, counts) if sum(counts.values()) >= messages else None
