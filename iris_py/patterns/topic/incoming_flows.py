@@ -17,7 +17,7 @@ Rules for a body of the flow ``name`` with ``count`` earlier messages:
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from iris_overlay.timers import DeadlineTable
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 Held = TypeVar("Held")
 
 #: Publishers with a known flow; beyond it the longest silent one is forgotten. Too small: publishers that take turns are
-#: forgotten each time, and their losses unknown. Too large: memory, some 500 bytes for each.
+#: forgotten each time, and their losses unknown. Too large: memory, some 400 bytes for each.
 PUBLISHERS_MAX: Final = 4096
 #: Forgotten publishers whose return is noticed; beyond it every new publisher may be a forgotten one. Too small: new publishers
-#: are reported as unknown. Too large: memory, some 150 bytes for each.
+#: are reported as unknown, and repeated messages of old ones delivered twice. Too large: memory, some 200 bytes for each.
 FORGOTTEN_MAX: Final = 65_536
 #: Time that a publisher has for an answer (seconds). Too small: a slow path costs exact gaps. Too large: messages after a loss
 #: arrive late.
@@ -105,13 +105,13 @@ class IncomingFlow(Generic[Held]):
         "unknown",
     )
 
-    def __init__(self, publisher: NodeId, unknown: int) -> None:
+    def __init__(self, publisher: NodeId, last: int, unknown: int) -> None:
         self.publisher = publisher
         self.unknown = unknown
         self.name = 0
-        self.last = 0
+        self.last = last
         self.missed = 0
-        self.gaps: deque[_Gap[Held]] = deque()
+        self.gaps: list[_Gap[Held]] = []  # a deque takes 600 bytes for each publisher, and most have no gap
         self.body_name = 0
         self._is_heard = False
         self._count = 0  # messages in the flow up to `last`, modulo 2^32
@@ -150,8 +150,8 @@ class IncomingFlow(Generic[Held]):
             before the rest.
         """
         late = min(count, self.last + 1 - number) if number <= self.last else 0
-        position = self._position + late
-        self._position = end = self._position + count
+        position = self._position
+        self._position = end = position + count
         if late == count:
             return late, 0
         missed = 0
@@ -181,7 +181,10 @@ class IncomingFlow(Generic[Held]):
             totals.clear()
 
     def _missed_before(self, number: int, position: int) -> int:
-        """Return the number of messages missed before a publication at a position of the body's flow."""
+        """Return the number of messages missed before a publication at a position of the body's flow.
+
+        A batch repeated in part has an earlier position, but no number between.
+        """
         between = number - self.last - 1
         if self.body_name == self.name:
             return min(messages_between(self._count, position), between)
@@ -249,7 +252,7 @@ class IncomingFlows(Generic[Held]):
         self._hand_out = hand_out
         self._forget = forget
         self._flows: OrderedDict[NodeId, IncomingFlow[Held]] = OrderedDict()  # the longest silent first
-        self._forgotten: OrderedDict[NodeId, None] = OrderedDict()
+        self._forgotten: OrderedDict[NodeId, int] = OrderedDict()  # with the number of the last publication
         self._has_full_forgotten = False  # some forgotten publishers are in no table any more
         self._returns = 0
         self._last_id = 0
@@ -339,14 +342,13 @@ class IncomingFlows(Generic[Held]):
 
     def _add(self, publisher: NodeId, *, is_first: bool, now: float) -> IncomingFlow[Held]:
         """Add a publisher. ``is_first`` tells that its first publication is for this node, so it has missed nothing."""
+        last, unknown = self._forgotten.pop(publisher, None), 0
         if len(self._flows) >= PUBLISHERS_MAX:
             self._forget_oldest(now)
-        unknown = 0
-        if publisher in self._forgotten or (self._has_full_forgotten and not is_first):
-            self._forgotten.pop(publisher, None)
+        if last is not None or (self._has_full_forgotten and not is_first):
             self._returns += 1
             unknown = self._returns
-        flow = self._flows[publisher] = IncomingFlow(publisher, unknown)
+        flow = self._flows[publisher] = IncomingFlow(publisher, last or 0, unknown)
         return flow
 
     def _forget_oldest(self, now: float) -> None:
@@ -354,7 +356,7 @@ class IncomingFlows(Generic[Held]):
         publisher, flow = next(iter(self._flows.items()))
         self._settle_all(flow, now)
         del self._flows[publisher]
-        self._forgotten[publisher] = None
+        self._forgotten[publisher] = flow.last
         if len(self._forgotten) > FORGOTTEN_MAX:
             self._forgotten.popitem(last=False)
             self._has_full_forgotten = True
@@ -390,7 +392,7 @@ class IncomingFlows(Generic[Held]):
     def _release(self, flow: IncomingFlow[Held], now: float) -> None:
         """Hand out the items behind settled gaps, up to the first open one."""
         while flow.gaps and flow.gaps[0].is_settled:
-            gap = flow.gaps.popleft()
+            gap = flow.gaps.pop(0)
             self._held_bytes -= gap.size
             flow.report(gap.missed, gap.counts)
             for item in gap.items:

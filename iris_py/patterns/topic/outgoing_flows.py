@@ -35,10 +35,11 @@ ABSENT_MAX: Final = 1024
 #: it continues. Too large: as above.
 ABSENT_S: Final = 180.0
 #: Logged publications; a batch is one of them. Too small: a rare message to one node leaves the log before the node asks for
-#: it, and all subscriptions of the node report it. Too large: memory of 24 bytes for each, and of the match.
-LOGGED_MAX: Final = 65_536
+#: it, and all subscriptions of the node report it. Too large: memory of 24 bytes for each, and of the match; and a question
+#: about all of them takes 0.1 us for each.
+LOGGED_MAX: Final = 32_768
 #: Questions of one node that are answered from the log within ``ANSWERS_S``. Too small: all subscriptions of a node with many
-#: losses report them. Too large: a hostile member takes the time of the publisher, up to 5 ms for a question.
+#: losses report them. Too large: a hostile member takes the time of the publisher, some 7 ms for each question.
 ANSWERS_MAX: Final = 16
 #: Time for ``ANSWERS_MAX`` questions (seconds).
 ANSWERS_S: Final = 1.0
