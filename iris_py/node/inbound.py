@@ -376,8 +376,8 @@ class Inbound:
         elif not self._pubsub.publisher.receive_pause(message.peer, message.id, now):
             self._count_drop("too_many_pauses")
         else:
-            peer = message.peer
-            self._journal.note_at(now, "paused", peer.name, node=peer.described, name=message.group.name)
+            peer, topic = message.peer, self._pubsub.publisher.topic_of(message.id)
+            self._journal.note_at(now, "paused", peer.name, node=peer.described, name=topic)
 
     def _receive_resume(self, message: PeerMessage, now: float) -> None:
         self._pubsub.publisher.receive_resume(message.peer, message.id)

@@ -294,6 +294,6 @@ def test_the_wire_has_them_in_the_head_of_the_message() -> None:
     kind, flags, size, length, _id, _argument = packets.MESSAGE.unpack_from(sealed[0])
     assert (kind, flags, size, length) == (packets.REQUEST, 0, 4, 8)
     assert sealed[0][packets.MESSAGE_BYTES :] == b"\x81\xa1a\x01question"
-    kind, flags, size, length, _id, _argument = packets.MESSAGE.unpack_from(sealed[1])
+    kind, flags, size, length, _id, _argument = packets.MESSAGE.unpack_from(sealed[1], packets.MESSAGE_BYTES)  # behind FLOW
     assert (kind, flags, size, length) == (packets.PUBLICATION, packets.HEADED, 8, 4)
-    assert sealed[1][packets.MESSAGE_BYTES :] == b"\x00\x05\x81\xa1a\xa1bttold"
+    assert sealed[1][2 * packets.MESSAGE_BYTES :] == b"\x00\x05\x81\xa1a\xa1bttold"

@@ -86,7 +86,8 @@ class Deliveries:
         self._blocked: dict[tuple[Group | None, Peer, OwnEntry], dict[SubscriptionQueue, None]] = {}
         self._pause_again_at: float | None = None
         self._keys: dict[int, int] = {}  # keys of the node's entries, by tag
-        self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._keys.values(), _deliver, self._forget_publisher)
+        self._tags: dict[int, int] = {}  # number of tags of each key
+        self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._tags, _deliver, self._forget_publisher)
 
     # -- subscriptions
 
@@ -114,11 +115,18 @@ class Deliveries:
 
     def add_tag(self, tag: int, entry: OwnEntry) -> None:
         """Note the tag of an entry in the table of one generation."""
-        self._keys[tag] = entry.key
+        if tag not in self._keys:
+            self._keys[tag] = entry.key
+            self._tags[entry.key] = self._tags.get(entry.key, 0) + 1
 
     def forget_tag(self, tag: int) -> None:
         """Forget the tag of an entry that the node no longer has."""
-        self._keys.pop(tag, None)
+        key = self._keys.pop(tag, None)
+        if key is None:
+            return
+        self._tags[key] -= 1
+        if not self._tags[key]:
+            del self._tags[key]
 
     def match(self, topic: Tokens) -> list[SubscriptionQueue]:
         """Return the subscriptions that match a topic."""

@@ -314,6 +314,8 @@ class Publisher:
             self.is_known = True
             self._send_held(now)
             self._events.append(RoomMade())
+        elif self._paused:
+            self._events.append(RoomMade())  # a subscriber to wait for may be gone
         self._outbound.has_events = True  # the deadline may have changed
 
     def rekey(self, now: float) -> None:
@@ -345,13 +347,20 @@ class Publisher:
         if key not in self._pauses:
             if len(self._pauses) >= PAUSES_MAX:
                 return False
-            self._counts.total().pauses_obeyed += 1
+            plan = self._plan_of(tag)
+            counts = self._counts.total() if plan is None else plan.counts
+            counts.pauses_obeyed += 1
         self.runs.clear()
         self._imported_runs.clear()
         self._paused.setdefault(tag, {})[peer.id] = None
         self._pauses.set(key, now + PAUSE_S)
         self._outbound.has_events = True
         return True
+
+    def topic_of(self, tag: int) -> str:
+        """Return a topic, published lately, that matches an entry with a tag; empty if none is known."""
+        plan = self._plan_of(tag)
+        return "" if plan is None else plan.topic
 
     def receive_resume(self, peer: Peer, tag: int) -> None:
         """Handle a subscriber's RESUME."""
@@ -507,6 +516,9 @@ class Publisher:
         plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, self._deliveries.match(tokens))
         self._plans[topic] = plan
         return plan
+
+    def _plan_of(self, tag: int) -> _TopicPlan | None:
+        return next((plan for plan in self._plans.values() if tag in plan.tags), None)
 
     def _has_room(self, plan: _TopicPlan) -> bool:
         for target in plan.route.present:

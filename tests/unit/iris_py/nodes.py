@@ -56,6 +56,10 @@ class Net:
         self.cores.add(core, tuple(self.cores.nodes)[:1])
         return core
 
+    def settle(self) -> None:
+        """Drive all nodes, with the timers that are due."""
+        self.cores.drive_until(self.now)
+
     def join(
         self, core: NodeCore, cluster: str = "cluster", concurrency: int = 1000, queue: int = 1000, weight: float = 1.0
     ) -> Registration:

@@ -169,8 +169,6 @@ class TestNames:
         with pytest.raises(ValueError):  # noqa: PT011
             ring.cluster(name)
         with pytest.raises(ValueError):  # noqa: PT011
-            ring.topic(name)
-        with pytest.raises(ValueError):  # noqa: PT011
             Keyring(SECRET, network=name)
         with pytest.raises(ValueError):  # noqa: PT011
             Keyring(SECRET, clusters={name: OTHER})
@@ -226,12 +224,12 @@ class TestGenerations:
         assert ring.find(b"") is None
 
     def test_groups_come_from_the_primary(self) -> None:
-        assert Keyring(SECRET, accepted=[OTHER]).topic("a") == Keyring(SECRET).topic("a")
+        assert Keyring(SECRET, accepted=[OTHER]).realm() == Keyring(SECRET).realm()
 
     def test_each_generation_has_groups_of_its_own(self) -> None:
         ring = Keyring(SECRET, accepted=[OTHER], clusters={"own": [OTHER, SECRET]})
         assert ring.accepted("a") == [Keyring(OTHER).cluster("a")]
-        assert ring.accepted("a", is_topic=True) == [Keyring(OTHER).topic("a")]
+        assert ring.accepted_realms() == [Keyring(OTHER).realm()]
         assert (ring.cluster("own"), ring.accepted("own")) == (Keyring(OTHER).cluster("own"), [Keyring(SECRET).cluster("own")])
         assert Keyring(SECRET).accepted("a") == []
 
@@ -289,11 +287,11 @@ class TestGroups:
                 "83d27a69f51bca7c7c37c75799da5445",
             ),
             (
-                "topic",
-                "render",
-                "2e29768b104bece4e7d4fe8d6e91cd0f",
-                "7e27e4a3f8c2c5676fe731509bc813ffe80d91fd29623d7549be69c8cb7d2542",
-                "c718485f835301384fac9dbc458a138d",
+                "realm",
+                "topics",
+                "c480ead20108a76d949bd3e57817617b",
+                "5efbedc6822ec1671e4cd1a41f28901e0861dd4b352e537b579e278b721ab1a8",
+                "d6936845966fc9d11e43107ab0bd0a6a",
             ),
             (
                 "cluster",
@@ -305,7 +303,7 @@ class TestGroups:
         ],
     )
     def test_pinned_and_derived_as_designed(self, kind: str, name: str, group_id: str, key: str, proof: str) -> None:
-        keys = keyring().cluster(name) if kind == "cluster" else keyring().topic(name)
+        keys = keyring().cluster(name) if kind == "cluster" else keyring().realm()
         assert (keys.group_id.hex(), keys.key.hex(), keys.proof(NODE).hex()) == (group_id, key, proof)
 
         secret = OTHER.value if name == "vault" else SECRET.value
@@ -317,8 +315,13 @@ class TestGroups:
 
     def test_names_and_kinds_are_groups_of_their_own(self) -> None:
         ring = keyring()
-        groups = [ring.cluster("a"), ring.cluster("b"), ring.topic("a"), ring.topic("b"), ring.cluster("A")]
+        groups = [ring.cluster("a"), ring.cluster("b"), ring.realm(), ring.cluster("topics"), ring.cluster("A")]
         assert len({keys.group_id for keys in groups}) == len({keys.key for keys in groups}) == len(groups)
+
+    def test_the_key_of_the_interest_is_its_own(self) -> None:
+        keys = keyring().realm()
+        assert keys.interest_key() == derive_by_hand(keys.key, b"", b"iris interest")
+        assert keys.interest_key() != Keyring(OTHER, network="lab").realm().interest_key()
 
     def test_a_secret_of_its_own_separates_a_cluster(self) -> None:
         with_secret, without = Keyring(SECRET, clusters={"a": OTHER}), Keyring(SECRET)
@@ -326,7 +329,7 @@ class TestGroups:
         assert with_secret.cluster("a").key != without.cluster("a").key
         # It is the cluster's alone.
         assert with_secret.cluster("b") == without.cluster("b")
-        assert with_secret.topic("a") == without.topic("a")
+        assert with_secret.realm() == without.realm()
 
     def test_a_secret_of_its_own_outlives_the_rotation_of_the_network(self) -> None:
         clusters = {"a": OTHER}
@@ -420,7 +423,7 @@ class TestPermit:
     def test_it_is_for_one_group_and_one_thing(self) -> None:
         permit = self.KEYS.permit(b"data")
         assert not is_permitted(self.KEYS.group_id, b"other", permit)
-        others = [keyring().topic("render"), keyring().cluster("b"), Keyring(OTHER, network="lab").cluster("render")]
+        others = [keyring().realm(), keyring().cluster("b"), Keyring(OTHER, network="lab").cluster("render")]
         for other in others:
             assert not is_permitted(other.group_id, b"data", permit)
             assert not is_permitted(self.KEYS.group_id, b"data", other.permit(b"data"))

@@ -65,7 +65,6 @@ def test_no_key_is_derived_for_a_secret_in_place_of_a_name() -> None:
             lambda secret=secret: Keyring(Secret(bytes(32)), network=secret),
             lambda secret=secret: Keyring(Secret(bytes(32)), clusters={secret: Secret(bytes(32))}),
             lambda secret=secret: Keyring(Secret(bytes(32))).cluster(secret),
-            lambda secret=secret: Keyring(Secret(bytes(32))).topic(secret),
         ):
             with pytest.raises(ValueError, match="is given in place of a name") as raised:
                 use()

@@ -31,7 +31,7 @@ class Subscribed:
     """A subscription with a callback, and what the node does with it."""
 
     def __init__(self) -> None:
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
+        self.queue = SubscriptionQueue(("a",), "a", "drop_oldest", 100, 1000)
         self.seen: list[int] = []
         self.subscription = Subscription(Inbox(self.queue, hook_of(self.take, None), self.leave, lambda _queue: None))
 
@@ -76,7 +76,7 @@ class InThread:
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.seen: list[int] = []
         self.threads = DaemonThreads(1, "test")
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 10_000)
+        self.queue = SubscriptionQueue(("a",), "a", "drop_oldest", 1000, 10_000)
         hook = hook_of(self.take, self.threads)
         self.subscription = Subscription(Inbox(self.queue, hook, self.leave, lambda _queue: None))
 
@@ -165,7 +165,7 @@ class Blocked:
     """A subscription whose queue is full, so that a publisher was asked to wait."""
 
     def __init__(self, *, calls: bool = False) -> None:
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 8, 1000)
+        self.queue = SubscriptionQueue(("a",), "a", "block", 8, 1000)
         self.told: list[int] = []
         self.subscription = Subscription(
             Inbox(self.queue, hook_of(self.take, None) if calls else None, self.leave, self.drained)
@@ -239,7 +239,7 @@ def test_a_callback_that_still_runs_is_waited_for_and_then_cancelled(takes_s: fl
                 ends.append(loop.time() - began)
 
         blocked = Blocked()
-        queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 100, 1000)
+        queue = SubscriptionQueue(("a",), "a", "drop_oldest", 100, 1000)
         subscription = Subscription(Inbox(queue, hook_of(take, None), blocked.leave, blocked.drained))
         queue.put(message(1))
         subscription._inbox.handle_ready()
@@ -268,7 +268,7 @@ class Filled:
     """A subscription that is iterated over."""
 
     def __init__(self, count: int, messages_max: int = 40) -> None:
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", messages_max, 1000)
+        self.queue = SubscriptionQueue(("a",), "a", "drop_oldest", messages_max, 1000)
         self.subscription = Subscription(Inbox(self.queue, None, self.leave, lambda _queue: None))
         self.put(*range(count))
 

@@ -25,6 +25,7 @@ from iris_py.peers import group as groups_module
 from iris_py.peers.member import WEIGHT, membership_attributes, weight_of
 from iris_py.peers.peer_table import HANDSHAKES_MAX, Peers
 from iris_py.wire import packets
+from iris_py.wire.flows import encode_flow
 from iris_py.wire.packets import MESSAGE, MESSAGE_BYTES_LIMIT, check_size
 from iris_security import Keyring, Secret, multicast_associated
 from tests.unit.iris_py.identities import IDENTITIES, node_id
@@ -966,22 +967,34 @@ def test_a_large_body_is_one_message_and_no_run() -> None:
     # A run of which nobody can tell how many messages it has.
     for length in (0, 1):
         assert not is_sane(MESSAGE.pack(packets.PUBLICATION, packets.RUN, 65_530, length, 1, 0) + bytes(65_530 + length))
-    run = b"".join(packets.encode_run(b"t", [bytes(1000)] * 60, 1, 1))
+    run = b"".join(packets.encode_run(b"t", [bytes(1000)] * 60, 1))
     assert is_sane(run)
-    assert is_sane(b"".join(packets.encode_run(b"t", [bytes(1000)] * 240, 1, 1)))
+    assert is_sane(b"".join(packets.encode_run(b"t", [bytes(1000)] * 240, 1)))
+
+
+def test_a_flow_before_a_large_message_does_not_count() -> None:
+    flow = encode_flow(7, 3)
+    size = packets.SHARED_BODY_BYTES_MAX
+    message = MESSAGE.pack(packets.PUBLICATION, 0, 1, size, 1, 0) + b"t" + bytes(size)
+    assert is_sane(flow + message)
+    assert not is_sane(flow + flow + message)
+    assert not is_sane(message + flow)
+    # A receiver reads a FLOW with a payload as a whole: another message hides behind it.
+    hidden = MESSAGE.pack(packets.FLOW, 0, 0, packets.MESSAGE_BYTES, 7, 3) + message
+    assert not is_sane(hidden)
 
 
 @pytest.mark.parametrize("count", [packets.RUN_MESSAGES_MAX, packets.RUN_MESSAGES_MAX + 1])
 def test_a_large_run_has_at_most_so_many_messages(count: int) -> None:
-    run = b"".join(packets.encode_run(b"t", [bytes(4)] * count, 1, 1))
+    run = b"".join(packets.encode_run(b"t", [bytes(4)] * count, 1))
     assert len(run) > packets.SHARED_BODY_BYTES_MAX
     assert is_sane(run) is (count <= packets.RUN_MESSAGES_MAX)
 
 
 @pytest.mark.parametrize("size", [packets.RUN_BODY_BYTES_MAX, packets.RUN_BODY_BYTES_MAX + 1])
 def test_a_large_run_has_at_most_so_many_bytes(size: int) -> None:
-    overhead = len(b"".join(packets.encode_run(b"t", [b"", b""], 1, 1)))
-    run = b"".join(packets.encode_run(b"t", [b"x", bytes(size - overhead - 1)], 1, 1))
+    overhead = len(b"".join(packets.encode_run(b"t", [b"", b""], 1)))
+    run = b"".join(packets.encode_run(b"t", [b"x", bytes(size - overhead - 1)], 1))
     assert len(run) == size
     assert is_sane(run) is (size <= packets.RUN_BODY_BYTES_MAX)
 

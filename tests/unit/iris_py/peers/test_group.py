@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,19 +10,16 @@ from iris_overlay.events import GroupMember
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.peers.group import (
-    BODY_BYTES,
     CAST_EPOCHS,
     CAST_LINGER_S,
     DIRECT_MEMBERS_MAX,
     PLACEMENTS_MAX,
-    RUN_BYTES,
     SENDERS_MAX,
     Group,
 )
 from iris_py.peers.keyed_members import slot_of
 from iris_py.peers.member import OWN_ONLY, WEIGHT_MAX, WEIGHT_MIN, Placement, membership_attributes
 from iris_py.peers.peer import Peer
-from iris_py.wire import packets
 from iris_security import AuthenticationError, Keyring, ReplayError, Secret
 
 if TYPE_CHECKING:
@@ -234,22 +230,17 @@ def test_a_broadcast_that_comes_after_a_later_one_is_late() -> None:
     group = make()
     assert [group.is_late(node(1), number) for number in (5, 5, 4, 6)] == [False, True, True, False]
     assert not group.is_late(node(2), 1)
-    assert (group.last_sequence(node(1)), group.last_sequence(node(2)), group.last_sequence(node(3))) == (6, 1, 0)
-    group.forget_baselines()
-    group.forget_baselines()
-    assert group.last_sequence(node(1)) == -6
-    assert not group.is_late(node(1), 3), "those before it went another way"
 
 
 def test_senders_are_remembered_within_a_bound_and_the_first_is_forgotten_first() -> None:
     group = make()
     for number in range(SENDERS_MAX):
-        group.note_sequence(node(number), 9)
-    group.note_sequence(node(0), 10)  # it is known already
-    assert group.last_sequence(node(1)) == 9
-    group.note_sequence(node(SENDERS_MAX), 9)
-    assert group.last_sequence(node(0)) == 0
-    assert group.last_sequence(node(1)) == 9
+        assert not group.is_late(node(number), 9)
+    assert not group.is_late(node(0), 10)  # it is known already
+    assert group.is_late(node(1), 9)
+    assert not group.is_late(node(SENDERS_MAX), 9)
+    assert not group.is_late(node(0), 9), "it is forgotten, and takes the place of the next one"
+    assert group.is_late(node(2), 9)
     assert len(group._sequences) == SENDERS_MAX
 
 
@@ -281,8 +272,8 @@ def test_a_channel_is_made_anew_for_another_object_of_the_same_peer() -> None:
 def test_broadcasts_are_sealed_once_for_everybody() -> None:
     sender = make()
     sender.broadcast_parts, sender.broadcast_bytes = [b"to ", b"all"], 6
-    assert sender.take_broadcasts() == ([b"to ", b"all"], 6, False)
-    assert sender.take_broadcasts() == ([], 0, False)
+    assert sender.take_broadcasts() == ([b"to ", b"all"], 6)
+    assert sender.take_broadcasts() == ([], 0)
     nonce, sealed = sender.seal_multicast(b"to all")
     for number in (1, 2):
         assert make(node(number)).open_multicast(LOCAL, nonce, sealed) == b"to all"
@@ -313,38 +304,11 @@ def test_the_epoch_is_that_of_the_sealer_that_has_used_more() -> None:
     assert group.epoch == 8
 
 
-def test_publications_that_follow_one_another_have_one_header_and_numbers_of_their_own() -> None:
-    group, counted = make(), make()
-    group.sequence = group.first_sequence = 100
-    counted.sequence = 7
-    run = group.begin_run(b"clicks", b"first", 3)
-    run.counted = [counted]
-    size = RUN_BYTES + len(b"clicks") + packets.RUN_MESSAGE_COST + len(b"first")
-    assert (run.room, group.broadcast_bytes) == (BODY_BYTES - size, size)
-    run.payloads.append(b"second")
-    run.room -= packets.RUN_MESSAGE_COST + len(b"second")
-    group.end_run()
-    group.end_run()  # there is none any more
-    assert (group.sequence, counted.sequence, run.room) == (102, 9, 0)
-    body = b"".join(group.broadcast_parts)
-    assert group.broadcast_bytes == len(body) < size + packets.RUN_MESSAGE_COST + len(b"second")
-    assert len(body) <= group.broadcast_bytes, "as much as was reckoned with"
-    kind, flags, head_bytes, _length, number, ordinal = packets.MESSAGE.unpack_from(body)
-    assert (kind, flags & packets.RUN, number, ordinal) == (packets.PUBLICATION, packets.RUN, 101, 1)
-    start = packets.MESSAGE_BYTES + head_bytes
-    assert packets.decode_run(body, start, len(body)) == [b"first", b"second"]
-
-
-def test_a_run_that_follows_another_one_goes_on_counting() -> None:
-    group = make()
-    rng = random.Random(1)
-    total = 0
-    for _ in range(5):
-        run = group.begin_run(b"clicks", b"x", 1)
-        more = rng.randrange(4)
-        run.payloads += [b"y"] * more
-        run.room -= more * (packets.RUN_MESSAGE_COST + 1)
-        group.end_run()
-        total += 1 + more
-        assert group.sequence == total
-    assert len(b"".join(group.broadcast_parts)) <= group.broadcast_bytes
+def test_a_body_of_the_realm_is_for_one_node_alone_in_either_packet() -> None:
+    keys = Keyring(Secret(bytes(range(32))), network="test").realm()
+    sender, receiver, other = (Group(">", keys, node(number), 1, is_realm=True) for number in (1, 2, 3))
+    for packet in ("open_unicast", "open_multicast", "open_routed"):
+        nonce, sealed = sender.seal_for(Peer(NodeInfo(node(2), ()), None), b"body")
+        with pytest.raises(AuthenticationError):
+            getattr(other, packet)(node(1), nonce, sealed)
+        assert getattr(receiver, packet)(node(1), nonce, sealed) == b"body"

@@ -19,25 +19,26 @@ def make() -> Groups:
     return Groups(NodeId(bytes(16)), Keyring(Secret(bytes(range(32))), network="test"))
 
 
-def use(groups: Groups, name: str, *, sequence: int = 0, is_topic: bool = False) -> Group:
+def use(groups: Groups, name: str, *, sequence: int = 0) -> Group:
     """Make a group, and send so many messages under it."""
-    group = groups.make(name, is_topic=is_topic)
+    group = groups.make(name)
     groups.add(group)
     group.sequence += sequence
     return group
 
 
-def test_a_cluster_and_a_topic_of_one_name_are_two_groups() -> None:
+def test_the_realm_is_a_group_from_its_first_use_on_and_no_cluster() -> None:
     groups = make()
-    cluster, topic = use(groups, "a"), use(groups, "a", is_topic=True)
-    assert cluster.id != topic.id
-    assert (groups.find("a"), groups.find_topic("a")) == (cluster, topic)
-    assert groups.by_id == {cluster.id: cluster, topic.id: topic}
-    groups.forget(topic)
-    assert (groups.find("a"), groups.find_topic("a")) == (cluster, None)
+    cluster = use(groups, "a")
+    assert list(groups.by_id.values()) == [cluster]
+    (realm,) = groups.realms()
+    assert groups.realms() == [realm]
+    assert groups.by_id == {cluster.id: cluster, realm.id: realm}
+    assert groups.clusters() == [cluster]
+    assert (realm.is_realm, cluster.is_realm) == (True, False)
     groups.forget(cluster)
     assert groups.find("a") is None
-    assert not groups.by_id
+    assert groups.by_id == {realm.id: realm}
 
 
 def test_no_epoch_is_used_twice() -> None:
@@ -57,10 +58,10 @@ def test_the_numbers_of_a_group_that_is_used_again_go_on() -> None:
     groups.forget(use(groups, "a", sequence=3))
     groups.forget(use(groups, "b", sequence=7))
     again = use(groups, "a", sequence=2)
-    assert (again.first_sequence, again.sequence) == (0, 5)
+    assert again.sequence == 5
     groups.forget(again)
     again = groups.make("a")
-    assert (again.first_sequence, again.sequence) == (0, 5)
+    assert again.sequence == 5
 
 
 def test_a_group_of_which_nothing_is_known_begins_behind_all_that_were_forgotten() -> None:
@@ -68,9 +69,7 @@ def test_a_group_of_which_nothing_is_known_begins_behind_all_that_were_forgotten
     for group in (use(groups, "a", sequence=7), use(groups, "b")):
         groups.forget(group)
     other = groups.make("b")
-    assert (other.first_sequence, other.sequence) == (7, 7)
-    topic = groups.make("a", is_topic=True)
-    assert (topic.first_sequence, topic.sequence) == (7, 7)
+    assert other.sequence == 7
 
 
 def test_of_groups_that_were_forgotten_a_bounded_number_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +78,7 @@ def test_of_groups_that_were_forgotten_a_bounded_number_is_known(monkeypatch: py
     used = [use(groups, name, sequence=sequence) for name, sequence in (("a", 1), ("b", 2), ("c", 3))]
     for group in used:
         groups.forget(group)
-    assert [groups.make(name).first_sequence for name in "abc"] == [3, 0, 0]
+    assert [groups.make(name).sequence for name in "abc"] == [3, 2, 3]
 
 
 def test_the_group_to_be_forgotten_is_the_idle_one_that_was_not_used_for_longest() -> None:
@@ -121,17 +120,18 @@ def test_a_name_has_a_group_in_each_generation() -> None:
 
 def test_other_secrets_change_the_primary_group_and_leave_those_that_are_not_accepted() -> None:
     groups = Groups(NodeId(bytes(16)), Keyring(OLD, accepted=[NEW]))
-    old, topic = use(groups, "a"), use(groups, "a", is_topic=True)
+    old = use(groups, "a")
+    realm, new_realm = groups.realms()
     (new,) = groups.accepted(old)
     assert groups.rekey(Keyring(NEW, accepted=[OLD])) == []
     assert groups.find("a") is new
-    new_topic = groups.find_topic("a")
-    assert new_topic not in (None, topic)
-    assert set(groups.rekey(Keyring(NEW))) == {old, topic}
-    assert [each.is_left for each in (old, topic, new)] == [True, True, False]
-    assert groups.rekey(Keyring(OLD)) == [new, new_topic]  # and back: those that are there still are used
+    assert groups.realms() == [new_realm, realm]
+    assert set(groups.rekey(Keyring(NEW))) == {old, realm}
+    assert [each.is_left for each in (old, realm, new)] == [True, True, False]
+    assert set(groups.rekey(Keyring(OLD))) == {new, new_realm}  # and back: those that are there still are used
     assert groups.find("a") is old
-    assert not old.is_left
+    assert groups.realms() == [realm]
+    assert [old.is_left, realm.is_left] == [False, False]
 
 
 def test_a_group_of_another_generation_is_forgotten_by_itself() -> None:
@@ -147,8 +147,9 @@ def test_a_group_of_another_generation_is_forgotten_by_itself() -> None:
 def test_a_cluster_with_a_secret_of_its_own_is_one_in_every_generation() -> None:
     own = Secret(bytes(range(32, 64)))
     groups = Groups(NodeId(bytes(16)), Keyring(Secret(bytes(range(32))), clusters={"own": [own, Secret(bytes(32))]}))
-    group, other, topic = use(groups, "own"), use(groups, "other"), use(groups, "own", is_topic=True)
-    assert (group.is_own, other.is_own, topic.is_own) == (True, False, False)
+    group, other = use(groups, "own"), use(groups, "other")
+    (realm,) = groups.realms()
+    assert (group.is_own, other.is_own, realm.is_own) == (True, False, False)
     assert [accepted.is_own for accepted in groups.accepted(group)] == [True]
     groups.rekey(Keyring(Secret(bytes(range(32))), clusters={"other": own}, accepted=[]))
     renewed = groups.find("other")

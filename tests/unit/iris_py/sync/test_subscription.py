@@ -44,7 +44,7 @@ class World:
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.here = Here(runner)
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
+        self.queue = SubscriptionQueue(("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
         self.inner = runner.run(self.make())
         self.subscription = Subscription(self.inner, cast("Background", self.here))
 

@@ -111,16 +111,15 @@ def test_longer_than_can_be_said(time_left_s: float) -> None:
 
 
 def test_a_run_of_publications_has_one_header() -> None:
-    parts = packets.encode_run(b"t", [b"ab", b"", b"c"], 7, 2)
+    parts = packets.encode_run(b"t", [b"ab", b"", b"c"], 7)
     lengths = "0003" + "00000002" + "00000000" + "00000001"
-    header = "09020001" + "00000011" + "0000000000000007" + "00000002"
+    header = "09020001" + "00000011" + "0000000000000007" + "00000000"
     assert b"".join(parts).hex() == header + b"t".hex() + lengths + b"abc".hex()
 
 
 def test_a_run_of_one_is_a_plain_message() -> None:
     assert (
-        b"".join(packets.encode_run(b"t", [b"ab"], 7, 2)).hex()
-        == "09000001" + "00000002" + "0" * 15 + "7" + "00000002" + "746162"
+        b"".join(packets.encode_run(b"t", [b"ab"], 7)).hex() == "09000001" + "00000002" + "0" * 15 + "7" + "00000000" + "746162"
     )
 
 

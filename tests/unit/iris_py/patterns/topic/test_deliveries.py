@@ -9,21 +9,29 @@ from hypothesis import strategies as st
 
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
+from iris_py.observe.counts import BoundedCounts, CountTable
 from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Deliveries
 from iris_py.patterns.topic.export import ExportQueue
+from iris_py.patterns.topic.incoming_flows import ANSWER_S
+from iris_py.patterns.topic.interest import WIDE_TAG
+from iris_py.patterns.topic.own_interest import OwnEntry, OwnInterest
 from iris_py.patterns.topic.queue import POLICIES, RoomMade, SubscriptionQueue, SubscriptionReady
+from iris_py.patterns.topic.shapes import EntryHasher
+from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
+from iris_py.wire.flows import NO_ANSWER, MissedEntries, decode_range
 from iris_py.wire.headers import HeaderValue, encode_headers
 from iris_py.wire.imported import ImportedHead
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from iris_py.patterns.topic.queue import TopicEvent
-    from iris_py.peers.decrypted_message import PeerMessage
 
 KEYRING = Keyring(Secret(bytes(32)), network="test")
 LOCAL, REMOTE = (NodeId(bytes((number,)) * 16) for number in (1, 2))
@@ -37,8 +45,12 @@ class Outbound:
     def __init__(self) -> None:
         self.sent: list[int] = []
         self.asked: list[tuple[int, Peer]] = []
+        self.fetches: list[PeerMessage] = []
 
     def gather(self, message: PeerMessage, now: float) -> None:
+        if message.kind == packets.FETCH:
+            self.fetches.append(message)
+            return
         self.sent.append(message.kind)
         self.asked.append((message.kind, message.peer))
 
@@ -60,18 +72,55 @@ class Receiver:
         self.events: list[TopicEvent] = []
         self.outbound = Outbound()
         outbound: Any = self.outbound
-        self.deliveries = Deliveries(outbound, Peer(NodeInfo(LOCAL, ()), None), self._count_drop, self.events)
-        self.group = Group("a", KEYRING.topic("a"), LOCAL, 1, is_topic=True)
+        self.counts = BoundedCounts(CountTable())
+        local = Peer(NodeInfo(LOCAL, ()), None)
+        self.deliveries = Deliveries(outbound, local, self.counts, self._count_drop, self.events)
+        self.keys = KEYRING.realm()
+        self.group = Group(">", self.keys, LOCAL, 1, is_realm=True)
         self.peer = Peer(NodeInfo(REMOTE, ()), None)
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", policy, messages_max, bytes_max)
-        self.deliveries.add(self.queue)
+        self.interest = OwnInterest()
+        self.queue = SubscriptionQueue(("a",), "a", policy, messages_max, bytes_max)
+        self.subscribe(self.queue)
 
-    def receive(self, sequence: int, payloads: list[bytes], *, ordinal: int = 1000, head: bytes = b"a", flags: int = 0) -> None:
-        self.deliveries.receive(self.group, self.peer, flags, sequence, ordinal, head, payloads, 0.0)
+    def subscribe(self, queue: SubscriptionQueue) -> OwnEntry:
+        self.interest.add(queue.pattern)
+        entry = self.interest.entry_of(queue.pattern)
+        hashed = entry.hashed[self.group.id] = EntryHasher(self.keys.interest_key()).entry(entry.pattern)
+        self.deliveries.add_tag(hashed.tag, entry)
+        self.deliveries.add(queue, entry)
+        return entry
 
-    def receive_imported(self, sequence: int, number: int, missed: int = 0, *, count: int = 1, ordinal: int = 1000) -> None:
+    def receive(
+        self,
+        number: int,
+        payloads: list[bytes],
+        *,
+        count: int | None = None,
+        head: bytes = b"a",
+        flags: int = 0,
+        flow: int = 0,
+        tags: Sequence[int] | None = None,
+    ) -> None:
+        """Receive a body of one batch. All publications of the flow are for this node, unless ``count`` says otherwise.
+
+        Questions about missed messages are answered at once: all matched ``tags``, or the entry of ``a``.
+        """
+        before = number - 1 - flow if count is None else count
+        body = self.deliveries.start_body(self.peer, flow, before, 0.0)
+        self.deliveries.receive(self.group, self.peer, body, flags, number, head, payloads, 0.0)
+        fetches, self.outbound.fetches = self.outbound.fetches, []
+        for fetch in fetches:
+            asked = decode_range(fetch.payload)
+            assert asked is not None
+            missed = body.gaps[-1].missed
+            matched = [self.queue.entry.hashed[self.group.id].tag] if tags is None else tags
+            answer = MissedEntries(missed, dict.fromkeys(matched, missed))
+            fetched = PeerMessage(fetch.group, fetch.peer, packets.FETCHED, fetch.id, answer.messages, answer.encode())
+            assert self.deliveries.receive_fetched(fetched, 0.0)
+
+    def receive_imported(self, sequence: int, number: int, missed: int = 0, *, count: int = 1, flow: int = 0) -> None:
         payloads = [b"%d" % each for each in range(number, number + count)]
-        self.receive(sequence, payloads, ordinal=ordinal, head=imported_head(number, missed), flags=packets.CROSSED)
+        self.receive(sequence, payloads, head=imported_head(number, missed), flags=packets.CROSSED, flow=flow)
 
     def taken(self) -> list[tuple[int, bytes, int]]:
         return [(message.sequence, message.payload, message.gap) for message in self.queue.take()]
@@ -98,15 +147,14 @@ def test_a_run_has_the_headers_of_its_head_and_they_count() -> None:
     receiver = Receiver()
     head = with_headers({"n": 1})
     receiver.receive(1, [b"1", b"2"], head=head, flags=packets.HEADED)
-    receiver.receive(3, [b"3"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
-    receiver.receive(4, [b"4"], head=packets.NUMBER.pack(7) + head, flags=packets.HEADED | packets.NUMBERED)
+    receiver.receive(3, [b"3"], head=head, flags=packets.HEADED)
     receiver.receive(6, [b"6"], head=with_headers({}), flags=packets.HEADED)
     assert receiver.queue.bytes == 4 + 3 * len(encode_headers({"n": 1}).encoded)
     assert receiver.taken_with_headers() == [
         (1, b"1", 0, {"n": 1}),
         (2, b"2", 0, {"n": 1}),
         (3, b"3", 0, {"n": 1}),
-        (6, b"6", 1, {}),
+        (6, b"6", 2, {}),
     ]
     assert receiver.drops == {}
 
@@ -149,38 +197,106 @@ def test_each_gap_is_told_once() -> None:
     assert receiver.taken() == [(1, b"", 0), (4, b"", 2), (5, b"", 0), (7, b"", 1)]
 
 
-def test_no_more_is_missed_than_was_sent_since_the_publisher_uses_the_group() -> None:
+def test_messages_for_other_nodes_are_no_gap() -> None:
     receiver = Receiver()
     receiver.receive(1, [b""])
-    receiver.receive(9, [b""], ordinal=3)
-    assert receiver.taken() == [(1, b"", 0), (9, b"", 2)]
+    receiver.receive(9, [b""], count=1)
+    receiver.receive(20, [b""], count=4)
+    assert receiver.taken() == [(1, b"", 0), (9, b"", 0), (20, b"", 2)]
 
 
-def test_what_was_missed_of_a_group_that_was_forgotten_is_not_told_later() -> None:
+def test_a_gap_belongs_to_the_subscriptions_that_wanted_the_lost_messages() -> None:
     receiver = Receiver()
-    receiver.receive(1, [b""], head=b"a.b")
-    receiver.receive(4, [b""], head=b"a.b")
-    receiver.deliveries.forget(receiver.group)
-    receiver.receive(5, [b""])
-    assert receiver.taken() == [(5, b"", 0)]
+    wide = SubscriptionQueue((">",), ">", "drop_oldest", 10_000, 10_000)
+    tag = receiver.subscribe(wide).hashed[receiver.group.id].tag
+    others = [SubscriptionQueue((f"t{number}",), f"t{number}", "drop_oldest", 10, 10) for number in range(1000)]
+    for other in others:
+        receiver.subscribe(other)
+    receiver.receive(1, [b""])
+    receiver.receive(3, [b""], tags=[tag])
+    for number in range(1000):
+        receiver.receive(4 + number, [b""], head=b"t%d" % number)
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 0]
+    assert sum(message.gap for message in wide.take()) == 1
+    assert [message.gap for other in others for message in other.take()] == [0] * 1000
+
+
+def test_without_an_answer_all_subscriptions_report_the_gap_and_nothing_overtakes() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"1"])
+    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    assert receiver.taken() == [(1, b"1", 0)]
+    assert receiver.deliveries.deadline() == ANSWER_S
+    receiver.deliveries.handle_timeout(ANSWER_S)
+    assert receiver.taken() == [(4, b"4", 2)]
+    assert receiver.deliveries.deadline() is None
+
+
+def test_messages_held_until_an_answer_do_not_reach_a_subscription_that_has_ended() -> None:
+    receiver = Receiver("block", messages_max=1)
+    receiver.receive(1, [b"1"])
+    receiver.queue.take()
+    receiver.deliveries.drained(receiver.queue, 0.0)
+    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    receiver.deliveries.remove(receiver.queue, 0.0)
+    receiver.deliveries.handle_timeout(ANSWER_S)
+    assert receiver.taken() == []
+    assert not receiver.deliveries._blocked
+
+
+def test_an_answer_of_another_node_or_to_no_question_is_refused() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [b"1"])
+    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    (fetch,) = receiver.outbound.fetches
+    stranger = Peer(NodeInfo(NodeId(b"s" * 16), ()), None)
+    for peer, number in ((stranger, fetch.id), (receiver.peer, fetch.id + 1)):
+        answer = PeerMessage(receiver.group, peer, packets.FETCHED, number, 0, b"")
+        assert not receiver.deliveries.receive_fetched(answer, 0.0)
+    for argument, payload in ((NO_ANSWER, b""), (2, b"malformed")):
+        assert receiver.deliveries.receive_fetched(
+            PeerMessage(receiver.group, receiver.peer, packets.FETCHED, fetch.id, argument, payload), 0.0
+        ) == (argument == NO_ANSWER), "the question is answered once"
+    assert receiver.taken() == [(1, b"1", 0), (4, b"4", 2)]
+
+
+def test_a_publisher_that_widened_this_node_does_not_know_which_entries_matched() -> None:
+    receiver = Receiver()
+    other = SubscriptionQueue(("b",), "b", "drop_oldest", 10, 10)
+    receiver.subscribe(other)
+    receiver.receive(1, [b""])
+    receiver.receive(4, [b""], tags=[WIDE_TAG])
+    receiver.receive(5, [b""], head=b"b")
+    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 2]
+    assert [message.gap for message in other.take()] == [2]
+
+
+def test_a_publisher_that_was_forgotten_is_unknown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.incoming_flows.PUBLISHERS_MAX", 1)
+    receiver = Receiver()
+    first, other = receiver.peer, Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    for receiver.peer, number in ((first, 1), (other, 1), (first, 9), (first, 10)):
+        receiver.receive(number, [b""])
+    assert [(message.gap, message.has_unknown_gap) for message in receiver.queue.take()] == [
+        (0, False),
+        (0, False),
+        (0, True),
+        (0, False),
+    ]
 
 
 def test_a_subscription_is_not_told_of_what_was_missed_before_it_began() -> None:
     receiver = Receiver()
-    receiver.receive(5, [b"x"], ordinal=1)
-    receiver.receive(8, [b"y"], ordinal=4)
-    later = SubscriptionQueue(("a",), ("a",), "a", "drop_oldest", 1000, 1000)
-    receiver.deliveries.add(later)
-    receiver.receive(9, [b"z"], ordinal=5)
+    receiver.receive(5, [b"x"])
+    receiver.receive(8, [b"y"])
+    later = SubscriptionQueue(("a",), "a", "drop_oldest", 1000, 1000)
+    receiver.subscribe(later)
+    receiver.receive(9, [b"z"])
     assert [gap for _sequence, _payload, gap in receiver.taken()] == [0, 2, 0]
     assert [(message.sequence, message.gap) for message in later.take()] == [(9, 0)]
-
-
-def test_numbers_that_were_skipped_on_purpose_are_no_gap() -> None:
-    receiver = Receiver()
-    receiver.receive(1, [b"1"])
-    receiver.receive(100, [b"100"], ordinal=1)
-    assert receiver.taken() == [(1, b"1", 0), (100, b"100", 0)]
 
 
 def test_every_message_of_a_run_is_counted_that_nobody_wants() -> None:
@@ -189,15 +305,6 @@ def test_every_message_of_a_run_is_counted_that_nobody_wants() -> None:
     receiver.receive(4, [b"x"] * 2, head=b"a..b")
     assert receiver.drops == {"publication_unwanted": 3, "malformed": 2}
     assert receiver.events == []
-
-
-def test_what_came_by_two_trees_is_taken_once() -> None:
-    receiver = Receiver()
-    other = Group("b", KEYRING.topic("b"), LOCAL, 1, is_topic=True)
-    head = packets.NUMBER.pack(9) + b"a"
-    receiver.receive(1, [b"x"], head=head, flags=packets.NUMBERED)
-    receiver.deliveries.receive(other, receiver.peer, packets.NUMBERED, 1, 1, head, [b"x"], 0.0)
-    assert receiver.taken() == [(1, b"x", 0)]
 
 
 def test_a_blocking_queue_that_a_run_has_filled_asks_its_publisher_to_wait_once() -> None:
@@ -264,9 +371,9 @@ def test_a_run_gives_what_its_messages_give_one_by_one(
         sequence += skip
         payloads = [bytes(size) for size in sizes]
         head, flags = (with_headers({"n": 1}), packets.HEADED) if has_headers else (b"a", 0)
-        whole.receive(sequence, payloads, ordinal=sequence, head=head, flags=flags)
+        whole.receive(sequence, payloads, head=head, flags=flags)
         for number, payload in enumerate(payloads, sequence):
-            single.receive(number, [payload], ordinal=number, head=head, flags=flags)
+            single.receive(number, [payload], head=head, flags=flags)
         sequence += len(payloads)
         assert whole.queue.bytes == single.queue.bytes
         assert whole.queue.is_cut == single.queue.is_cut
@@ -295,29 +402,6 @@ def test_publishers_that_are_to_wait_are_bounded_but_for_the_node_itself() -> No
     receiver.deliveries.drained(receiver.queue, 0.0)
     assert any(isinstance(event, RoomMade) for event in receiver.events), "it would wait for ever"
     assert not receiver.deliveries._blocked
-
-
-def test_what_a_subscription_has_missed_is_bounded_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.patterns.topic.deliveries.MISSED_MAX", 10)
-    receiver = Receiver()
-    first = receiver.peer
-    for number in range(11):
-        receiver.peer = Peer(NodeInfo(NodeId(number.to_bytes(16, "big")), ()), None) if number else first
-        receiver.receive(1, [b""])
-        receiver.receive(4, [b""])
-    assert len(receiver.queue.missed) == 10
-    assert [gap for _sequence, _payload, gap in receiver.taken()] == [0, 2] * 11
-    receiver.peer = first
-    receiver.receive(6, [b""])
-    assert receiver.taken() == [(6, b"", 1)], "what was told before is not told again"
-
-
-def test_a_subscription_that_stays_forgets_what_was_missed_of_a_group_that_was_forgotten() -> None:
-    receiver = Receiver()
-    for sequence in (1, 4):
-        receiver.receive(sequence, [b""])
-    receiver.deliveries.forget(receiver.group)
-    assert not receiver.queue.missed
 
 
 def test_what_came_from_another_cloud_has_its_origin_and_not_the_gateway() -> None:
@@ -374,48 +458,17 @@ def test_what_was_lost_behind_the_gateway_shows_with_the_next_one_of_each_stream
     assert [message.gap for message in receiver.queue.take()] == [0, 0, 0, 2, 2, 2, 0]
 
 
-def test_after_a_way_was_interrupted_the_next_one_has_a_gap_unless_it_follows() -> None:
-    receiver = Receiver()
-    for sequence, number in ((1, 70), (2, 75), (3, 76), (4, 80)):
-        receiver.receive_imported(sequence, number)
-        if number != 70:
-            receiver.group.forget_baselines()
-    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 0, 0, 1]
-
-
-def test_a_group_that_was_forgotten_is_another_way() -> None:
-    receiver = Receiver()
-    receiver.receive_imported(1, 70)
-    receiver.deliveries.forget(receiver.group)
-    assert receiver.deliveries._ways == {}
-    receiver.receive_imported(2, 80)
-    receiver.receive_imported(3, 90)
-    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 1, 0]
-
-
-def test_ways_are_bounded_and_one_that_was_forgotten_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.patterns.topic.deliveries.WAYS_MAX", 2)
-    receiver = Receiver()
-    peers = [Peer(NodeInfo(NodeId(bytes((number,)) * 16), ()), None) for number in range(7, 10)]
-    for number, peer in enumerate((*peers, peers[0]), 1):
-        receiver.peer = peer
-        receiver.receive_imported(1 if number < 4 else 2, 70 * number)
-    assert len(receiver.deliveries._ways) == 2
-    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 1, 1, 1]
-
-
-def test_what_was_missed_and_is_forgotten_makes_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.patterns.topic.deliveries.MISSED_MAX", 1)
+def test_a_gateway_that_was_forgotten_is_another_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.incoming_flows.PUBLISHERS_MAX", 1)
     receiver = Receiver()
     gateway, other = receiver.peer, Peer(NodeInfo(NodeId(b"g" * 16), ()), None)
     receiver.receive_imported(1, 70)
-    receiver.receive_imported(4, 80)
     receiver.peer = other
     receiver.receive(1, [b""])
-    receiver.receive(9, [b""])
     receiver.peer = gateway
-    receiver.receive_imported(5, 90)
-    assert [gap for _number, _payload, gap in receiver.taken()] == [0, 2, 0, 7, 1]
+    receiver.receive_imported(2, 80)
+    receiver.receive_imported(3, 90)
+    assert [message.gap for message in receiver.queue.take()] == [0, 0, 1, 0]
 
 
 def test_of_another_cloud_what_is_malformed_or_unwanted_is_counted() -> None:
@@ -427,8 +480,7 @@ def test_of_another_cloud_what_is_malformed_or_unwanted_is_counted() -> None:
             (imported_head(1, topic=b"a..b"), 0),
             (imported_head(1, topic=b"\x00\x01\xc1a"), packets.HEADED),
             (imported_head(1, topic=b"b"), 0),
-            (packets.NUMBER.pack(3) + imported_head(1), packets.NUMBERED),
-            (packets.NUMBER.pack(3) + imported_head(2), packets.NUMBERED),
+            (imported_head(1), 0),
         ),
         1,
     ):
@@ -437,16 +489,20 @@ def test_of_another_cloud_what_is_malformed_or_unwanted_is_counted() -> None:
     assert receiver.taken() == [(1, b"x", 0)]
 
 
-def test_a_subscription_for_export_hears_this_cloud_alone_and_under_which_group() -> None:
+def test_a_subscription_for_export_hears_this_cloud_alone_and_in_which_sequence() -> None:
     receiver = Receiver()
     export = ExportQueue(("a",), "a")
-    receiver.deliveries.add(export)
+    receiver.subscribe(export)
     receiver.receive_imported(1, 70)
     receiver.receive(2, [b"x", b"y"])
     receiver.receive(6, [b"z"])
     assert receiver.drops == {"imported_not_exported": 1}
     runs = export.take_runs()
-    assert [sequence for _messages, sequence in runs] == [receiver.group.id[:4]] * 2
+    other = ExportQueue(("a", "b"), "a.b", ("a",))
+    receiver.subscribe(other)
+    receiver.receive(7, [b"z"], head=b"a.b")
+    ((_, shared),) = other.take_runs()
+    assert [sequence for _messages, sequence in runs] == [shared] * 2, "one beginning, one sequence"
     assert [[(each.sequence, each.gap) for each in messages] for messages, _sequence in runs] == [[(2, 0), (3, 0)], [(6, 2)]]
     assert export.take_runs() == []
     assert [message.cloud for message in receiver.queue.take()] == ["eu", "", "", ""]

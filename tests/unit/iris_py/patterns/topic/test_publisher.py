@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_overlay.events import GroupMember, MemberChange, TableChanged
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -14,19 +15,24 @@ from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
 from iris_py.node.core import CoreConfig
 from iris_py.patterns.topic import publisher
 from iris_py.patterns.topic.export import ExportQueue
-from iris_py.patterns.topic.names import group_name
+from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
+from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer import Peer
-from iris_py.wire.headers import encode_headers
+from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.imported import Imported
-from iris_py.wire.packets import MESSAGE, RUN_MESSAGES_MAX
+from iris_py.wire.packets import RUN_MESSAGES_MAX
 from tests.unit.iris_py.nodes import Net
+
+if TYPE_CHECKING:
+    from iris_py.patterns.topic.bodies import PublicationBatch
+    from iris_py.peers.group import Group
 
 
 def make_queue(topic: str = "c") -> SubscriptionQueue:
-    return SubscriptionQueue((topic,), (topic,), topic, "drop_oldest", 10_000, 1 << 30)
+    return SubscriptionQueue((topic,), topic, "drop_oldest", 10_000, 1 << 30)
 
 
 def imported(number: int, gap: int = 0, **other: Any) -> Imported:
@@ -39,15 +45,28 @@ class Pair:
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.net = Net()
         self.core, self.subscriber = self.net.add(config=CoreConfig(max_message_bytes=max_message_bytes)), self.net.add()
-        self.net.cores.drive()
+        self.net.settle()
         self.publisher = self.core.pubsub.publisher
         self.queue = make_queue()
         self.subscriber.subscribe(self.queue, self.net.now)
-        self.net.cores.drive()
+        self.net.settle()
         assert self.publish(b"") is None  # the views are not known
-        self.net.cores.drive()
-        (self.group,) = (group for group in self.core.groups.by_id.values() if group.name == "c")
+        self.net.settle()
+        (self.realm,) = self.core.groups.realms()
+        (entry,) = self.subscriber.pubsub.interest.entries.values()
+        self.tag = entry.hashed[self.realm.id].tag
         assert self.publish(b"begin") == 1
+
+    @property
+    def batch(self) -> PublicationBatch | None:
+        return self.publisher._batch
+
+    @property
+    def peer(self) -> Peer:
+        return self.core.peers.peer(self.subscriber.info)
+
+    def pause(self) -> bool:
+        return self.publisher.receive_pause(self.peer, self.tag, self.net.now)
 
     def publish(self, payload: bytes) -> int | None:
         return self.core.publish("c", payload, self.net.now)
@@ -59,14 +78,30 @@ class Pair:
         return self.publisher.publish_imported("c", payload, imported(number, gap, **other), self.net.now)
 
     def arrived_from_elsewhere(self) -> list[tuple[int, int, str]]:
-        self.net.cores.drive()
+        self.net.settle()
         return [(message.sequence, message.gap, message.cloud) for message in self.queue.take()]
 
     def publish_to(self, topic: str) -> int | None:
         return self.core.publish(topic, b"", self.net.now)
 
+    def bodies(self) -> list[bytes]:
+        """Send what is gathered, and return it."""
+        sent: list[bytes] = []
+        outbound = self.core._outbound
+        send_body = outbound.send_body
+
+        def note(group: Group, peer: Peer, body: list[bytes], size: int, now: float, **options: bool) -> None:
+            sent.append(b"".join(body))
+            assert size == len(sent[-1])
+            send_body(group, peer, body, size, now, **options)
+
+        outbound.send_body = note  # type: ignore[method-assign]
+        self.publisher.send_all(self.net.now)
+        outbound.send_body = send_body  # type: ignore[method-assign]
+        return sent
+
     def arrived(self) -> list[tuple[bytes, int]]:
-        self.net.cores.drive()
+        self.net.settle()
         return [(message.payload, message.gap) for message in self.queue.take()]
 
 
@@ -80,19 +115,6 @@ def test_a_run_goes_on_until_it_is_sealed() -> None:
     assert pair.arrived() == [(b"3", 0)]
 
 
-def test_a_run_says_how_many_came_before_its_first_one() -> None:
-    """A subscriber that heard the publisher before counts at most so many as lost."""
-    pair = Pair()
-    pair.arrived()
-    first = pair.group.sequence + 1
-    assert pair.publish(b"1") == 1
-    assert pair.publisher.add("c", b"2") == 1
-    pair.group.end_run()
-    *_, sequence, ordinal = MESSAGE.unpack_from(b"".join(pair.group.broadcast_parts))
-    assert (sequence, ordinal) == (first, first - pair.group.first_sequence)
-    assert ordinal < 10
-
-
 @pytest.mark.parametrize("size", [0, 1, 64, 1000, 10_000])
 def test_a_run_fits_its_body(size: int) -> None:
     pair = Pair()
@@ -100,8 +122,8 @@ def test_a_run_fits_its_body(size: int) -> None:
     while pair.publisher.add("c", bytes(size)) is not None:
         count += 1
     assert count * (size + 8) > BODY_BYTES - 50 - size
-    pair.group.end_run()
-    assert sum(map(len, pair.group.broadcast_parts)) <= BODY_BYTES
+    bodies = pair.bodies()
+    assert all(len(body) <= RECORD_BYTES for body in bodies)
     assert len(pair.arrived()) == count + 1
 
 
@@ -111,11 +133,11 @@ def test_a_full_run_is_lengthened_in_the_turn_in_which_it_began(size: int, least
     pair = Pair()
     pair.arrived()
     total, first = 0, None
-    while first is None or pair.group.run is first:
+    while first is None or pair.batch is first:
         # The public node does the first where there is room, and otherwise the second.
         assert (pair.publisher.add("c", bytes(size)) if total % 2 else None) or pair.publish(bytes(size)) == 1
         total += 1
-        first = first or pair.group.run
+        first = first or pair.batch
     (link,) = pair.core.peers.links()
     if first.limit > BODY_BYTES:
         assert least <= link._lanes.queued_bytes <= LARGE_RECORD_BYTES
@@ -144,7 +166,7 @@ def test_a_run_behind_something_else_is_not_lengthened() -> None:
     pair.arrived()
     assert pair.core.publish("c", b"first", pair.net.now, encode_headers({"a": 1})) == 1
     count = 0
-    while pair.group.run is None or pair.group.broadcast_parts:
+    while pair.batch is None or pair.core.peers.links()[0]._lanes.queued_bytes < 1000:
         assert pair.publish(bytes(1000)) == 1
         count += 1
     (link,) = pair.core.peers.links()
@@ -154,11 +176,9 @@ def test_a_run_behind_something_else_is_not_lengthened() -> None:
 
 def test_a_body_of_many_runs_is_sealed_before_it_outgrows_a_record() -> None:
     pair = Pair()
-    wide = SubscriptionQueue(("c", ">"), ("c",), "c.>", "drop_oldest", 10_000, 1 << 30)
+    wide = SubscriptionQueue(("c", ">"), "c.>", "drop_oldest", 10_000, 1 << 30)
     pair.subscriber.subscribe(wide, pair.net.now)
-    for topic in ("c.x", "c.y"):
-        assert pair.core.publish(topic, b"", pair.net.now) is None
-    pair.net.cores.drive()
+    pair.net.settle()
     sent = 0
     for _ in range(20):
         for topic in ("c.x", "c.y"):
@@ -166,8 +186,8 @@ def test_a_body_of_many_runs_is_sealed_before_it_outgrows_a_record() -> None:
             assert pair.core.publish(topic, bytes(500), pair.net.now) == 1
             for _ in range(3):
                 sent += pair.publisher.add(topic, bytes(500)) or 0
-            assert sum(map(len, pair.group.broadcast_parts)) <= RECORD_BYTES
-    pair.net.cores.drive()
+    assert all(len(body) <= RECORD_BYTES for body in pair.bodies())
+    pair.net.settle()
     messages = wide.take()
     assert {message.topic for message in messages} == {"c.x", "c.y"}
     assert len({message.sequence for message in messages}) == len(messages) == sent
@@ -209,7 +229,7 @@ def test_who_subscribes_here_gets_what_comes_next() -> None:
 
 def test_who_is_asked_to_wait_appends_nothing() -> None:
     pair = Pair()
-    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    assert pair.pause()
     assert pair.publisher.add("c", b"1") is None
     assert pair.publish(b"1") is None
     pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
@@ -219,38 +239,39 @@ def test_who_is_asked_to_wait_appends_nothing() -> None:
 
 def test_a_full_subscription_makes_its_publisher_wait_until_it_has_room() -> None:
     pair = Pair()
-    pair.net.cores.drive()
-    full = SubscriptionQueue(("c",), ("c",), "c", "block", 1, 1 << 30)
+    pair.net.settle()
+    full = SubscriptionQueue(("c",), "c", "block", 1, 1 << 30)
     pair.subscriber.subscribe(full, pair.net.now)
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"1") == 1
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"2") is None
     assert [message.payload for message in full.take()] == [b"1"]
     pair.subscriber.pubsub.deliveries.drained(full, pair.net.now)
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"2") == 1
 
 
 def test_who_asked_to_wait_and_leaves_is_waited_for_no_longer() -> None:
     pair = Pair()
-    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    assert pair.pause()
     assert pair.publish(b"1") is None
     pair.subscriber.unsubscribe(pair.queue, pair.net.now)
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"1") == 0
+    pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
     assert pair.publisher.deadline() is None
 
 
 def test_who_is_no_subscriber_is_not_waited_for() -> None:
     pair = Pair()
     stranger = pair.net.add()
-    pair.net.cores.drive()
+    pair.net.settle()
     peer = pair.core.peers.find(stranger.info.id)
     assert peer is not None
     assert pair.publish(b"1") == 1
-    assert pair.publisher.receive_pause(pair.group, peer, pair.net.now)
-    assert pair.publisher.add("c", b"2") == 1, "not even the run ends"
+    assert pair.publisher.receive_pause(peer, pair.tag, pair.net.now)
+    assert pair.publish(b"2") == 1
     assert pair.arrived() == [(b"begin", 0), (b"1", 0), (b"2", 0)]
     pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
     assert pair.publisher.deadline() is None
@@ -259,28 +280,17 @@ def test_who_is_no_subscriber_is_not_waited_for() -> None:
 def test_who_asked_to_wait_before_it_was_seen_to_subscribe_is_waited_for_once_it_is() -> None:
     pair = Pair()
     newcomer, queue = pair.net.add(), make_queue()
-    pair.net.cores.drive()
+    pair.net.settle()
     peer = pair.core.peers.find(newcomer.info.id)
     assert peer is not None
-    pair.publisher.receive_pause(pair.group, peer, pair.net.now)
+    pair.publisher.receive_pause(peer, pair.tag, pair.net.now)
     assert pair.publish(b"1") == 1
     newcomer.subscribe(queue, pair.net.now)
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"2") is None
-    pair.publisher.receive_resume(pair.group, peer)
+    pair.publisher.receive_resume(peer, pair.tag)
     assert pair.publish(b"2") == 2
     assert pair.publisher.deadline() is None
-
-
-def test_of_a_large_group_whoever_has_its_key_is_waited_for() -> None:
-    pair = Pair()
-    stranger = pair.net.add()
-    pair.net.cores.drive()
-    peer = pair.core.peers.find(stranger.info.id)
-    assert peer is not None
-    pair.group.size = 2  # one of them is not in the view
-    pair.publisher.receive_pause(pair.group, peer, pair.net.now)
-    assert pair.publish(b"1") is None
 
 
 def test_pauses_are_bounded_and_who_is_beyond_them_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,23 +298,111 @@ def test_pauses_are_bounded_and_who_is_beyond_them_is_not_waited_for(monkeypatch
     pair = Pair()
     others = [Peer(NodeInfo(NodeId(bytes([number]) * 16), ()), None) for number in range(201, 204)]
     for other in others:
-        assert pair.publisher.receive_pause(pair.group, other, pair.net.now)
-    member = pair.group.targets[0].peer
-    assert not pair.publisher.receive_pause(pair.group, member, pair.net.now)
+        assert pair.publisher.receive_pause(other, pair.tag, pair.net.now)
+    assert not pair.pause()
     assert pair.publish(b"1") == 1
-    assert pair.publisher.receive_pause(pair.group, others[0], pair.net.now), "it asks again"
-    pair.publisher.receive_resume(pair.group, others[0])
-    assert pair.publisher.receive_pause(pair.group, member, pair.net.now)
+    assert pair.publisher.receive_pause(others[0], pair.tag, pair.net.now), "it asks again"
+    pair.publisher.receive_resume(others[0], pair.tag)
+    assert pair.pause()
     assert pair.publish(b"2") is None
 
 
-def test_only_topics_of_a_group_that_asks_to_wait_do_wait() -> None:
+def test_only_topics_that_match_the_paused_entry_wait() -> None:
     pair = Pair()
-    assert pair.publish_to("d") is None
-    pair.net.cores.drive()
-    pair.publisher.receive_pause(pair.group, pair.group.targets[0].peer, pair.net.now)
+    pair.subscriber.subscribe(make_queue("d"), pair.net.now)
+    pair.net.settle()
+    assert pair.pause()
     assert pair.publish(b"1") is None
-    assert pair.publish_to("d") == 0
+    assert pair.publish_to("d") == 1
+    assert pair.publish_to("e") == 0
+
+
+def test_messages_to_different_nodes_have_one_sequence_and_arrive_in_order() -> None:
+    pair = Pair()
+    other, wide, narrow = pair.net.add(), make_queue(">"), make_queue("d")
+    pair.net.settle()
+    pair.subscriber.subscribe(wide, pair.net.now)
+    other.subscribe(narrow, pair.net.now)
+    pair.net.settle()
+    for number in range(12):
+        assert pair.publish_to("cd"[number % 2]) == 1 + number % 2
+    pair.net.settle()
+    everything = wide.take()
+    first = everything[0].sequence
+    assert [(message.sequence, message.gap) for message in everything] == [(first + number, 0) for number in range(12)]
+    assert [(message.sequence, message.gap) for message in narrow.take()] == [(first + number, 0) for number in range(1, 12, 2)]
+
+
+def test_the_parts_for_several_nodes_are_joined_once() -> None:
+    pair = Pair()
+    other = pair.net.add()
+    pair.net.settle()
+    other.subscribe(make_queue(), pair.net.now)
+    pair.net.settle()
+    assert [pair.publish(payload) for payload in (b"1", b"2")] == [2, 2]
+    parts: list[list[bytes]] = []
+    pair.core._outbound.send_body = lambda _group, _peer, body, *_args, **_options: parts.append(body)  # type: ignore[method-assign]
+    pair.publisher.send_all(pair.net.now)
+    (flow, joined), (other_flow, other_joined) = parts
+    assert joined is other_joined
+    assert flow != other_flow, "each node has a count of its own"
+
+
+def test_a_message_is_held_until_the_table_is_known_and_no_longer_than_a_second() -> None:
+    net = Net()
+    core, subscriber, queue = net.add(), net.add(), make_queue()
+    net.settle()
+    subscriber.subscribe(queue, net.now)
+    net.settle()
+    assert [core.try_publish("c", payload, net.now) for payload in (b"1", b"2")] == [(True, None)] * 2
+    net.settle()
+    assert core.try_publish("c", b"3", net.now) == (True, 1)
+    net.settle()
+    assert [message.payload for message in queue.take()] == [b"1", b"2", b"3"]
+    lone = Net().add()
+    assert not lone.pubsub.publisher.hold("c", bytes(HELD_BYTES_MAX), 5.0, NO_HEADERS)
+    assert lone.pubsub.publisher.hold("c", b"", 5.0, NO_HEADERS)
+    lone.pubsub.publisher.handle_timeout(5.0 + HELD_S / 2)
+    assert not lone.drops
+    lone.pubsub.publisher.handle_timeout(5.0 + HELD_S)
+    assert lone.drops == {"publication_held": 1}
+
+
+def test_a_node_that_is_cut_off_is_counted_and_gets_nothing_and_its_gap_is_exact() -> None:
+    pair = Pair()
+    pair.arrived()
+    table = pair.publisher._targets[pair.subscriber.info.id]
+    member = GroupMember(pair.subscriber.info, pair.realm.keys.proof(pair.subscriber.info.id))
+    gone = TableChanged(pair.realm.id, {}, (pair.subscriber.info.id,), 0)
+    pair.core.pubsub.table_changed(gone, lambda _info: pair.peer, pair.net.now)
+    assert [pair.publish(b"lost") for _ in range(3)] == [0, 0, 0]
+    assert pair.bodies() == []
+    back = {pair.subscriber.info.id: MemberChange(member, table.entries, b"")}
+    pair.core.pubsub.table_changed(TableChanged(pair.realm.id, back, (), 1), lambda _info: pair.peer, pair.net.now)
+    assert pair.publish(b"heard") == 1
+    assert pair.arrived() == [(b"heard", 3)]
+
+
+def test_a_node_that_is_absent_for_long_is_forgotten() -> None:
+    pair = Pair()
+    gone = TableChanged(pair.realm.id, {}, (pair.subscriber.info.id,), 0)
+    pair.core.pubsub.table_changed(gone, lambda _info: pair.peer, pair.net.now)
+    deadline = pair.publisher.deadline()
+    assert deadline == pair.net.now + ABSENT_S
+    pair.publisher.handle_timeout(deadline)
+    assert pair.publisher.deadline() is None
+    assert not pair.publisher._targets
+    assert pair.publish(b"1") == 0
+
+
+def test_a_node_that_proves_nothing_gets_nothing() -> None:
+    pair = Pair()
+    table = pair.publisher._targets[pair.subscriber.info.id]
+    other = NodeInfo(NodeId(b"x" * 16), ())
+    lie = {other.id: MemberChange(GroupMember(other, bytes(16)), table.entries, b"")}
+    pair.core.pubsub.table_changed(TableChanged(pair.realm.id, lie, (), 2), lambda info: Peer(info, None), pair.net.now)
+    assert pair.publish(b"1") == 1
+    assert pair.core.drops["unproven_member"] == 1
 
 
 def test_what_has_headers_goes_alone_and_with_them() -> None:
@@ -313,7 +411,7 @@ def test_what_has_headers_goes_alone_and_with_them() -> None:
     assert pair.core.publish("c", b"1", pair.net.now, headers) == 1
     assert pair.publisher.add("c", b"2") is None
     assert pair.publish(b"2") == 1
-    pair.net.cores.drive()
+    pair.net.settle()
     assert [(each.payload, dict(each.headers), each.gap) for each in pair.queue.take()] == [
         (b"begin", {}, 0),
         (b"1", {"n": 1}, 0),
@@ -321,50 +419,15 @@ def test_what_has_headers_goes_alone_and_with_them() -> None:
     ]
 
 
-def test_a_large_group_gets_publications_down_its_tree_and_this_node_once() -> None:
-    pair = Pair()
-    local = make_queue()
-    pair.core.subscribe(local, pair.net.now)
-    pair.net.cores.drive()
-    pair.group.size = 40
-    pair.publisher.routes_changed()
-    assert pair.publish(b"1") == 40, "this node is one of them"
-    assert pair.publish(b"2") == 40
-    pair.net.cores.drive()
-    assert [message.payload for message in pair.queue.take()] == [b"begin", b"1", b"2"]
-    assert [message.payload for message in local.take()] == [b"1", b"2"]
-
-
-def test_a_large_group_of_wider_topics_keeps_nothing_from_those_of_narrower_ones() -> None:
-    pair = Pair()
-    wide = pair.core.groups.find_topic(group_name(()))
-    assert wide is not None
-    wide.size = 40
-    pair.publisher.routes_changed()
-    assert pair.publish(b"1") == 41
-    assert [payload for payload, _gap in pair.arrived()] == [b"begin", b"1"]
-
-
-def test_numbers_go_on_when_a_group_is_forgotten_in_the_middle_of_a_run() -> None:
-    pair = Pair()
-    assert pair.publisher.add("c", b"1") == 1
-    last = pair.group.sequence
-    pair.core.groups.forget(pair.group)
-    pair.core.pubsub.forget(pair.group)
-    assert pair.core.groups.make("c", is_topic=True).sequence == last + 2
-    assert pair.publisher.add("c", b"2") is None
-    assert pair.arrived() == [(b"begin", 0), (b"1", 0)]
-
-
 def test_what_follows_one_another_from_another_cloud_is_one_run() -> None:
     pair = Pair()
     pair.arrived()
     assert pair.add_imported(7) is None
     assert pair.publish_imported(7) == 1
-    run = pair.group.run
+    run = pair.batch
     assert run is not None
     assert [pair.add_imported(8), pair.add_imported(9), pair.publish_imported(10), pair.add_imported(11)] == [1] * 4
-    assert pair.group.run is run
+    assert pair.batch is run
     assert len(run.payloads) == 5
     assert pair.arrived_from_elsewhere() == [(number, 0, "eu") for number in range(7, 12)]
     assert pair.add_imported(12) is None, "the run has ended"
@@ -377,11 +440,11 @@ def test_what_does_not_follow_is_another_run(other: dict[str, Any]) -> None:
     pair = Pair()
     pair.arrived()
     pair.publish_imported(7)
-    run = pair.group.run
+    run = pair.batch
     next_one = {"number": 8, **other}
     assert pair.add_imported(**next_one) is None
     assert pair.publish_imported(**next_one) == 1
-    assert pair.group.run is not run
+    assert pair.batch is not run
     (first, *_) = pair.arrived_from_elsewhere()
     assert first == (7, 0, "eu")
 
@@ -404,7 +467,7 @@ def test_a_gap_is_told_by_a_total_and_noted_only_when_it_is_sent() -> None:
     pair = Pair()
     pair.arrived()
     pair.publish_imported(7)
-    pair.publisher.receive_pause(pair.group, pair.subscriber.peers.peer(pair.subscriber.info), pair.net.now)
+    assert pair.pause()
     assert (pair.add_imported(8), pair.publish_imported(9, 1), pair.publish_imported(9, 1)) == (None, None, None)
     pair.publisher.handle_timeout(pair.net.now + PAUSE_S)
     pair.publisher.miss_imported(b"o" * 16, b"s" * 4, 2)
@@ -427,7 +490,7 @@ def test_a_subscription_for_export_of_the_gateway_itself_does_not_get_what_it_br
     pair.arrived()
     export = ExportQueue(("c",), "c")
     pair.core.subscribe(export, pair.net.now)
-    pair.net.cores.drive()
+    pair.net.settle()
     assert pair.publish(b"own") == 2
     assert pair.publish_imported(7) == 1
     assert pair.add_imported(8) == 1, "it is a run all the same"
@@ -440,10 +503,10 @@ def test_a_run_from_another_cloud_is_lengthened_and_bounded_as_any_other() -> No
     pair = Pair()
     pair.arrived()
     number, first = 1, None
-    while first is None or pair.group.run is first:
+    while first is None or pair.batch is first:
         assert pair.add_imported(number, payload=bytes(64)) or pair.publish_imported(number, payload=bytes(64)) == 1
         number += 1
-        first = first or pair.group.run
+        first = first or pair.batch
     assert first.limit > BODY_BYTES
     assert len(first.payloads) <= RUN_MESSAGES_MAX
     assert pair.arrived_from_elsewhere() == [(each, 0, "eu") for each in range(1, number)]

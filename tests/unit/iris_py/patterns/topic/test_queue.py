@@ -14,7 +14,7 @@ from tests.profiles import examples
 
 
 def make(policy: str, messages_max: int = 3, bytes_max: int = 10) -> SubscriptionQueue:
-    return SubscriptionQueue(("a",), ("a",), "a", policy, messages_max, bytes_max)
+    return SubscriptionQueue(("a",), "a", policy, messages_max, bytes_max)
 
 
 def message(sequence: int, size: int = 1, source: str = "x", gap: int = 0, headers: Headers = NO_HEADERS) -> Message:
