@@ -171,7 +171,7 @@ class NodeFlood:
         self.net = Net(2)
         self.core = self.net.cores.nodes["node:1"]
         self.net.join(self.core, concurrency=10, queue=10)
-        self.queue = SubscriptionQueue(("a",), ("a",), "a", "block", 10, 1000)
+        self.queue = SubscriptionQueue(("a",), "a", "block", 10, 1000)
         self.core.subscribe(self.queue, self.net.now)
         self.net.cores.drive()
         self.groups = list(self.core.groups.by_id.values())
@@ -183,7 +183,7 @@ class NodeFlood:
         for number in range(count):
             info = NodeInfo(NodeId(self.rng.randbytes(16)), (f"nobody:{number}",) if number % 2 else ())
             for group in self.groups:
-                sender = Group(group.name, group.keys, info.id, 1, is_topic=group.is_topic)
+                sender = Group(group.name, group.keys, info.id, 1, is_realm=group.is_realm)
                 self.send_unicast(sender, info, b"".join(map(self.message, self.kinds)))
                 for body in (self.publication(1), self.publication(4), self.message(packets.BROADCAST), self.imported(5)):
                     self.send_cast(sender, info, body)

@@ -262,9 +262,10 @@ def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
     table = core.groups.topic_counts
     entries = Counter(pattern[0] for pattern in core.pubsub.interest.entries)
     rows = table.by_name | {OTHER: table.forgotten} if table.has_forgotten else table.by_name
-    return {  # there may be thousands
-        name: TopicStatistics(
-            members=entries[name],
+    shown = {name: TopicStatistics(entries=count) for name, count in entries.items() if name not in rows}
+    for name, counts in rows.items():  # there may be a thousand
+        shown[name] = TopicStatistics(
+            entries=entries[name],
             runs=counts.runs,
             published=counts.published,
             received=counts.received,
@@ -272,8 +273,7 @@ def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
             pauses_asked=counts.pauses_asked,
             pauses_obeyed=counts.pauses_obeyed,
         )
-        for name, counts in rows.items()
-    }
+    return shown
 
 
 def _subscription(queue: SubscriptionQueue, now: float) -> SubscriptionStatistics:

@@ -163,10 +163,10 @@ class FarStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The topics below one prefix, which share a group (``news`` for ``news.>``)."""
+    """The topics with the same first token (``news`` for ``news.>``)."""
 
-    members: int = 0
-    """Nodes with a subscription below the prefix now, as known to this node."""
+    entries: int = 0
+    """Patterns of this node's subscriptions that begin with the token, as other nodes know them."""
     runs: int = 0
     """Batches that this node published: consecutive messages to one topic."""
     published: int = 0
@@ -174,7 +174,7 @@ class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     received: int = 0
     """Messages received by a subscription of this node."""
     gaps: int = 0
-    """Messages missing in the publishers' numbering."""
+    """Messages that subscriptions of this node missed: the largest number that one subscription reported."""
     pauses_asked: int = 0
     """Pauses of publishers by this node, because a subscription was full."""
     pauses_obeyed: int = 0

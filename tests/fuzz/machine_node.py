@@ -33,7 +33,7 @@ from iris_py.node.core import NodeCore
 from iris_py.patterns.request.pending import RequestSpec
 from iris_py.patterns.request.registration import Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
-from iris_py.patterns.topic.names import group_name, literal_prefix, parse_pattern
+from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
 from iris_py.patterns.tunnel.table import TunnelOpened, TunnelStarted
 from iris_py.testing.cores.pair import BUDGET_BYTES, End
@@ -59,7 +59,7 @@ EXCHANGES_MAX: Final = 200
 TIMERS_MAX: Final = 2000
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 CLUSTERS, TOPICS = ("cluster", "other"), ("a", "a.b")
-KEYS = [*map(KEYRING.cluster, CLUSTERS), *(KEYRING.topic(group_name(prefix)) for prefix in ((), ("a",), ("a", "b")))]
+KEYS = [*map(KEYRING.cluster, CLUSTERS), KEYRING.realm()]
 GROUPS = [GroupId(keys.group_id) for keys in KEYS]
 HONEST = Identity(b"\x64" * 32)
 HEADERS = (b"", encode_headers({"name": "value"}).encoded)
@@ -107,7 +107,7 @@ class World:
         self.core.join(self.registrations[0], self.now)
         self.core.join(self.registrations[1], self.now)
         tokens = parse_pattern("a.>")
-        queue = SubscriptionQueue(tokens, literal_prefix(tokens), "a.>", "block", 20, 10_000)
+        queue = SubscriptionQueue(tokens, "a.>", "block", 20, 10_000)
         self.core.subscribe(queue, self.now)
         self.queues.append(queue)
         self.exchange()
@@ -413,7 +413,7 @@ class World:
         if len(self.queues) < 4:
             name, policy = source.choose(("a", "a.*", "a.>", ">")), source.choose(POLICIES)
             tokens = parse_pattern(name)
-            queue = SubscriptionQueue(tokens, literal_prefix(tokens), name, policy, 1 + source.byte(), 10_000)
+            queue = SubscriptionQueue(tokens, name, policy, 1 + source.byte(), 10_000)
             self.core.subscribe(queue, self.now)
             self.queues.append(queue)
 

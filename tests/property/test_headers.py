@@ -85,7 +85,7 @@ class Receiver:
         )
 
     def receive(self, body: bytes) -> None:
-        group: Any = SimpleNamespace(is_topic=True, is_late=lambda sender, sequence: False)
+        group: Any = SimpleNamespace(is_realm=True, is_late=lambda sender, sequence: False)
         peer: Any = SimpleNamespace(id=b"")
         self.inbound._receive_body(self.inbound.receivers, group, peer, body, 0, len(body), 0.0)
 
