@@ -62,7 +62,7 @@ class Insider(WireClient):
         self.addresses = {self.member: member.address, self.caller: caller.address}
         self.echo = self.group("cluster", "echo")
         self.vault = self.group("cluster", "vault")  # under the network's secret, which is the wrong one
-        self.topic = self.group("topic", "numbers")
+        self.topic = self.group("realm", "topics")
         self.bodies = 0
         self.sent_bytes = 0
 
@@ -239,7 +239,8 @@ def route_in_circles(attacker: Insider) -> None:
 
 
 def pause_the_publisher(attacker: Insider) -> None:
-    attacker.send(attacker.topic, 10, 0, 0, b"")
+    entry = attacker.topic.entry("numbers.>")
+    attacker.send(attacker.topic, 10, int.from_bytes(entry[12:], "big"), int.from_bytes(entry[8:12], "big"), b"")
 
 
 def empty_messages(attacker: Insider) -> None:

@@ -13,9 +13,12 @@ from iris_overlay.groups.messages import (
     CastDown,
     CastUp,
     GroupMessage,
+    Claim,
+    EntryRow,
     GroupRegistration,
     MemberRecord,
     Register,
+    TablePart,
     View,
     Watch,
     cast_part,
@@ -23,6 +26,7 @@ from iris_overlay.groups.messages import (
     member_part,
     user_part,
 )
+from iris_overlay.groups.entries import checksum, count, pack
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo, decode_beacon
 from iris_overlay.peers.dial_back import PACKET
@@ -35,10 +39,12 @@ from iris_py.patterns.request.registration import Registration, RequestsStarted
 from iris_py.patterns.request.retry import retry_of
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.tunnel.table import TunnelOpened, TunnelStarted
 from iris_py.testing.cores.pair import BUDGET_BYTES, End
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, cut
+from iris_py.wire.flows import encode_flow
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.imported import ImportedHead
 from iris_security import Identity, Keyring, Secret
@@ -61,6 +67,7 @@ KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 CLUSTERS, TOPICS = ("cluster", "other"), ("a", "a.b")
 KEYS = [*map(KEYRING.cluster, CLUSTERS), KEYRING.realm()]
 GROUPS = [GroupId(keys.group_id) for keys in KEYS]
+REALM = GROUPS[-1]
 HONEST = Identity(b"\x64" * 32)
 HEADERS = (b"", encode_headers({"name": "value"}).encoded)
 #: The names of other clouds, and what is none.
@@ -246,6 +253,8 @@ class World:
         """Send messages between patterns: over the link, or as if through the ring."""
         group, way = source.choose(GROUPS), source.byte()
         body = b"".join(self.message(insider, group, source) for _ in range(1 + way % 3))
+        if source.byte() < 224:
+            body = encode_flow(source.number(0, U64), source.number(0, U32)) + body
         if way & 7 == 7:
             body += source.blob()
         if way < 192:
@@ -285,8 +294,6 @@ class World:
         if is_imported:
             origin, number, missed = source.raw(1) * 16, source.number(0, U64), source.number(0, U64)
             head = ImportedHead(origin, bytes(4), number, missed, source.choose(CLOUDS)).encode() + head
-        if flags & packets.NUMBERED:
-            head = packets.NUMBER.pack(source.number(0, U64)) + head
         if flags & packets.RUN:
             count = source.number(0, 65535) % 3000
             payload = packets.RUN_COUNT.pack(count) + struct.pack(f">{count}I", *([len(payload)] * count)) + payload * count
@@ -339,15 +346,33 @@ class World:
         for insider in self.insiders:
             record = MemberRecord(insider.info, insider.attributes(group, source.raw(2) if source.flag() else b""), stamp)
             permit = insider.permit(group, member_part(record, insider.info.id))
-            records.append(msgspec.structs.replace(record, permit=permit))
+            record = msgspec.structs.replace(record, permit=permit)
+            if group == REALM:
+                self.tell_entries(insider, record, root)
+                continue
+            records.append(record)
             if root is None:
                 registration = GroupRegistration(group, record.attributes, stamp, permit)
                 register = Register(insider.info, [registration])
                 self.send_control(insider, Direct(insider.info, encode_group_message(register)))
-        if root is not None:
+        if root is not None and records:
             version, size = 1 + source.number(0, (1 << 63) - 2), 2 + source.number(0, (1 << 63) - 3)
             view = View(root.info, group, version, size, not source.flag(), records)
             self.send_control(root, Direct(root.info, encode_group_message(view)))
+
+    def tell_entries(self, insider: Insider, record: MemberRecord, root: Insider | None) -> None:
+        """Let the node know entries of an insider in the table of interest: by a claim if it is the root, or as the root."""
+        hasher = EntryHasher(KEYRING.realm().interest_key())
+        entries = pack(hasher.entry(parse_pattern(pattern)) for pattern in ("a.b", "a.>", ">"))
+        if root is None:
+            claim = Claim(
+                insider.info, REALM, record.attributes, record.stamp, record.permit, 0, count(entries), checksum(entries), entries
+            )
+            self.send_control(insider, Direct(insider.info, encode_group_message(claim)))
+            return
+        row = EntryRow(insider.info.id, 0, record.stamp, entries, b"")
+        part = TablePart(root.info, REALM, 0, record.stamp, 1, True, 0, 1, [record], [row], [])
+        self.send_control(root, Direct(root.info, encode_group_message(part)))
 
     def send_control(self, insider: Insider, message: RingMessage) -> None:
         """Send a message of the ring over the link."""

@@ -22,12 +22,13 @@ HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
 SHARE, BODY = 15, 16
 TUNNEL = 9
 REQUEST, REPLY, BROADCAST, PUBLICATION, TUNNEL_OPEN, TUNNEL_ACCEPT = 1, 2, 6, 9, 12, 13
+FLOW = 19
 #: The frames of a tunnel.
 MORE, LAST, CREDIT, END, DONE = range(5)
 #: Epochs of bodies that are cast begin here.
 CAST_EPOCH = 1 << 31
 LEAF_PROBE, LEAF_ACK, DIRECT = 16, 17, 20
-REGISTER, APPLIED, WATCH, VIEW, TOLD, CAST_UP, CAST_TAKEN = 0, 2, 8, 10, 12, 18, 19
+REGISTER, APPLIED, WATCH, VIEW, TOLD, CAST_UP, CAST_TAKEN, CLAIM = 0, 2, 8, 10, 12, 18, 19, 28
 
 
 # -- keys
@@ -56,9 +57,10 @@ def check_signature(node_id: bytes, purpose: bytes, data: bytes, signature: byte
 
 
 class Group:
-    """The keys of a cluster or topic."""
+    """The keys of a cluster or of the realm of topics."""
 
     def __init__(self, secret: bytes, network: str, kind: str, name: str) -> None:
+        self.is_realm = kind == "realm"
         label = f"{kind} {name}".encode()
         self.key = hkdf(secret, network.encode(), b"iris " + label)
         self.permits = Signer(hkdf(secret, network.encode(), b"iris permit " + label))
@@ -66,6 +68,18 @@ class Group:
 
     def proof(self, node_id: bytes, statement: bytes = b"") -> bytes:
         return hmac.digest(hkdf(self.key, b"", b"iris member"), node_id + statement, "sha256")[:16]
+
+    def entry(self, pattern: str) -> bytes:
+        """Return the entry of a pattern in the table of the realm."""
+        tokens, key = pattern.split("."), hkdf(self.key, b"", b"iris interest")
+        has_rest = tokens[-1] == ">"
+        tokens = tokens[:-1] if has_rest else tokens
+        literal = [number for number, token in enumerate(tokens) if token != "*"]
+        shape = len(tokens) << 17 | has_rest << 16 | sum(1 << number for number in literal)
+        said = struct.pack(">I", shape) + ".".join(tokens[number] for number in literal).encode()
+        tag = hashlib.blake2b(said, digest_size=8, key=key, person=b"iris tag").digest()
+        stem = hashlib.blake2b(tokens[0].encode(), digest_size=8, key=key, person=b"iris stem").digest()
+        return (stem if 0 in literal else bytes(8)) + struct.pack(">I", shape) + tag
 
     def link_proof(self, handshake_hash: bytes, side: bytes) -> bytes:
         return hmac.digest(hkdf(self.key, b"", b"iris group link"), b"iris group " + side + handshake_hash, "sha256")[:16]
@@ -320,7 +334,7 @@ class WireClient:
     # -- groups
 
     def group(self, kind: str, name: str) -> Group:
-        """Return the keys of a cluster or topic, to be recognized from now on."""
+        """Return the keys of a cluster or of the realm, to be recognized from now on."""
         group = Group(self.secret, self.network, kind, name)
         self.groups[group.id] = group
         return group
@@ -336,6 +350,15 @@ class WireClient:
         permit = group.permits.sign(b"permit", pack_permit([1, self.id, stamp, since, attributes]))
         self.send_to_root([REGISTER, self.hello, [[group.id, attributes, stamp, permit, since]]])
         await self.wait_for(lambda message: message[0] == APPLIED and [item[:2] for item in message[2]] == [[group.id, stamp]])
+
+    async def claim(self, realm: Group, *patterns: str) -> None:
+        """Subscribe to patterns; return when the root says that every publisher knows."""
+        entries = b"".join(sorted(map(realm.entry, patterns)))
+        stamp, attributes = 1 << 32, realm.proof(self.id)
+        permit = realm.permits.sign(b"permit", pack_permit([1, self.id, stamp, 0, attributes]))
+        checksum = hashlib.blake2b(entries, digest_size=8).digest()
+        self.send_to_root([CLAIM, self.hello, realm.id, attributes, stamp, permit, 0, len(patterns), checksum, entries, b""])
+        await self.wait_for(lambda message: message[0] == APPLIED and [item[:2] for item in message[2]] == [[realm.id, stamp]])
 
     async def members(self, group: Group) -> list[bytes]:
         """Return the ids of the members whose proof is right."""
@@ -430,7 +453,8 @@ class WireClient:
             elif kind in (UNICAST, MULTICAST):
                 group, nonce, sealed = self.groups[body[:16]], body[16:28], body[28:]
                 sender = self.peer[0]
-                associated = group.id + sender + (self.id if kind == UNICAST else b"")
+                is_alone = kind == UNICAST or group.is_realm
+                associated = group.id + sender + (self.id if is_alone else b"")
                 (epoch,) = struct.unpack(">I", nonce[:4])
                 self._read_body(group, group.body_key(sender, epoch).decrypt(nonce, sealed, associated))
         return self._messages.pop(0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from tests.wire.client import CREDIT, DONE, END, LAST, MORE, PUBLICATION, REPLY, REQUEST, WireClient
+from tests.wire.client import CREDIT, DONE, END, FLOW, LAST, MORE, PUBLICATION, REPLY, REQUEST, WireClient
 
 if TYPE_CHECKING:
     from iris_py.api.awaitable_context import Opening
@@ -53,14 +53,19 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(
             kind, _group, id_, _argument, _head, payload, _flags = await client.next_body()
             assert (kind, id_, payload) == (REPLY, 77, b"echo of hello")
 
-            await client.register(client.group("topic", "numbers"))
+            await client.claim(client.group("realm", "topics"), "numbers.>", "*.two")
             assert await node.publish("numbers.one", b"1") == 1
-            kind, _group, id_, ordinal, head, payload, flags = await client.next_body()
-            assert (kind, head, ordinal) == (PUBLICATION, b"numbers.one", 1)
+            kind, _group, flow, before, _head, _payload, _flags = await client.next_body()
+            assert (kind, before) == (FLOW, 0)
+            kind, _group, number, _argument, head, payload, flags = await client.next_body()
+            assert (kind, number, head) == (PUBLICATION, flow + 1, b"numbers.one")
             assert payload == (struct.pack(">HI", 1, 1) if flags & 2 else b"") + b"1"
+            assert await node.publish("others.one", b"") == 0
             # By now both have proved the keys of all three groups, if the stranger does that: the node began each time.
-            assert await node.publish("numbers.one", b"2") == 1
-            assert (await client.next_body())[0] == PUBLICATION
+            assert await node.publish("others.two", b"2") == 1
+            assert (await client.next_body())[:4:3] == (FLOW, 1)
+            kind, _group, number, *_rest = await client.next_body()
+            assert (kind, number) == (PUBLICATION, flow + 3), "all publications of the node count"
             assert len(client.shared) == (3 if proves else 0)
             await client.close()
 

@@ -38,6 +38,8 @@ from iris_py.federation.rules import USES
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake
+from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.tunnel import duplex
 from iris_py.peers import clocks
 from iris_py.peers.group import CAST_LABEL
@@ -113,8 +115,8 @@ def vectors() -> dict[str, bytes]:
         "datagram key": KEYS.datagram_key,
         "group key of the cluster `echo`": ECHO.key,
         "group id of the cluster `echo`": ECHO.group_id,
-        "group id of the topic `a`": KEYRING.topic("a").group_id,
-        "group id of the topic `>`": KEYRING.topic(">").group_id,
+        "group id of the realm": KEYRING.realm().group_id,
+        "entry of `orders.*.eu.>`": EntryHasher(KEYRING.realm().interest_key()).entry(parse_pattern("orders.*.eu.>")).pack(),
         "id of A": A.node_id,
         "id of B": B.node_id,
         "proof of A in `echo`": ECHO.proof(A.node_id),

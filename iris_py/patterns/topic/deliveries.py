@@ -96,12 +96,13 @@ class Deliveries:
         self._trie.add(queue.pattern, queue)
         self.queues[queue] = None
         self._matches.clear()
-        self.assign(queue, entry)
+        queue.entry = entry
+        queue.gaps = ReportedGaps(entry.key, self._flows)
 
     def assign(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
         """Change the entry that stands for a subscription."""
         queue.entry = entry
-        queue.gaps = ReportedGaps(entry.key, self._flows)
+        queue.gaps.move(entry.key, self._flows)
 
     def remove(self, queue: SubscriptionQueue, now: float) -> bool:
         """End a subscription; return whether it existed."""

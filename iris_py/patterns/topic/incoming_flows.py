@@ -224,6 +224,14 @@ class ReportedGaps:
         self._reported[flow.publisher] = current
         return current[1] - total if current[0] == unknown else None
 
+    def move(self, tag: int, flows: IncomingFlows[Held]) -> None:
+        """Report the gaps of another entry from now on. Gaps that were not reported yet stay due."""
+        for flow in flows.with_gaps():
+            unknown, total = self._reported.get(flow.publisher, (0, 0))
+            due = flow.total(self._tag) - total
+            self._reported[flow.publisher] = (unknown, flow.total(tag) - due)
+        self._tag = tag
+
     def forget(self, publisher: NodeId) -> None:
         """Discard the reported gaps of a publisher that the node has forgotten."""
         self._reported.pop(publisher, None)

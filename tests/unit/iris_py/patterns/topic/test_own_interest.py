@@ -1,0 +1,106 @@
+"""The entries that stand for the subscriptions of a node: enough, bounded, and changed as seldom as possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_py.patterns.topic import own_interest
+from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.own_interest import OwnInterest
+from iris_py.patterns.topic.pattern_sets import covers
+from iris_py.patterns.topic.shapes import NODE_SHAPES_MAX
+
+if TYPE_CHECKING:
+    import pytest
+
+    from iris_py.patterns.topic.names import Tokens
+
+TOKEN = st.sampled_from(["a", "b", "*"])
+PATTERN = st.tuples(st.lists(TOKEN, min_size=1, max_size=4), st.booleans()).map(
+    lambda drawn: (*drawn[0], ">") if drawn[1] else tuple(drawn[0])
+)
+
+
+class Registered:
+    """The entries as other nodes know them, from the changes alone."""
+
+    def __init__(self) -> None:
+        self.interest = OwnInterest()
+        self.patterns: set[Tokens] = set()
+        self.subscribed: list[Tokens] = []
+
+    def add(self, pattern: Tokens) -> int:
+        """Subscribe; return the number of changed entries."""
+        self.subscribed.append(pattern)
+        return self._apply(*self.interest.add(pattern))
+
+    def remove(self, pattern: Tokens) -> int:
+        self.subscribed.remove(pattern)
+        return self._apply(*self.interest.remove(pattern))
+
+    def _apply(self, added: list[own_interest.OwnEntry], removed: list[own_interest.OwnEntry]) -> int:
+        new, old = {entry.pattern for entry in added}, {entry.pattern for entry in removed}
+        assert old <= self.patterns
+        assert not new & self.patterns - old
+        self.patterns = self.patterns - old | new
+        assert self.patterns == self.interest.entries.keys()
+        for pattern in self.subscribed:
+            entry = self.interest.entry_of(pattern)
+            assert self.interest.entries[entry.pattern] is entry
+            assert covers(entry.pattern, pattern)
+        return len(added) + len(removed)
+
+
+def test_within_the_bounds_each_pattern_has_an_entry_of_its_own() -> None:
+    node = Registered()
+    for name in ("a", "a.*", "a.>", "*.b", ">", "a"):
+        node.add(parse_pattern(name))
+    assert node.patterns == set(map(parse_pattern, ("a", "a.*", "a.>", "*.b", ">")))
+    assert node.remove(parse_pattern("a")) == 0, "another subscription has the same pattern"
+    assert node.remove(parse_pattern("a")) == 1
+    assert parse_pattern("a") not in node.patterns
+
+
+def test_very_many_subscriptions_have_a_bounded_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_interest, "ENTRIES_MAX", 20)
+    node = Registered()
+    changes = [node.add(("users", f"{number}")) for number in range(200)]
+    assert len(node.patterns) <= 20
+    assert sum(change > 0 for change in changes) <= 21, "what a wide entry stands for changes nothing"
+    for number in range(195):
+        node.remove(("users", f"{number}"))
+    assert node.patterns == {("users", f"{number}") for number in range(195, 200)}, "few are exact again"
+
+
+def test_shapes_under_one_first_token_are_bounded_and_other_tokens_stay_exact() -> None:
+    node = Registered()
+    node.add(("b", "c"))
+    for number in range(NODE_SHAPES_MAX + 4):
+        node.add(("a", *(["*", "x"][number >> bit & 1] for bit in range(5))))
+    assert ("b", "c") in node.patterns
+    shapes = {own_interest.shape_of(pattern) for pattern in node.patterns if pattern[0] == "a"}
+    assert len(shapes) <= NODE_SHAPES_MAX
+
+
+@given(st.lists(st.tuples(st.booleans(), PATTERN), max_size=40), st.integers(1, 6), st.integers(2, 4))
+def test_the_entries_stand_for_all_subscriptions_and_for_nothing_after_the_last(
+    steps: list[tuple[bool, Tokens]], entries_max: int, shapes_max: int
+) -> None:
+    before = own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX
+    own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX = 4 * entries_max, 2 * shapes_max  # type: ignore[misc]
+    try:
+        node = Registered()
+        for is_added, pattern in steps:
+            if is_added:
+                node.add(pattern)
+                assert len(node.patterns) <= 4 * entries_max
+            elif pattern in node.subscribed:
+                node.remove(pattern)
+        for pattern in list(node.subscribed):
+            node.remove(pattern)
+        assert node.patterns == set()
+    finally:
+        own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX = before  # type: ignore[misc]
