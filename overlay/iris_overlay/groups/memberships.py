@@ -188,8 +188,7 @@ class OwnMemberships:
         self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
-        if not table.is_in_transit:
-            self._gather.set(group, now)
+        self._gather.set(group, now)
         return self.stamp
 
     def is_table(self, group: GroupId) -> bool:

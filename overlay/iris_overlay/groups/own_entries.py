@@ -43,8 +43,7 @@ class OwnEntries:
 
     def acknowledge(self, stamp: int) -> bool:
         """Note that a root has the entries sent last, with this stamp. Return whether later changes wait."""
-        if stamp == self._sent_stamp:
-            self._acknowledged, self._acknowledged_stamp = self._sent, stamp
+        self._acknowledged, self._acknowledged_stamp = self._sent, stamp
         return self.wanted_stamp > stamp
 
     def forget_root(self) -> None:

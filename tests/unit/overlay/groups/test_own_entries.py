@@ -192,6 +192,17 @@ def test_whoever_leaves_a_table_and_comes_back_claims_everything_anew() -> None:
     assert fixture.completed() == [Claimed(T, waiting), GroupLeft(T), Claimed(T, back)]
 
 
+def test_a_claim_that_was_not_sent_before_the_node_left_completes_all_the_same() -> None:
+    fixture = joined(1, 2)
+    numbers = [fixture.claim(packed(3), now=2.0)]
+    fixture.claims(2.0)
+    numbers.append(fixture.claim(packed(4), now=2.5))
+    fixture.members.leave(T, 2.5)
+    fixture.members.handle_timeout(3.6)
+    assert fixture.completed() == [*(Claimed(T, number) for number in numbers), GroupLeft(T)]
+    assert not fixture.members.is_busy
+
+
 def test_claims_before_there_is_a_ring_wait_for_it() -> None:
     fixture = Fixture(is_active=False)
     number = fixture.claim(packed(1), now=0.0)

@@ -279,6 +279,18 @@ def test_a_dead_member_is_left_out_until_a_root_insists() -> None:
     assert event == TableChanged(G, {OTHER.id: MemberChange(GroupMember(OTHER, b""), packed(1, 2, 3), b"")}, (), 1)
 
 
+def test_a_table_that_lacks_the_node_is_no_reason_to_claim_again_while_a_claim_is_in_transit() -> None:
+    fixture = watching()
+    fixture.layer.claim(G, b"", packed(1), b"", 1.0)
+    fixture.layer.handle_timeout(1.0)
+    fixture.sent()
+    fixture.receive(part(10, [row(OTHER, 3, base=1, stamp=2)], [], base=9), now=2.0)
+    assert not any(isinstance(message, Claim) for _, message in fixture.sent())
+    fixture.receive(Applied(PEER, [(G, 1, 2, True)]), now=2.0)
+    fixture.receive(part(11, [row(OTHER, 4, base=2, stamp=3)], [], base=10), now=3.0)
+    assert any(isinstance(message, Claim) for _, message in fixture.sent()), "an old copy may have become the table"
+
+
 def test_a_message_to_many_is_encoded_once() -> None:
     fixture = Fixture()
     for watcher in (OTHER, THIRD):
