@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from iris_py.node.patterns import Patterns
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
-    from iris_py.patterns.topic.deliveries import HeldDelivery
-    from iris_py.patterns.topic.incoming_flows import IncomingFlow
+    from iris_py.patterns.topic.deliveries import Sender
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -237,7 +236,7 @@ class Inbound:
             self._count_drop("malformed")
             return
         is_usual = receivers is self.receivers
-        flow: IncomingFlow[HeldDelivery] | None = None  # of the publications in this body
+        sender: Sender | None = None  # of the publications in this body
         # Consecutive messages of the frequent kinds are collected; messages of other kinds do not overtake them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []
@@ -251,7 +250,7 @@ class Inbound:
                 replies.append((message_id, body[start:offset]))
                 continue
             if kind in packets.PUBLICATIONS:
-                if flow is None:
+                if sender is None:
                     self._count_drop("malformed")
                     continue
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
@@ -261,10 +260,10 @@ class Inbound:
                 if kind == packets.IMPORTED:
                     flags |= packets.CROSSED
                 head = body[start - head_bytes : start]
-                self._pubsub.deliveries.receive(group, peer, flow, flags, message_id, head, payloads, now)
+                self._pubsub.deliveries.receive(sender, flags, message_id, head, payloads, now)
                 continue
             if kind == packets.FLOW and group.is_realm:
-                flow = self._pubsub.deliveries.start_body(peer, message_id, argument, now)
+                sender = self._pubsub.deliveries.start_body(group, peer, message_id, argument, now)
                 continue
             headers: Headers | None = NO_HEADERS
             if head_bytes and kind in packets.WITH_HEADERS:

@@ -173,14 +173,14 @@ def test_runs_arrive_as_runs() -> None:
             await anext(subscription)
             bodies = subscriber._core.pubsub.deliveries
             calls = 0
-            receive = bodies.hand_out_imported
+            receive = bodies._hand_out_imported
 
             def count(*arguments: Any) -> None:
                 nonlocal calls
                 calls += 1
                 receive(*arguments)
 
-            bodies.hand_out_imported = count  # type: ignore[method-assign, assignment]
+            bodies._hand_out_imported = count  # type: ignore[method-assign, assignment]
             for number in range(2, 5_002):
                 await publish(gateway, "t", number)
             await simulation.until(lambda: subscription.queued_messages == 5_000)

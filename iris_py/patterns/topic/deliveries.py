@@ -20,7 +20,7 @@ from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.flows import MISSED_ENTRIES, MissedEntries, decode_entries
-from iris_py.wire.headers import NO_HEADERS, decode_headers
+from iris_py.wire.headers import NO_HEADERS, Headers, decode_headers
 from iris_py.wire.imported import decode_imported
 from iris_py.wire.packets import CROSSED, HEADED
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
-    from iris_py.wire.headers import Headers
     from iris_py.wire.imported import ImportedHead
 
     #: A delivery held back until the answer of a publisher: called with the time.
@@ -49,6 +48,20 @@ TOPICS_MAX = 4096
 BLOCKED_MAX = 4096
 #: Interval at which a publisher is asked again to wait, a few times within its own timeout.
 PAUSE_AGAIN_S = 1.0
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """The sender of a body with publications.
+
+    Attributes:
+        peer: The publishing node, possibly this node.
+        group: The group of the realm whose key encrypted the body.
+        flow: The flow from the publisher; None for messages of this node.
+    """
+
+    peer: Peer
+    group: Group
+    flow: IncomingFlow[HeldDelivery] | None
 
 
 class Deliveries:
@@ -160,40 +173,32 @@ class Deliveries:
 
     # -- in
 
-    def start_body(self, peer: Peer, name: int, before: int, now: float) -> IncomingFlow[HeldDelivery]:
-        """Handle the FLOW at the start of a body; return the flow, for the publications of the body.
+    def start_body(self, group: Group, peer: Peer, name: int, before: int, now: float) -> Sender:
+        """Handle the FLOW at the start of a body; return the sender of the publications in the body.
 
         Args:
+            group: The group of the realm whose key encrypted the body.
+            peer: The publishing node.
             name: The name of the flow.
             before: The number of messages in the flow before the body.
         """
-        return self._flows.start_body(peer.id, name, before, now)
+        return Sender(peer, group, self._flows.start_body(peer.id, name, before, now))
 
-    def receive(
-        self,
-        group: Group,
-        peer: Peer,
-        flow: IncomingFlow[HeldDelivery],
-        flags: int,
-        number: int,
-        head: bytes,
-        payloads: list[bytes],
-        now: float,
-    ) -> None:
+    def receive(self, sender: Sender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float) -> None:
         """Handle consecutive publications to one topic. The hot path.
 
         Args:
-            group: The group of the realm whose key encrypted them.
-            peer: The publishing node.
-            flow: The flow of their body.
+            sender: The sender of their body.
             flags: The flags of the message.
             number: The publisher's number of the first publication.
             head: The topic, after the fields that the flags announce.
             payloads: The published payloads; at least one.
         """
+        flow = sender.flow
+        assert flow is not None
         late = self._flows.accept(flow, number, len(payloads), now)
         if self._flows.fetches:
-            self._fetch(group, peer, now)
+            self._fetch(sender, now)
         if late:
             self._count_drop("late_publication", late)
             payloads = payloads[late:]
@@ -206,7 +211,7 @@ class Deliveries:
             if decoded is None:
                 self._count_drop("malformed", len(payloads))
                 return
-            imported, head = decoded
+            imported, head = decoded[0].after(late), decoded[1]
         headers = NO_HEADERS
         if flags & HEADED:
             split = _take_headers(head)
@@ -224,25 +229,20 @@ class Deliveries:
             return
         self.received += len(payloads)
         counts.received += len(payloads)
+        source = sender.peer.name
         if imported is not None:
-            imported = imported.after(late)
-            if flow.is_held:
-                later = partial(self._hand_out_later, None, imported, topic, payloads, headers, queues, flow, group, peer)
-                self._flows.hold(flow, later, sum(map(len, payloads)), now)
-            else:
-                self.hand_out_imported(imported, topic, payloads, headers, queues, flow, group, peer, now)
-            return
-        source = peer.name
-        if headers is NO_HEADERS:
+            run = _imported_run(imported, topic, payloads, headers)
+        elif headers is NO_HEADERS:
             run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
             run = [Message(payload, source, each, "", topic, 0, headers) for each, payload in enumerate(payloads, number)]
         size = sum(map(len, payloads))
         if flow.is_held:
-            later = partial(self._hand_out_later, run, None, topic, payloads, headers, queues, flow, group, peer)
-            self._flows.hold(flow, later, size, now)
+            self._flows.hold(flow, partial(self._hand_out_later, run, imported, queues, sender), size, now)
+        elif imported is None:
+            self.hand_out(run, size, queues, sender, now)
         else:
-            self.hand_out(run, size, queues, flow, group, peer, now)
+            self._hand_out_imported(run, imported, queues, sender, now)
 
     def receive_fetched(self, message: PeerMessage, now: float) -> bool:
         """Handle a publisher's answer about missed messages; return False if nobody asked."""
@@ -259,17 +259,34 @@ class Deliveries:
         return self._flows.receive_answer(message.peer.id, message.id, answer, now)
 
     def hand_out_local(self, message: Message, queues: Sequence[SubscriptionQueue], group: Group, now: float) -> None:
-        """Give a message of this node to subscriptions."""
-        self.hand_out([message], len(message.payload), queues, None, group, self._local, now)
+        """Give a message of this node to subscriptions.
+
+        Args:
+            group: The group of the realm.
+        """
+        self.hand_out([message], len(message.payload), queues, Sender(self._local, group, None), now)
+
+    def hand_out_imported(
+        self, imported: ImportedHead, message: Message, queues: Sequence[SubscriptionQueue], group: Group, now: float
+    ) -> None:
+        """Give a message from another cloud, which this node publishes, to subscriptions.
+
+        Args:
+            imported: Its origin.
+            message: Topic, payload and headers; the rest is ignored.
+            group: The group of the realm.
+        """
+        headers = message.headers
+        assert isinstance(headers, Headers)
+        run = _imported_run(imported, message.topic, [message.payload], headers)
+        self._hand_out_imported(run, imported, queues, Sender(self._local, group, None), now)
 
     def hand_out(
         self,
         run: list[Message],
         size: int,
         queues: Sequence[SubscriptionQueue],
-        flow: IncomingFlow[HeldDelivery] | None,
-        group: Group,
-        peer: Peer,
+        sender: Sender,
         now: float,
         *,
         is_imported: bool = False,
@@ -279,12 +296,11 @@ class Deliveries:
         Args:
             run: The messages, with equal headers and consecutive numbers; at least one.
             size: Total bytes of their payloads.
-            flow: Their flow; None for messages of this node.
-            group: The group of the realm.
-            peer: The publishing node, possibly this node.
+            sender: Their sender.
             is_imported: Whether they come from another cloud and have their gap already.
         """
-        has_gaps = flow is not None and not is_imported and flow.has_gaps
+        flow = None if is_imported else sender.flow
+        has_gaps = flow is not None and flow.has_gaps
         most = 0
         for queue in queues:
             if queue.is_cut:
@@ -295,7 +311,7 @@ class Deliveries:
                 if gap != 0:
                     most = max(most, gap or 0)
                     own = [msgspec.structs.replace(run[0], gap=gap or 0, has_unknown_gap=gap is None), *run[1:]]
-            dropped = queue.put_all(own, size, group)
+            dropped = queue.put_all(own, size, sender.group)
             queue.mark(now)
             if dropped:
                 self._count_drop(f"subscription_{queue.policy}", dropped)
@@ -303,37 +319,17 @@ class Deliveries:
                 queue.is_ready = True
                 self._events.append(SubscriptionReady(queue))
             if queue.is_blocking and queue.is_full:
-                self._block(queue, group, peer, queue.entry, now)
+                self._block(queue, sender.group, sender.peer, queue.entry, now)
         if most:
-            self._counts_of(run[0].topic).gaps += most
+            self._counts.of(run[0].topic.split(".", 1)[0]).gaps += most
 
-    def hand_out_imported(
-        self,
-        imported: ImportedHead,
-        topic: str,
-        payloads: list[bytes],
-        headers: Headers,
-        queues: Sequence[SubscriptionQueue],
-        flow: IncomingFlow[HeldDelivery] | None,
-        group: Group,
-        peer: Peer,
-        now: float,
+    def _hand_out_imported(
+        self, run: list[Message], imported: ImportedHead, queues: Sequence[SubscriptionQueue], sender: Sender, now: float
     ) -> None:
-        """Give messages from another cloud to subscriptions, without repetitions.
-
-        Args:
-            imported: Their origin.
-            payloads: The payloads, in order; at least one.
-            headers: The headers of each.
-            flow: The flow of their publisher; None for this node.
-            group: The group of the realm.
-            peer: The publishing gateway, possibly the local node.
-        """
-        path = peer.id, 0 if flow is None else flow.unknown
-        source = imported.origin.hex()
+        """Give messages from another cloud to subscriptions, without repetitions."""
+        flow = sender.flow
+        path = sender.peer.id, 0 if flow is None else flow.unknown
         sequence = imported.sequence + imported.cloud.encode()  # one cloud must not affect the numbers of another
-        numbers = count(imported.number)
-        run = [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
         for queue in queues:
             if not queue.takes_imported:
                 self._count_drop("imported_not_exported", len(run))
@@ -347,7 +343,7 @@ class Deliveries:
                 if gap:
                     own[0] = msgspec.structs.replace(own[0], gap=gap)
                 size = sum([len(message.payload) for message in own])
-                self.hand_out(own, size, (queue,), flow, group, peer, now, is_imported=True)
+                self.hand_out(own, size, (queue,), sender, now, is_imported=True)
 
     def peer_lost(self, peer: Peer) -> None:
         """Handle the loss of a peer: after a return, a publisher is asked to wait anew."""
@@ -372,28 +368,23 @@ class Deliveries:
 
     def _hand_out_later(
         self,
-        run: list[Message] | None,
+        run: list[Message],
         imported: ImportedHead | None,
-        topic: str,
-        payloads: list[bytes],
-        headers: Headers,
         queues: Sequence[SubscriptionQueue],
-        flow: IncomingFlow[HeldDelivery],
-        group: Group,
-        peer: Peer,
+        sender: Sender,
         now: float,
     ) -> None:
         """Give messages that were held back to the subscriptions that have not ended meanwhile."""
         left = [queue for queue in queues if queue in self.queues]
-        if run is not None:
-            self.hand_out(run, sum(map(len, payloads)), left, flow, group, peer, now)
-        elif imported is not None:
-            self.hand_out_imported(imported, topic, payloads, headers, left, flow, group, peer, now)
+        if imported is not None:
+            self._hand_out_imported(run, imported, left, sender, now)
+        else:
+            self.hand_out(run, sum([len(message.payload) for message in run]), left, sender, now)
 
-    def _fetch(self, group: Group, peer: Peer, now: float) -> None:
+    def _fetch(self, sender: Sender, now: float) -> None:
         """Ask a publisher for the entries that missed messages matched."""
         for _publisher, number, asked in self._flows.fetches:
-            question = PeerMessage(group, peer, packets.FETCH, number, MISSED_ENTRIES, asked.encode())
+            question = PeerMessage(sender.group, sender.peer, packets.FETCH, number, MISSED_ENTRIES, asked.encode())
             self._outbound.gather(question, now)
         self._flows.fetches.clear()
         self._outbound.has_events = True  # the deadline has changed
@@ -401,9 +392,6 @@ class Deliveries:
     def _forget_publisher(self, publisher: NodeId) -> None:
         for queue in self.queues:
             queue.gaps.forget(publisher)
-
-    def _counts_of(self, topic: str) -> GroupCounts:
-        return self._counts.of(topic.split(".", 1)[0])
 
     def _match(self, head: bytes) -> tuple[str, list[SubscriptionQueue], GroupCounts] | None:
         try:
@@ -444,6 +432,12 @@ class Deliveries:
 def _deliver(_flow: IncomingFlow[HeldDelivery], item: HeldDelivery, now: float) -> None:
     """Hand out a delivery that was held back."""
     item(now)
+
+
+def _imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], headers: Headers) -> list[Message]:
+    """Return publications of another cloud with consecutive numbers."""
+    source, numbers = imported.origin.hex(), count(imported.number)
+    return [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
 
 
 def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:

@@ -472,13 +472,12 @@ class Publisher:
             start = packets.MESSAGE.pack(kind, flags, len(head), len(payload), number, 0)
             self._bodies.add(route, [start, head, payload], size)
             self._outbound.before_flush[self.send_all] = None
-        if local and imported is not None:
-            self._deliveries.hand_out_imported(
-                imported, plan.topic, [payload], headers, local, None, self._watched(), self._local, now
-            )
-        elif local:
+        if local:
             message = Message(payload, self._local.name, number, "", plan.topic, 0, headers)
-            self._deliveries.hand_out_local(message, local, self._watched(), now)
+            if imported is None:
+                self._deliveries.hand_out_local(message, local, self._watched(), now)
+            else:
+                self._deliveries.hand_out_imported(imported, message, local, self._watched(), now)
 
     def _send_imported(self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
         """Send a message from another cloud; there is room."""

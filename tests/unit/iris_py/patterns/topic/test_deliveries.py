@@ -106,13 +106,14 @@ class Receiver:
         Questions about missed messages are answered at once: all matched ``tags``, or the entry of ``a``.
         """
         before = number - 1 - flow if count is None else count
-        body = self.deliveries.start_body(self.peer, flow, before, 0.0)
-        self.deliveries.receive(self.group, self.peer, body, flags, number, head, payloads, 0.0)
+        body = self.deliveries.start_body(self.group, self.peer, flow, before, 0.0)
+        self.deliveries.receive(body, flags, number, head, payloads, 0.0)
         fetches, self.outbound.fetches = self.outbound.fetches, []
         for fetch in fetches:
             asked = decode_range(fetch.payload)
             assert asked is not None
-            missed = body.gaps[-1].missed
+            assert body.flow is not None
+            missed = body.flow.gaps[-1].missed
             matched = [self.queue.entry.hashed[self.group.id].tag] if tags is None else tags
             answer = MissedEntries(missed, dict.fromkeys(matched, missed))
             fetched = PeerMessage(fetch.group, fetch.peer, packets.FETCHED, fetch.id, answer.messages, answer.encode())
@@ -224,8 +225,8 @@ def test_a_gap_belongs_to_the_subscriptions_that_wanted_the_lost_messages() -> N
 def test_without_an_answer_all_subscriptions_report_the_gap_and_nothing_overtakes() -> None:
     receiver = Receiver()
     receiver.receive(1, [b"1"])
-    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
-    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    flow = receiver.deliveries.start_body(receiver.group, receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(flow, 0, 4, b"a", [b"4"], 0.0)
     assert receiver.taken() == [(1, b"1", 0)]
     assert receiver.deliveries.deadline() == ANSWER_S
     receiver.deliveries.handle_timeout(ANSWER_S)
@@ -238,8 +239,8 @@ def test_messages_held_until_an_answer_do_not_reach_a_subscription_that_has_ende
     receiver.receive(1, [b"1"])
     receiver.queue.take()
     receiver.deliveries.drained(receiver.queue, 0.0)
-    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
-    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    flow = receiver.deliveries.start_body(receiver.group, receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(flow, 0, 4, b"a", [b"4"], 0.0)
     receiver.deliveries.remove(receiver.queue, 0.0)
     receiver.deliveries.handle_timeout(ANSWER_S)
     assert receiver.taken() == []
@@ -249,8 +250,8 @@ def test_messages_held_until_an_answer_do_not_reach_a_subscription_that_has_ende
 def test_an_answer_of_another_node_or_to_no_question_is_refused() -> None:
     receiver = Receiver()
     receiver.receive(1, [b"1"])
-    flow = receiver.deliveries.start_body(receiver.peer, 0, 3, 0.0)
-    receiver.deliveries.receive(receiver.group, receiver.peer, flow, 0, 4, b"a", [b"4"], 0.0)
+    flow = receiver.deliveries.start_body(receiver.group, receiver.peer, 0, 3, 0.0)
+    receiver.deliveries.receive(flow, 0, 4, b"a", [b"4"], 0.0)
     (fetch,) = receiver.outbound.fetches
     stranger = Peer(NodeInfo(NodeId(b"s" * 16), ()), None)
     for peer, number in ((stranger, fetch.id), (receiver.peer, fetch.id + 1)):

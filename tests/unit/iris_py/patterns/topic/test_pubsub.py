@@ -79,8 +79,8 @@ def test_the_earliest_of_its_deadlines_counts() -> None:
     full = SubscriptionQueue(("c",), "c", "block", 1, 1 << 30)
     pair.core.subscribe(full, now)
     late = now + PAUSE_S - PAUSE_AGAIN_S / 2
-    flow = pubsub.deliveries.start_body(pair.peer, 0, 0, late)
-    pubsub.deliveries.receive(pair.realm, pair.peer, flow, 0, 1, b"c", [b""], late)
+    flow = pubsub.deliveries.start_body(pair.realm, pair.peer, 0, 0, late)
+    pubsub.deliveries.receive(flow, 0, 1, b"c", [b""], late)
     assert pubsub.deadline() == now + PAUSE_S
     pubsub.handle_timeout(now + PAUSE_S)
     assert pubsub.deadline() == late + PAUSE_AGAIN_S
