@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from iris_py.node.patterns import Patterns
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
-    from iris_py.patterns.topic.deliveries import Sender
+    from iris_py.patterns.topic.deliveries import BodySender
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -236,7 +236,7 @@ class Inbound:
             self._count_drop("malformed")
             return
         is_usual = receivers is self.receivers
-        sender: Sender | None = None  # of the publications in this body
+        sender: BodySender | None = None  # of the publications in this body
         # Consecutive messages of the frequent kinds are collected; messages of other kinds do not overtake them.
         requests: list[tuple[int, int, bytes, bytes, Headers]] = []
         replies: list[tuple[int, bytes]] = []

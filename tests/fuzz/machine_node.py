@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import msgspec
 
 from iris_overlay.detector.messages import decode_detector_message, is_detector_message
+from iris_overlay.groups.entries import checksum, count, pack
 from iris_overlay.groups.messages import (
     CastDown,
     CastUp,
-    GroupMessage,
     Claim,
     EntryRow,
+    GroupMessage,
     GroupRegistration,
     MemberRecord,
     Register,
@@ -26,7 +27,6 @@ from iris_overlay.groups.messages import (
     member_part,
     user_part,
 )
-from iris_overlay.groups.entries import checksum, count, pack
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo, decode_beacon
 from iris_overlay.peers.dial_back import PACKET
@@ -366,7 +366,15 @@ class World:
         entries = pack(hasher.entry(parse_pattern(pattern)) for pattern in ("a.b", "a.>", ">"))
         if root is None:
             claim = Claim(
-                insider.info, REALM, record.attributes, record.stamp, record.permit, 0, count(entries), checksum(entries), entries
+                insider.info,
+                REALM,
+                record.attributes,
+                record.stamp,
+                record.permit,
+                0,
+                count(entries),
+                checksum(entries),
+                entries,
             )
             self.send_control(insider, Direct(insider.info, encode_group_message(claim)))
             return

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_py.patterns.topic.targets import BodySegment
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from iris_py.patterns.topic.targets import Route, Target
+    from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
 
@@ -84,33 +85,6 @@ class PublicationBatch:
         return packets.encode_run(self.head, self.payloads, first, self.kind), size
 
 
-class BodySegment:
-    """Consecutive messages to one route.
-
-    Attributes:
-        route: The receivers.
-        parts: The encoded messages, in parts.
-        size: Size of ``parts``.
-        used: The largest size of the earlier segments in a body with this one.
-        is_long: Whether it is a lengthened batch.
-    """
-
-    __slots__ = ("is_long", "parts", "route", "size", "used")
-
-    def __init__(self, route: Route, used: int) -> None:
-        self.route = route
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.used = used
-        self.is_long = False
-
-    def joined(self) -> list[bytes]:
-        """Return the parts, joined once if there are several receivers."""
-        if len(self.route.present) > 1 and len(self.parts) > 1:
-            self.parts = [b"".join(self.parts)]
-        return self.parts
-
-
 class Bodies:
     """The bodies of one publisher that wait for the flush.
 
@@ -126,9 +100,9 @@ class Bodies:
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound
         self._open: BodySegment | None = None  # the last segment
-        self._touched: dict[Target, None] = {}
+        self._touched: dict[PublicationTarget, None] = {}
 
-    def used_bytes(self, route: Route, size: int, now: float) -> int:
+    def used_bytes(self, route: PublicationRoute, size: int, now: float) -> int:
         """Return the size of the largest body that a message to a route continues.
 
         If the message does not fit such a body, the bodies of the route are sent first.
@@ -149,7 +123,7 @@ class Bodies:
             used = 0
         return used
 
-    def add(self, route: Route, parts: list[bytes], size: int, *, is_long: bool = False) -> None:
+    def add(self, route: PublicationRoute, parts: list[bytes], size: int, *, is_long: bool = False) -> None:
         """Add a message to the bodies of a route, after :meth:`used_bytes`.
 
         Args:
@@ -182,7 +156,7 @@ class Bodies:
             for target in segment.route.present:
                 target.gathered_bytes += segment.size
 
-    def _send(self, target: Target, now: float) -> None:
+    def _send(self, target: PublicationTarget, now: float) -> None:
         segments, target.segments = target.segments, []
         target.gathered_bytes = 0
         del self._touched[target]

@@ -18,6 +18,8 @@ from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
 from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
+from iris_py.peers.group import Group
+from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.flows import MISSED_ENTRIES, MissedEntries, decode_entries
 from iris_py.wire.headers import NO_HEADERS, Headers, decode_headers
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
     from iris_py.observe.counts import BoundedCounts, GroupCounts
     from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
-    from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
-    from iris_py.peers.peer import Peer
     from iris_py.wire.imported import ImportedHead
 
     #: A delivery held back until the answer of a publisher: called with the time.
@@ -50,7 +50,7 @@ BLOCKED_MAX = 4096
 PAUSE_AGAIN_S = 1.0
 
 
-class Sender(msgspec.Struct, frozen=True):
+class BodySender(msgspec.Struct, frozen=True):
     """The sender of a body with publications.
 
     Attributes:
@@ -173,7 +173,7 @@ class Deliveries:
 
     # -- in
 
-    def start_body(self, group: Group, peer: Peer, name: int, before: int, now: float) -> Sender:
+    def start_body(self, group: Group, peer: Peer, name: int, before: int, now: float) -> BodySender:
         """Handle the FLOW at the start of a body; return the sender of the publications in the body.
 
         Args:
@@ -182,9 +182,9 @@ class Deliveries:
             name: The name of the flow.
             before: The number of messages in the flow before the body.
         """
-        return Sender(peer, group, self._flows.start_body(peer.id, name, before, now))
+        return BodySender(peer, group, self._flows.start_body(peer.id, name, before, now))
 
-    def receive(self, sender: Sender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float) -> None:
+    def receive(self, sender: BodySender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float) -> None:
         """Handle consecutive publications to one topic. The hot path.
 
         Args:
@@ -264,7 +264,7 @@ class Deliveries:
         Args:
             group: The group of the realm.
         """
-        self.hand_out([message], len(message.payload), queues, Sender(self._local, group, None), now)
+        self.hand_out([message], len(message.payload), queues, BodySender(self._local, group, None), now)
 
     def hand_out_imported(
         self, imported: ImportedHead, message: Message, queues: Sequence[SubscriptionQueue], group: Group, now: float
@@ -279,14 +279,14 @@ class Deliveries:
         headers = message.headers
         assert isinstance(headers, Headers)
         run = _imported_run(imported, message.topic, [message.payload], headers)
-        self._hand_out_imported(run, imported, queues, Sender(self._local, group, None), now)
+        self._hand_out_imported(run, imported, queues, BodySender(self._local, group, None), now)
 
     def hand_out(
         self,
         run: list[Message],
         size: int,
         queues: Sequence[SubscriptionQueue],
-        sender: Sender,
+        sender: BodySender,
         now: float,
         *,
         is_imported: bool = False,
@@ -324,7 +324,7 @@ class Deliveries:
             self._counts.of(run[0].topic.split(".", 1)[0]).gaps += most
 
     def _hand_out_imported(
-        self, run: list[Message], imported: ImportedHead, queues: Sequence[SubscriptionQueue], sender: Sender, now: float
+        self, run: list[Message], imported: ImportedHead, queues: Sequence[SubscriptionQueue], sender: BodySender, now: float
     ) -> None:
         """Give messages from another cloud to subscriptions, without repetitions."""
         flow = sender.flow
@@ -371,7 +371,7 @@ class Deliveries:
         run: list[Message],
         imported: ImportedHead | None,
         queues: Sequence[SubscriptionQueue],
-        sender: Sender,
+        sender: BodySender,
         now: float,
     ) -> None:
         """Give messages that were held back to the subscriptions that have not ended meanwhile."""
@@ -381,7 +381,7 @@ class Deliveries:
         else:
             self.hand_out(run, sum([len(message.payload) for message in run]), left, sender, now)
 
-    def _fetch(self, sender: Sender, now: float) -> None:
+    def _fetch(self, sender: BodySender, now: float) -> None:
         """Ask a publisher for the entries that missed messages matched."""
         for _publisher, number, asked in self._flows.fetches:
             question = PeerMessage(sender.group, sender.peer, packets.FETCH, number, MISSED_ENTRIES, asked.encode())

@@ -24,7 +24,7 @@ from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import EntryHasher
-from iris_py.patterns.topic.targets import Route, Target
+from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
@@ -85,7 +85,7 @@ class _TopicPlan:
         self,
         topic: str,
         counts: GroupCounts,
-        route: Route,
+        route: PublicationRoute,
         tags: tuple[int, ...],
         local: list[SubscriptionQueue],
     ) -> None:
@@ -162,9 +162,9 @@ class Publisher:
         self._version = 0
         self._group: Group | None = None  # the watched table
         self._is_watched = True
-        self._index: InterestIndex[Target, Route]
+        self._index: InterestIndex[PublicationTarget, PublicationRoute]
         self._settle_at: float | None = None
-        self._targets: dict[NodeId, Target] = {}
+        self._targets: dict[NodeId, PublicationTarget] = {}
         self._flows = OutgoingFlows()
         self._bodies = Bodies(outbound)
         self._plans: dict[str, _TopicPlan] = {}
@@ -556,7 +556,7 @@ class Publisher:
         group = self._realm()
         self._overlay.watch_table(group.id, now)
         self._group = self._bodies.group = group
-        self._index = InterestIndex(EntryHasher(group.keys.interest_key()), Route)
+        self._index = InterestIndex(EntryHasher(group.keys.interest_key()), PublicationRoute)
 
     def _change_target(self, node: NodeId, change: MemberChange, peer_of: Callable[[NodeInfo], Peer]) -> None:
         target, member = self._targets.get(node), change.member
@@ -567,7 +567,7 @@ class Publisher:
                 self._drop_target(node)
                 return
             if target is None:
-                target = self._targets[node] = Target(peer_of(member.info), self._flows.begin(node))
+                target = self._targets[node] = PublicationTarget(peer_of(member.info), self._flows.begin(node))
             else:
                 target.peer = peer_of(member.info)
         if target is None:

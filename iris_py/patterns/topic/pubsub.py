@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
 
 
-class _Change:
+class _EntryChange:
     """A change of the node's entries that some publisher may not know yet.
 
     Attributes:
@@ -67,8 +67,8 @@ class PubSub:
         self._overlay = overlay
         self._local = local
         self._hashers: dict[bytes, EntryHasher] = {}  # of the tables with claims of this node
-        self._claims: dict[tuple[bytes, int], _Change] = {}
-        self._changes: dict[OwnEntry, _Change] = {}  # of entries that some publisher may not know yet
+        self._claims: dict[tuple[bytes, int], _EntryChange] = {}
+        self._changes: dict[OwnEntry, _EntryChange] = {}  # of entries that some publisher may not know yet
         self.interest = OwnInterest()
         self.events: list[TopicEvent] = []
         counts = BoundedCounts(groups.topic_counts)
@@ -90,7 +90,7 @@ class PubSub:
         if self._hashers:
             new = [group for group in self._groups.realms() if group.id not in self._hashers]
             if entries:
-                self._claim(_Change([]), new, entries, [], now)
+                self._claim(_EntryChange([]), new, entries, [], now)
         for group in left:
             if self._hashers.pop(group.id, None) is not None:
                 self._overlay.leave_group(group.id, now)
@@ -115,7 +115,7 @@ class PubSub:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
         added, removed = self.interest.add(queue.pattern)
-        change = _Change(added)
+        change = _EntryChange(added)
         if added or removed:
             try:
                 self._claim(change, self._groups.realms(), added, removed, now)
@@ -144,7 +144,7 @@ class PubSub:
         added, removed = self.interest.remove(queue.pattern)
         if not (added or removed):
             return False
-        change = _Change(added)
+        change = _EntryChange(added)
         try:
             self._claim(change, self._groups.realms(), added, removed, now)
         except OverlayError:  # the node is leaving
@@ -188,7 +188,9 @@ class PubSub:
 
     # --
 
-    def _claim(self, change: _Change, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float) -> None:
+    def _claim(
+        self, change: _EntryChange, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float
+    ) -> None:
         """Claim entries in the tables of some groups; on an overlay error, in none."""
         done: list[tuple[Group, bytes, bytes]] = []
         try:

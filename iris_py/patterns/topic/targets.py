@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from iris_overlay.ids import NodeId
-    from iris_py.patterns.topic.bodies import BodySegment
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
     from iris_py.peers.peer import Peer
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 MATCHES_MAX: Final = 64
 
 
-class Target:
+class PublicationTarget:
     """A node with entries, as a publisher knows it.
 
     Attributes:
@@ -55,7 +54,7 @@ class RouteMatch:
         return self._tags if node in self._nodes else ()
 
 
-class Route:
+class PublicationRoute:
     """A set of targets.
 
     Attributes:
@@ -68,11 +67,11 @@ class Route:
 
     __slots__ = ("_matches", "flows", "nodes", "present", "targets", "version")
 
-    def __init__(self, targets: tuple[Target, ...]) -> None:
+    def __init__(self, targets: tuple[PublicationTarget, ...]) -> None:
         self.targets = targets
         self.flows = [target.flow for target in targets]
         self.nodes = frozenset(target.peer.id for target in targets)
-        self.present: list[Target] = []
+        self.present: list[PublicationTarget] = []
         self.version = -1
         self._matches: dict[tuple[int, ...], RouteMatch] = {}
 
@@ -90,3 +89,30 @@ class Route:
                 self._matches.clear()
             match = self._matches[tags] = RouteMatch(self.nodes, tags)
         return match
+
+
+class BodySegment:
+    """Consecutive messages to one route.
+
+    Attributes:
+        route: The receivers.
+        parts: The encoded messages, in parts.
+        size: Size of ``parts``.
+        used: The largest size of the earlier segments in a body with this one.
+        is_long: Whether it is a lengthened batch.
+    """
+
+    __slots__ = ("is_long", "parts", "route", "size", "used")
+
+    def __init__(self, route: PublicationRoute, used: int) -> None:
+        self.route = route
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.used = used
+        self.is_long = False
+
+    def joined(self) -> list[bytes]:
+        """Return the parts, joined once if there are several receivers."""
+        if len(self.route.present) > 1 and len(self.parts) > 1:
+            self.parts = [b"".join(self.parts)]
+        return self.parts
