@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from iris_py.node.inbound import Inbound
 from iris_py.node.patterns import Patterns
+from iris_py.observe.counts import BoundedCounts, CountTable
 from iris_py.patterns.topic.deliveries import Deliveries
 from iris_py.wire import packets
 from iris_py.wire.headers import (
@@ -74,7 +75,10 @@ class Receiver:
         pattern.receive = lambda message, _now: self._note(message.headers)
         pattern.count_drop = self._count_drop
         pattern.publisher = pattern
-        pattern.deliveries = SimpleNamespace(receive=lambda *args: None)
+        pattern.deliveries = SimpleNamespace(
+            receive=lambda *args: None, start_body=lambda *args: object(), receive_fetched=self._note
+        )
+        pattern.topic_of = lambda tag: ""
         self.inbound = Inbound(
             {},
             Patterns(*[pattern] * len(Patterns.__struct_fields__)),
@@ -130,8 +134,9 @@ def test_any_head_of_a_publication_is_taken_or_counted(flags: int, head: bytes, 
         return drops[reason]
 
     nobody: Any = None
-    group: Any = SimpleNamespace(last_sequence=lambda sender: 0, note_sequence=lambda sender, sequence: None)
     peer: Any = SimpleNamespace(id=b"", name="")
-    Deliveries(nobody, nobody, count_drop, []).receive(group, peer, flags, 1, 1, head, [payload] * (number + 1), 0.0)
+    deliveries = Deliveries(nobody, nobody, BoundedCounts(CountTable()), count_drop, [])
+    sender = deliveries.start_body(nobody, peer, 0, 0, 0.0)
+    deliveries.receive(sender, flags, 1, head, [payload] * (number + 1), 0.0)
     assert sum(drops.values()) == number + 1
     assert drops.keys() <= {"malformed", "malformed_headers", "publication_unwanted"}
