@@ -11,7 +11,7 @@ from iris_overlay.groups import entries, table_view
 from iris_overlay.groups.messages import EntryRow, MemberRecord, TablePart
 from iris_overlay.groups.table_view import TableView
 from iris_overlay.ids import GroupId, NodeId
-from iris_overlay.messages import NodeInfo
+from iris_overlay.node_info import NodeInfo
 from iris_py.testing.cores.groups import apply_changes
 
 if TYPE_CHECKING:
