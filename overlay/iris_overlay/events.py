@@ -150,6 +150,25 @@ class Claimed(msgspec.Struct, frozen=True):
     """The number that `claim` returned. One event per call, in the order of the calls."""
 
 
+class EntriesPromoted(msgspec.Struct, frozen=True):
+    """Report that too many nodes have entries of the local node in a table.
+
+    The owner should move to another way, and then remove the entries. The event may come again until then.
+    """
+
+    group: GroupId
+    """The table."""
+    entries: bytes
+    """Packed entries (`groups/entries.py`)."""
+
+
+class CastsTaken(msgspec.Struct, frozen=True):
+    """Report that a root has taken multicasts of the local node, see `Overlay.casts_in_flight`."""
+
+    group: GroupId
+    """The group."""
+
+
 class ViewChanged(msgspec.Struct, frozen=True):
     """Report the members of a watched group: first after `watch_group`, even if empty, then after every change."""
 
@@ -199,6 +218,10 @@ class TableChanged(msgspec.Struct, frozen=True):
     """The number of members."""
     is_watched: bool = True
     """Whether changes will be reported. False if the table already has WATCHERS_MAX watchers: then call `use_group` on use."""
+    promoted: bytes = b""
+    """The packed entries that are promoted since the last event, for ever: too many nodes have them. The owner reaches these
+    nodes in another way.
+    """
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -267,6 +290,8 @@ Event: TypeAlias = (
     | ProtocolViolated
     | ViewChanged
     | TableChanged
+    | EntriesPromoted
+    | CastsTaken
     | Cast
     | PacketReceived
     | EchoReturned

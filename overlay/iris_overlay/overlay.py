@@ -476,6 +476,10 @@ class Overlay:
         self._reachability.check_dial(peer, now)
         self._finish_turn(now)
 
+    def casts_in_flight(self, group: GroupId) -> int:
+        """Return the number of own multicasts to a group that no root has taken yet; `CastsTaken` follows when it falls."""
+        return self._groups.casts_in_flight(group)
+
     def find_root(self, key: bytes, number: int, now: float) -> None:
         """Ask the root of a key for its identity, its neighbours and the path of the question, without changing any state.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.events import Cast
+from iris_overlay.events import Cast, CastsTaken
 from iris_overlay.groups.messages import STAMP_SHIFT, Adopted, CastUp, Doubt, cast_part, member_part, user_part
 from iris_overlay.groups.sequences import SOURCES_MAX, Sequences
 from iris_overlay.timers import DeadlineTable
@@ -92,7 +92,7 @@ class Casts:
     def __init__(
         self, local: NodeInfo, config: GroupConfig, outbox: Outbox, counters: Counters, signer: Signer, clock: WallClock
     ) -> None:
-        self.events: list[Cast] = []
+        self.events: list[Cast | CastsTaken] = []
         self._local = local
         self._config = config
         self._outbox = outbox
@@ -149,6 +149,8 @@ class Casts:
         if target is None:
             return
         outgoing = target.outgoing
+        if outgoing and outgoing[0].sequence <= message.sequence:
+            self.events.append(CastsTaken(message.group))
         while outgoing and outgoing[0].sequence <= message.sequence:
             outgoing.popleft()
             target.attempts = 0
@@ -244,6 +246,7 @@ class Casts:
             if target.attempts >= ATTEMPTS_MAX:
                 self._counters.casts_lost += len(target.outgoing)
                 target.outgoing.clear()
+                self.events.append(CastsTaken(group))
             else:
                 self._send_again(group, target, now)
         for _, ready in self._sequences.expired(now):
@@ -255,6 +258,11 @@ class Casts:
         if resend is None or gap is None:
             return gap if resend is None else resend
         return min(resend, gap)
+
+    def in_flight(self, group: GroupId) -> int:
+        """Return the number of multicasts of the local node to a group that no root has taken yet."""
+        target = self._targets.get(group)
+        return 0 if target is None else len(target.outgoing)
 
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node is the parent or a child of the local one in a multicast tree."""

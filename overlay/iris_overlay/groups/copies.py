@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Directory, next_epoch
-from iris_overlay.groups.entries import apply
+from iris_overlay.groups.entries import apply, split
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
     COPY_REMOVED_MAX,
@@ -90,6 +90,7 @@ def _table_copy_parts(directory: TableDirectory, watching: list[NodeInfo], versi
             [],
             version is not None,
             chunks[part].rows if part < len(chunks) else [],
+            b"" if part else directory.promotions.since(0),
         )
         for part in range(count)
     ]
@@ -145,6 +146,8 @@ class HeldCopy:
     def _apply_rows(self, message: TableCopy, expires: float) -> None:
         directory = self.directory
         assert isinstance(directory, TableDirectory)
+        if message.promoted:
+            directory.promotions.add(split(message.promoted), directory.version)
         records = {record.info.id: record for record in message.members}
         for row in message.rows:
             record, member = records.get(row.node), directory.members.get(row.node)
@@ -169,6 +172,8 @@ class HeldCopy:
             self.directory.remove(node, stamp, expires)
         for member in other.directory.members.values():
             self.directory.register(member.record, member.expires, member.entries)
+        if isinstance(self.directory, TableDirectory) and isinstance(other.directory, TableDirectory):
+            self.directory.promotions.add(split(other.directory.promotions.since(0)), self.directory.version)
         self._watch(other.watchers.values())
         self.floor = max(self.floor, other.floor, other.directory.version)
 

@@ -58,7 +58,7 @@ def is_packed(data: bytes) -> bool:
     """Return whether bytes are packed entries: whole ones, strictly ascending, at most ENTRIES_MAX."""
     if len(data) % ENTRY_BYTES or len(data) > ENTRIES_BYTES_MAX:
         return False
-    entries = _split(data)
+    entries = split(data)
     return all(entries[index] < entries[index + 1] for index in range(len(entries) - 1))
 
 
@@ -77,15 +77,15 @@ def apply(packed: bytes, added: bytes, removed: bytes = b"") -> bytes:
     if not packed and not removed:
         return added
     if count(added) + count(removed) > INSERTED_MAX:
-        gone = set(_split(removed))
-        kept = [entry for entry in _split(packed) if entry not in gone]
-        return b"".join(sorted({*kept, *_split(added)}))
+        gone = set(split(removed))
+        kept = [entry for entry in split(packed) if entry not in gone]
+        return b"".join(sorted({*kept, *split(added)}))
     result = bytearray(packed)
-    for entry in _split(removed):
+    for entry in split(removed):
         at = _find(result, entry)
         if result[at : at + ENTRY_BYTES] == entry:
             del result[at : at + ENTRY_BYTES]
-    for entry in _split(added):
+    for entry in split(added):
         at = _find(result, entry)
         if result[at : at + ENTRY_BYTES] != entry:
             result[at:at] = entry
@@ -101,7 +101,7 @@ def diff(old: bytes, new: bytes) -> tuple[bytes, bytes]:
     start = _common(old, new)
     before, after = old[start:], new[start:]
     end = _common(before, after, is_at_end=True)
-    had, has = set(_split(before[: len(before) - end])), set(_split(after[: len(after) - end]))
+    had, has = set(split(before[: len(before) - end])), set(split(after[: len(after) - end]))
     return b"".join(sorted(has - had)), b"".join(sorted(had - has))
 
 
@@ -116,7 +116,8 @@ def compose(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> tuple[by
     return net_added, net_removed
 
 
-def _split(packed: bytes) -> list[bytes]:
+def split(packed: bytes) -> list[bytes]:
+    """Return the packed entries, one each."""
     return [packed[at : at + ENTRY_BYTES] for at in range(0, len(packed), ENTRY_BYTES)]
 
 

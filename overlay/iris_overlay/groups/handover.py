@@ -13,6 +13,7 @@ from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.groups.directory import Outcome, is_accusation
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.messages import VIEW_MAX, Accused, Copied
+from iris_overlay.groups.table_directory import TableDirectory
 from iris_overlay.ids import is_nearer, position
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
         if root.register(member.record, member.expires, member.entries) is Outcome.ACCUSED:
             node = member.record.info.id
             doubtful[node] = directory.tombstones[node][0]
+    if isinstance(directory, TableDirectory) and isinstance(held.directory, TableDirectory):
+        directory.promote(held.directory.promotions.since(0))
     for node, stamp in doubtful.items():
         outbox.route(node, Accused(node, stamp))
     watchers = root.followers.members[FollowerKind.WATCHER]

@@ -43,6 +43,7 @@ from iris_overlay.groups.messages import (
     Later,
     Look,
     Moved,
+    Promoted,
     Reclaim,
     Register,
     RootFound,
@@ -361,6 +362,10 @@ class GroupLayer:
         self._casts.cast(group, payload, root, now)
         self._finish_turn(now)
 
+    def casts_in_flight(self, group: GroupId) -> int:
+        """Return the number of own multicasts to a group that no root has taken yet; `CastsTaken` follows when it falls."""
+        return self._casts.in_flight(group)
+
     def find_root(self, key: bytes, number: int, now: float) -> None:
         """Ask the root of a key for its identity; `RootLocated` follows, unless the answer is lost.
 
@@ -656,4 +661,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     WatchTable: lambda layer, message, source, path, now: layer._roots.watch_table(message, path, now),
     TablePart: GroupLayer._handle_part,
     TableCopy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
+    Promoted: lambda layer, message, source, path, now: layer._memberships.promoted(source, message),
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.events import Claimed, GroupJoined, GroupLeft
+from iris_overlay.events import Claimed, EntriesPromoted, GroupJoined, GroupLeft
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.entries import apply
 from iris_overlay.groups.messages import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied, Claim, Later, Reclaim
+    from iris_overlay.groups.messages import Applied, Claim, Later, Promoted, Reclaim
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -124,7 +124,7 @@ class OwnMemberships:
         clock: WallClock,
     ) -> None:
         self.groups: dict[GroupId, _OwnMembership] = {}
-        self.completions: list[GroupJoined | GroupLeft | Claimed] = []
+        self.completions: list[GroupJoined | GroupLeft | Claimed | EntriesPromoted] = []
         self.stamp = 0
         self._local = local
         self._config = config
@@ -262,6 +262,17 @@ class OwnMemberships:
         self.stamp += 1  # a later stamp of the group completes waiting commands
         membership.table.wanted_stamp = self.stamp
         self._send(message.group, membership, now)
+
+    def promoted(self, source: NodeInfo, message: Promoted) -> None:
+        """Report entries of this node that the root of a table calls promoted, with `EntriesPromoted`."""
+        membership = self.groups.get(message.group)
+        if membership is None or membership.table is None:
+            return
+        if membership.root is not None and membership.root.id != source.id:
+            return
+        entries = membership.table.promote(message.entries)
+        if entries:
+            self.completions.append(EntriesPromoted(message.group, entries))
 
     def accused(self, stamp: int, now: float) -> bool:
         """Begin a new incarnation after a report of this node's death, and register again.

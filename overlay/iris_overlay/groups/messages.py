@@ -41,6 +41,7 @@ from msgspec import Meta
 from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.groups.entries import CHECKSUM_BYTES, ENTRIES_BYTES_MAX, ENTRIES_MAX, is_packed
+from iris_overlay.groups.promotions import PROMOTED_BYTES_MAX
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.node_info import (
     ATTRIBUTES_BYTES_MAX,
@@ -107,6 +108,7 @@ _Signature: TypeAlias = Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)]
 _Counts: TypeAlias = Annotated[tuple[_Number, ...], Meta(max_length=2)]
 _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
 _Entries: TypeAlias = Annotated[bytes, Meta(max_length=ENTRIES_BYTES_MAX)]
+_Promoted: TypeAlias = Annotated[bytes, Meta(max_length=PROMOTED_BYTES_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=ENTRIES_MAX)]
 _Checksum: TypeAlias = Annotated[bytes, Meta(min_length=CHECKSUM_BYTES, max_length=CHECKSUM_BYTES)]
 
@@ -521,6 +523,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=28):
     """Packed entries."""
     removed: _Entries = b""
     """Packed entries."""
+    promoted: _Promoted = b""
+    """In a claim of all entries: the packed entries that a root called promoted, whether the member still has them or not."""
 
 
 class Reclaim(msgspec.Struct, frozen=True, array_like=True, tag=29):
@@ -572,6 +576,8 @@ class TablePart(msgspec.Struct, frozen=True, array_like=True, tag=31):
     """The entries of new and changed members."""
     removed: Annotated[list[_NodeId], Meta(max_length=TABLE_REMOVED_MAX)]
     """The nodes that are no longer members."""
+    promoted: _Promoted = b""
+    """The packed entries that are promoted since; in the first part alone."""
 
 
 class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
@@ -599,6 +605,17 @@ class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
     """See `Copy`."""
     rows: Annotated[list[EntryRow], Meta(max_length=_TABLE_RECORDS_MAX)]
     """The entries of these members."""
+    promoted: _Promoted = b""
+    """The packed entries that are promoted since; in the first part alone."""
+
+
+class Promoted(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    """Tell a member of a table which of its entries are promoted (promotions.py)."""
+
+    group: _GroupId
+    """The table."""
+    entries: _Promoted
+    """Packed entries."""
 
 
 #: A copy of a directory of either kind.
@@ -638,6 +655,7 @@ GroupMessage: TypeAlias = (
     | WatchTable
     | TablePart
     | TableCopy
+    | Promoted
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -684,9 +702,11 @@ def decode_group_message(data: bytes) -> GroupMessage:
     if isinstance(message, TablePart) and (len(data) > TABLE_PART_BYTES_MAX or message.number >= message.parts):
         raise MessageError(f"not a part of a table: {len(data)} bytes, number {message.number} of {message.parts}")
     if isinstance(message, Claim):
-        packed = [message.added, message.removed]
+        packed = [message.added, message.removed, message.promoted]
     elif isinstance(message, TablePart | TableCopy):
-        packed = [entries for row in message.rows for entries in (row.added, row.removed)]
+        packed = [message.promoted, *(entries for row in message.rows for entries in (row.added, row.removed))]
+    elif isinstance(message, Promoted):
+        packed = [message.entries]
     else:
         return message
     if not all(map(is_packed, packed)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from iris_overlay.groups.entries import checksum, count, diff
+from iris_overlay.groups.entries import apply, checksum, count, diff, split
 from iris_overlay.groups.messages import Claim
+from iris_overlay.groups.promotions import PROMOTED_MAX
 
 if TYPE_CHECKING:
     from iris_overlay.groups.messages import GroupRegistration
@@ -22,14 +23,25 @@ class OwnEntries:
         wanted: The packed entries after the last command.
         wanted_stamp: The stamp of the last command.
         reclaimed_at: The time of the last request of a root for all entries.
+        promoted: The packed entries that a root called promoted. They stay here after the node has removed them.
     """
 
-    __slots__ = ("_acknowledged", "_acknowledged_stamp", "_sent", "_sent_stamp", "reclaimed_at", "wanted", "wanted_stamp")
+    __slots__ = (
+        "_acknowledged",
+        "_acknowledged_stamp",
+        "_sent",
+        "_sent_stamp",
+        "promoted",
+        "reclaimed_at",
+        "wanted",
+        "wanted_stamp",
+    )
 
     def __init__(self) -> None:
         self.wanted = b""
         self.wanted_stamp = 0
         self.reclaimed_at = -inf
+        self.promoted = b""
         self._sent = b""
         self._sent_stamp = 0
         # None if no root is known to have entries of this node.
@@ -40,6 +52,14 @@ class OwnEntries:
     def is_in_transit(self) -> bool:
         """Return whether a claim with changes is unacknowledged."""
         return self._sent_stamp > self._acknowledged_stamp
+
+    def promote(self, entries: bytes) -> bytes:
+        """Note packed entries as promoted; return those that this node has."""
+        own = set(split(self.wanted)).intersection(split(entries))
+        promoted = b"".join(sorted(own))
+        if count(self.promoted) + len(own) <= PROMOTED_MAX:
+            self.promoted = apply(self.promoted, promoted)
+        return promoted
 
     def acknowledge(self, stamp: int) -> bool:
         """Note that a root has the entries sent last, with this stamp. Return whether later changes wait."""
@@ -67,4 +87,5 @@ class OwnEntries:
                 base, (added, removed) = self._acknowledged_stamp, changes
         self._sent, self._sent_stamp = entries, stamp
         head = (said.group, said.attributes, stamp, said.permit)
-        return Claim(info, *head, base, count(entries), checksum(entries), added, removed)
+        promoted = b"" if base else self.promoted
+        return Claim(info, *head, base, count(entries), checksum(entries), added, removed, promoted)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from iris_overlay.groups.directory import Directory, Outcome
 from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, checksum, compose, count, diff
 from iris_overlay.groups.messages import STAMP_SHIFT
+from iris_overlay.groups.promotions import EntryCounts, Promotions
 from iris_overlay.groups.table_parts import ROW_BYTES, record_bytes
 
 if TYPE_CHECKING:
@@ -41,13 +42,22 @@ class TableChange(NamedTuple):
 
 
 class TableDirectory(Directory):
-    """The directory of a table, or a copy of it."""
+    """The directory of a table, or a copy of it.
 
-    __slots__ = ("_changes", "_floor", "_log_bytes", "size_bytes")
+    Attributes:
+        size_bytes: The size of its records and entries as `TablePart` messages.
+        promotions: The promoted entries.
+        promoted: The entries promoted by `count_entries` or `promote` since the owner emptied the list.
+    """
+
+    __slots__ = ("_changes", "_counts", "_floor", "_log_bytes", "promoted", "promotions", "size_bytes")
 
     def __init__(self, group: GroupId, version: int) -> None:
         super().__init__(group, version)
         self.size_bytes = 0
+        self.promotions = Promotions()
+        self.promoted: list[bytes] = []
+        self._counts: EntryCounts | None = None  # a copy does not count
         # The changes after the version _floor: for each the version after it.
         self._changes: deque[tuple[int, NodeId, TableChange]] = deque()
         self._floor = version
@@ -96,6 +106,21 @@ class TableDirectory(Directory):
                 is_new = (before[0].info, before[0].attributes) != (record.info, record.attributes)
                 self._note(record.info.id, TableChange(before[0].stamp, is_new, *diff(before[1], entries)))
         return outcome
+
+    def count_entries(self) -> None:
+        """Promote the entries of many nodes, now and after every change: this is the table of the root."""
+        self._counts = EntryCounts()
+        for member in self.members.values():
+            self._promote_many(self._counts.change(member.entries, b""))
+
+    def promote(self, entries: bytes) -> bool:
+        """Promote packed entries, in a version of their own; return whether some were not promoted before."""
+        missing = self.promotions.missing(entries)
+        if not missing:
+            return False
+        self.version += 1
+        self._promote_many(missing)
+        return True
 
     def extend(self, node: NodeId, stamp: int, added: bytes) -> None:
         """Add further entries to a member of a copy that arrives in several parts; harmless if another stamp is here."""
@@ -146,7 +171,14 @@ class TableDirectory(Directory):
         super()._delete(node)
         self._note(node, TableChange(member.record.stamp, False, b"", member.entries))
 
+    def _promote_many(self, entries: list[bytes]) -> None:
+        """Promote entries in the present version."""
+        if entries:
+            self.promoted += self.promotions.add(entries, self.version)
+
     def _note(self, node: NodeId, change: TableChange) -> None:
+        if self._counts is not None:
+            self._promote_many(self._counts.change(change.added, change.removed))
         self._changes.append((self.version, node, change))
         self._log_bytes += len(change.added) + len(change.removed)
         while len(self._changes) > TABLE_LOG_MAX or self._log_bytes > TABLE_LOG_BYTES_MAX:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups.directory import Outcome
+from iris_overlay.groups.entries import ENTRY_BYTES, split
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.messages import (
     COPY_REMOVED_MAX,
@@ -17,6 +18,7 @@ from iris_overlay.groups.messages import (
     TABLE_REMOVED_MAX,
     VIEW_MAX,
     EntryRow,
+    Promoted,
     TableCopy,
     TablePart,
 )
@@ -59,13 +61,25 @@ class TableRoot(GroupRoot):
         # The number of watchers that may get the whole table in this turn.
         self._turns = 0
         super().__init__(table, local, rng, outbox)
+        table.count_entries()
 
     def claim(self, claim: Claim, record: MemberRecord, expires: float) -> Outcome:
         """Add, change or renew a member by its claim, and make messages to the followers due."""
+        is_promoting = self.promote(claim.promoted)
         outcome = self.table.claim(claim, record, expires)
         if outcome is Outcome.CHANGED:
             self._changed()
+            self._tell_promoted(record.info, claim.added)
+        elif outcome is Outcome.RENEWED and not is_promoting:
+            self._tell_promoted(record.info, self.table.members[record.info.id].entries)
         return outcome
+
+    def promote(self, entries: bytes) -> bool:
+        """Promote packed entries, as another root did; return whether some were not promoted before."""
+        is_new = self.table.promote(entries)
+        if is_new:
+            self._changed()
+        return is_new
 
     def parts_unwatched(self, version: int) -> list[TablePart]:
         """Return the changes since a version, or else the whole table, for a node that finds no room as a watcher."""
@@ -81,10 +95,27 @@ class TableRoot(GroupRoot):
     def flush(self) -> list[tuple[FollowerKind, Follower]]:
         """Send the messages that are due; return the followers they went to."""
         watchers = self.followers.members[FollowerKind.WATCHER].values()
+        self._tell_holders()
         self._turns = WHOLE_TABLES_MAX - sum(1 for watcher in watchers if watcher.told < 0 <= watcher.sent)
         told = super().flush()
         self._parts.clear()
         return told
+
+    def _tell_promoted(self, member: NodeInfo, entries: bytes) -> None:
+        """Tell a member which of these entries of it are promoted, unless all members will be told in this turn."""
+        promoted = self.table.promotions.among(entries)
+        if promoted and not self.table.promoted:
+            self._outbox.send(member, Promoted(self.table.group, promoted))
+
+    def _tell_holders(self) -> None:
+        """Tell the members that have entries promoted in this turn. This reads all entries, but a promotion is rare."""
+        promoted, self.table.promoted = frozenset(self.table.promoted), []
+        if not promoted:
+            return
+        for member in self.table.members.values():
+            own = promoted.intersection(split(member.entries))
+            if own:
+                self._outbox.send(member.record.info, Promoted(self.table.group, b"".join(sorted(own))))
 
     def _has_turn(self, kind: FollowerKind, follower: Follower) -> bool:
         is_large = self.table.size_bytes > TABLE_PART_BYTES_MAX
@@ -132,11 +163,13 @@ class TableRoot(GroupRoot):
 
     def _room(self, removed: int) -> int:
         """Return the room for records and rows in a part with a number of removed nodes (bytes)."""
-        return TABLE_PART_BYTES_MAX - _HEADING_BYTES - info_bytes(self._local) - removed * _REMOVED_BYTES
+        fixed = _HEADING_BYTES + info_bytes(self._local) + len(self.table.promotions) * ENTRY_BYTES
+        return TABLE_PART_BYTES_MAX - fixed - removed * _REMOVED_BYTES
 
     def _parts_of(self, base: int, chunks: list[PartContent], removed: list[NodeId], *, is_watched: bool) -> list[TablePart]:
         count = max(len(chunks), -(-len(removed) // TABLE_REMOVED_MAX))
         chunks = [*chunks, *(PartContent() for _ in range(count - len(chunks)))]
+        promoted = self.table.promotions.since(base)
         return [
             TablePart(
                 self._local,
@@ -150,6 +183,7 @@ class TableRoot(GroupRoot):
                 chunk.members,
                 chunk.rows,
                 removed[number * TABLE_REMOVED_MAX : (number + 1) * TABLE_REMOVED_MAX],
+                b"" if number else promoted,
             )
             for number, chunk in enumerate(chunks)
         ]
@@ -186,6 +220,7 @@ class TableRoot(GroupRoot):
                 [node for node in watched if node not in watchers],
                 False,
                 rows,
+                table.promotions.since(copy.told),
             )
         ]
 

@@ -8,7 +8,8 @@ from msgspec import structs
 
 from iris_overlay.events import GroupMember, MemberChange, TableChanged
 from iris_overlay.groups.directory import MEMBERS_MAX
-from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff, split
+from iris_overlay.groups.promotions import PROMOTED_MAX
 from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
 from iris_overlay.groups.table_parts import PartCollection
 
@@ -32,10 +33,23 @@ class TableView:
     Attributes:
         members: The records of the members.
         parts: The parts of an incomplete view from the known root.
+        promoted: The promoted entries.
         other_parts: The parts of an incomplete view from another node, which may be the next root, or a liar.
     """
 
-    __slots__ = ("_changed", "_entries", "_is_known", "_size_bytes", "_told", "_told_size", "members", "other_parts", "parts")
+    __slots__ = (
+        "_changed",
+        "_entries",
+        "_is_known",
+        "_size_bytes",
+        "_told",
+        "_told_size",
+        "_unreported",
+        "members",
+        "other_parts",
+        "parts",
+        "promoted",
+    )
 
     def __init__(self) -> None:
         self.members: dict[NodeId, MemberRecord] = {}
@@ -44,6 +58,9 @@ class TableView:
         # Invariant: the same nodes as in members.
         self._entries: dict[NodeId, bytes] = {}
         self._size_bytes = 0
+        # The promoted entries, whichever root called them so; and those among them that the owner does not know yet.
+        self.promoted: set[bytes] = set()
+        self._unreported: set[bytes] = set()
         # Whether a root sent the table.
         self._is_known = False
         self._changed: dict[NodeId, None] = {}
@@ -67,6 +84,7 @@ class TableView:
         self._changed |= dict.fromkeys((*self.members, *table.members))
         self.members, self._entries, self._size_bytes = table.members, table._entries, table._size_bytes
         self._is_known = True
+        self._promote(table.promoted)
         return True
 
     def change(self, parts: Sequence[TablePart]) -> bool:
@@ -86,6 +104,7 @@ class TableView:
         count = len(self.members) + sum((change is not None) - (node in self.members) for node, change in changes.items())
         if self._size_bytes + growth > TABLE_BYTES_MAX or count > MEMBERS_MAX:
             return False
+        self._promote(set(split(parts[0].promoted)))
         for node, change in changes.items():
             if change is None:
                 self.members.pop(node, None)
@@ -95,6 +114,13 @@ class TableView:
             self._changed[node] = None
         self._size_bytes += growth
         return True
+
+    def _promote(self, entries: set[bytes]) -> None:
+        """Note promoted entries, up to the bound of one root, for each of two that may differ."""
+        new = entries - self.promoted
+        if len(self.promoted) + len(new) <= 2 * PROMOTED_MAX:
+            self.promoted |= new
+            self._unreported |= new
 
     def _changed_by(
         self, row: EntryRow, record: MemberRecord | None, changes: dict[NodeId, tuple[MemberRecord, bytes] | None]
@@ -144,7 +170,8 @@ class TableView:
                     changes[node] = MemberChange(None if told.member == member else member, *difference)
             self._told[node] = _Shown(member, entries)
         size = (len(self._told), is_watched)
-        if not changes and not removed and size == self._told_size:
+        promoted, self._unreported = b"".join(sorted(self._unreported)), set()
+        if not (changes or removed or promoted) and size == self._told_size:
             return None
         self._told_size = size
-        return TableChanged(group, changes, tuple(removed), *size)
+        return TableChanged(group, changes, tuple(removed), *size, promoted)
