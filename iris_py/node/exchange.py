@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.events import (
     Cast,
+    CastsTaken,
     Claimed,
     ConnectFailed,
+    EntriesPromoted,
+    GroupJoined,
+    GroupLeft,
     LinkReleased,
     PacketReceived,
     PeerDied,
@@ -161,8 +165,11 @@ class Exchange:
 
     def handle_overlay_event(self, event: Event, now: float) -> None:
         """Act on an event of the overlay, or keep it for the owner."""
+        pubsub = self._patterns.pubsub
         if isinstance(event, ViewChanged):
-            if (known := self._views.take(event, now)) is not None:
+            if pubsub.is_of_entry(event.group):
+                pubsub.publisher.view_changed(event, now)
+            elif (known := self._views.take(event, now)) is not None:
                 self.events.append(known)
         elif isinstance(event, Cast):
             if event.source != self._local.id:  # its own registrations have it already
@@ -182,9 +189,16 @@ class Exchange:
         elif isinstance(event, ProtocolViolated):
             self.break_link(event.peer, event.reason, now)
         elif isinstance(event, TableChanged):
-            self._patterns.pubsub.table_changed(event, self.peer_of, now)
+            pubsub.table_changed(event, self.peer_of, now)
         elif isinstance(event, Claimed):
-            self._patterns.pubsub.claimed(event)
+            pubsub.claimed(event)
+        elif isinstance(event, EntriesPromoted):
+            pubsub.promoted(event, now)
+        elif isinstance(event, CastsTaken):
+            pubsub.publisher.casts_taken(event.group, now)
+        elif isinstance(event, GroupJoined | GroupLeft) and pubsub.is_of_entry(event.group):
+            if isinstance(event, GroupJoined):
+                pubsub.joined(event.group, now)
         elif not self._outbound.is_closed:  # a closing node does not dial
             self.events.append(event)
 

@@ -155,7 +155,7 @@ class IdleGroups:
         """Forget the longest unused group, if any is idle."""
         pending = self._patterns.groups_pending()
         oldest = self._groups.oldest(
-            lambda group: not (group.is_realm or self._patterns.service.serves(group) or group in pending)
+            lambda group: not (group.is_of_topics or self._patterns.service.serves(group) or group in pending)
         )
         if oldest is not None:
             self._forget(oldest, now)

@@ -262,6 +262,12 @@ class Inbound:
                 head = body[start - head_bytes : start]
                 self._pubsub.deliveries.receive(sender, flags, message_id, head, payloads, now)
                 continue
+            if kind == packets.CAST and group.realm is not None and receivers is self._receivers_cast:
+                sender = self._pubsub.deliveries.start_cast(group, peer, message_id, argument)
+                continue
+            if kind == packets.MOVED and sender is not None and group.is_realm:
+                self._pubsub.deliveries.receive_moved(sender, message_id, argument, now)
+                continue
             if kind == packets.FLOW and group.is_realm:
                 sender = self._pubsub.deliveries.start_body(group, peer, message_id, argument, now)
                 continue

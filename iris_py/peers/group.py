@@ -82,6 +82,8 @@ class Group:
         name: The name the application uses.
         id: The group id in the overlay.
         is_realm: Whether it is the group of all topics, in which each body is for one node.
+        realm: The group of the realm, if this is the group of a promoted entry of its table; else None.
+        entry: That entry, packed.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
         is_left: Whether the generation of the secret is no longer accepted. Then the node does not begin to use the group.
         subject: A hash of the name, equal in every generation.
@@ -112,6 +114,8 @@ class Group:
         self.keys = keys
         self.id = GroupId(keys.group_id)
         self.is_realm = is_realm
+        self.realm: Group | None = None
+        self.entry = b""
         self.is_own = False
         self.is_left = False
         self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
@@ -160,6 +164,11 @@ class Group:
             self.targets = [] if self.lowest[0].rank else self.lowest
             self.spills = any(member.takes_overflow for rank in self.higher for member in rank)
         self.levels = by_distance(self.lowest)
+
+    @property
+    def is_of_topics(self) -> bool:
+        """Whether only topics use the group: that of the realm, or of a promoted entry."""
+        return self.is_realm or self.realm is not None
 
     def forget_view(self) -> None:
         """Discard the membership view, so that messages wait until the overlay's next report."""
@@ -417,6 +426,7 @@ class Groups:
         if self._realms:
             self._realms = []
             kept |= {group.id for group in self.realms()}
+            kept |= {group.id for group in self.by_id.values() if group.realm is not None and group.realm.id in kept}
         left = [group for group in self.by_id.values() if group.id not in kept]
         for group in left:
             group.is_left = True
@@ -441,6 +451,23 @@ class Groups:
         if found is None:
             self._last_epoch += 1
             found = Group(REALM_NAME, keys, self._local, self._last_epoch, is_realm=True)
+            self.by_id[found.id] = found
+        found.is_left = False
+        return found
+
+    def of_entry(self, realm: Group, entry: bytes) -> Group:
+        """Return the group of a promoted entry of the realm's table; create a missing group.
+
+        Args:
+            realm: The group of the realm.
+            entry: The packed entry.
+        """
+        keys = realm.keys.entry_group(entry)
+        found = self.by_id.get(keys.group_id)
+        if found is None:
+            self._last_epoch += 1
+            found = Group(REALM_NAME, keys, self._local, self._last_epoch)
+            found.realm, found.entry = realm, entry
             self.by_id[found.id] = found
         found.is_left = False
         return found
@@ -484,7 +511,7 @@ class Groups:
         """Remove a group from the table, and remember its sequence numbers."""
         self._last_epoch = max(self._last_epoch, group.epoch)
         del self.by_id[group.id]
-        if group.is_realm:
+        if group.is_of_topics:
             return
         self.cluster_counts.release(group.name)
         self._last_sequence = max(self._last_sequence, group.sequence)

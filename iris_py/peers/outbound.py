@@ -213,7 +213,7 @@ class Outbound:
             return
         body, size = group.take_broadcasts()
         if group.is_cast(now):
-            self._cast(group, b"".join(body))
+            self.cast(group, b"".join(body))
             return
         peers = [member.peer for member in group.targets if member.peer is not self._local]
         unlinked = self._send_to_all(group, peers, body, size, now)
@@ -256,7 +256,7 @@ class Outbound:
         self.seal_broadcasts(group, now)  # keep the order of sending
         start = packets.MESSAGE.pack(multicast.kind, 0, len(head), len(payload), multicast.id, multicast.argument) + head
         if peers is None:
-            self._cast(group, start + payload)
+            self.cast(group, start + payload)
             return
         for peer in self._send_to_all(group, peers, [start, payload], len(start) + len(payload), now):
             self._send_without_link(peer, _let_wait(multicast.to(peer), now), now)
@@ -286,7 +286,8 @@ class Outbound:
             self.touch(link, now)
         return unlinked
 
-    def _cast(self, group: Group, body: bytes) -> None:
+    def cast(self, group: Group, body: bytes) -> None:
+        """Encrypt a body, and send it down the tree of a group."""
         nonce, sealed = group.seal_multicast(body, is_cast=True)
         self._casts += [(group.id, piece) for piece in cast_pieces.cut(nonce, sealed)]
         self.has_events = True

@@ -1,4 +1,4 @@
-"""Messages that count publications: FLOW, FETCH and FETCHED (docs/design.md 8).
+"""Messages that count publications: FLOW, FETCH, FETCHED, CAST and MOVED (docs/design.md 8).
 
 All publications from one node to another form a *flow*. Its name is the publisher's last number when the flow began. FLOW is
 the first message of each body with publications: its id is the name, and its argument the number of messages in the flow before
@@ -6,6 +6,11 @@ this body, modulo 2^32. So a receiver counts the messages that it missed.
 
 FETCH asks the publisher for the entries that the missed messages matched; FETCHED answers with the same id. The argument of
 FETCH says what it asks for, here ``MISSED_ENTRIES``. The argument of FETCHED is the number of missed messages.
+
+Messages to the group of a promoted entry are counted likewise. CAST is the first message of each body to the group: its id is
+the last number that the publisher sent directly for the entry (0: none), and its argument the number of messages to the group
+before this body, modulo 2^32. MOVED follows the last message for the entry that comes in the flow: its id is the tag of the
+entry, and its argument the number of messages to the group so far, modulo 2^32.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from iris_py.wire.packets import FLOW, MESSAGE
+from iris_py.wire.packets import CAST, FLOW, MESSAGE, MOVED
 
 #: Argument of a FETCH for the entries that missed messages matched.
 MISSED_ENTRIES: Final = 3
@@ -79,6 +84,26 @@ def encode_flow(name: int, count: int) -> bytes:
         count: Number of messages in the flow before this body; the wire has it modulo 2^32.
     """
     return MESSAGE.pack(FLOW, 0, 0, 0, name, count & COUNT_MASK)
+
+
+def encode_cast(direct: int, count: int) -> bytes:
+    """Encode a CAST.
+
+    Args:
+        direct: The last number sent directly for the entry; 0 for none.
+        count: Number of messages to the group before this body; the wire has it modulo 2^32.
+    """
+    return MESSAGE.pack(CAST, 0, 0, 0, direct, count & COUNT_MASK)
+
+
+def encode_moved(tag: int, count: int) -> bytes:
+    """Encode a MOVED.
+
+    Args:
+        tag: The tag of the entry.
+        count: Number of messages to its group so far; the wire has it modulo 2^32.
+    """
+    return MESSAGE.pack(MOVED, 0, 0, 0, tag, count & COUNT_MASK)
 
 
 def messages_between(earlier: int, later: int) -> int:

@@ -60,11 +60,13 @@ PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # like REQUEST; the payload begins with the identity
 IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.imported)
+CAST = 18  # begins each body to the group of a promoted entry (iris_py.wire.flows)
 FLOW = 19  # begins each body with publications (iris_py.wire.flows)
 FETCH, FETCHED = 21, 22
 LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
-KINDS = 26  # one more than the largest kind: the length of a dispatch table, in which 16 to 18, 20 and 23 are unassigned
+MOVED = 26  # from now on, messages for an entry come by CAST
+KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 16, 17, 20 and 23 are unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.
@@ -176,14 +178,14 @@ def as_bytes(payload: object) -> bytes:
 def is_body_sane(data: bytes, start: int, stop: int) -> bool:
     """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``.
 
-    A FLOW before the messages does not count.
+    A FLOW or CAST before the messages does not count. Behind a CAST there may be several messages.
     """
     if stop - start <= SHARED_BODY_BYTES_MAX:
         return True
     kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
-    if kind == FLOW and not (head_bytes or length):
+    if kind in (FLOW, CAST) and not (head_bytes or length):
         start += MESSAGE_BYTES
-        if stop - start <= SHARED_BODY_BYTES_MAX:
+        if stop - start <= (RUN_BODY_BYTES_MAX if kind == CAST else SHARED_BODY_BYTES_MAX):
             return True
         kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
     payload = start + MESSAGE_BYTES + head_bytes

@@ -177,6 +177,12 @@ class GroupKeys(KeyMaterial):
         """Return the key of the hashes that stand for the patterns of subscriptions (docs/design.md 8.2), 32 bytes."""
         return hkdf(self.key, info=b"iris interest")
 
+    def entry_group(self, entry: bytes) -> "GroupKeys":
+        """Derive the keys of the group of one entry of interest from those of the realm (docs/design.md 8.9)."""
+        return GroupKeys(
+            key=hkdf(self.key, info=b"iris entry " + entry), permit_seed=hkdf(self.key, info=b"iris entry permit " + entry)
+        )
+
     def tunnel_psk(self) -> bytes:
         """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
         return hkdf(self.key, info=b"iris tunnel")

@@ -4,18 +4,24 @@ A *batch* has consecutive publications to one topic. It takes further ones until
 The encoded messages of a route form a *segment*, until a message for another route follows. Each target has a list of segments,
 so it receives all messages of this node in the order of their numbers. At the flush each target gets one body: FLOW, and its
 segments. A segment of several targets is joined once.
+
+The group of a promoted entry is a target, too. While the root of the group has not taken earlier casts, its segments are
+gathered beyond the turn, so a busy publisher sends few and large casts.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.patterns.topic.targets import BodySegment
+from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.ids import GroupId
     from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
@@ -23,6 +29,12 @@ if TYPE_CHECKING:
 #: Batches of more messages are not lengthened: another ``BODY_BYTES`` of empty messages would exceed the maximum number of
 #: messages.
 LENGTHENED_MESSAGES_MAX: Final = packets.RUN_MESSAGES_MAX - BODY_BYTES // RUN_MESSAGE_COST
+#: Casts of this node to one group that its root has not taken yet. Too small: a long way to the root limits the rate. Too
+#: large: casts are small, and each is signed and verified.
+CASTS_IN_FLIGHT_MAX: Final = 4
+#: Bytes of publications in one cast, and of those gathered for a group beyond which publishers wait. Too small: as above. Too
+#: large: it delays other messages at each node of the tree.
+CAST_BODY_BYTES: Final = packets.RUN_BODY_BYTES_MAX
 #: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES: Final = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 
@@ -90,6 +102,7 @@ class Bodies:
 
     Args:
         outbound: Sends them.
+        in_flight: Returns the number of casts to a group that its root has not taken yet.
 
     Attributes:
         group: The group whose key encrypts them.
@@ -97,10 +110,12 @@ class Bodies:
 
     group: Group
 
-    def __init__(self, outbound: Outbound) -> None:
+    def __init__(self, outbound: Outbound, in_flight: Callable[[GroupId], int]) -> None:
         self._outbound = outbound
+        self._in_flight = in_flight
         self._open: BodySegment | None = None  # the last segment
         self._touched: dict[PublicationTarget, None] = {}
+        self._gathering: dict[CastTarget, None] = {}
 
     def used_bytes(self, route: PublicationRoute, size: int, now: float) -> int:
         """Return the size of the largest body that a message to a route continues.
@@ -112,6 +127,9 @@ class Bodies:
         """
         if self._open is not None and self._open.route is route:
             used = self._open.used + self._open.size
+            if not route.present and self._open.size + size > BODY_BYTES:  # a cast has several segments
+                self._close()
+                used = 0
         else:
             self._close()
             used = max([target.gathered_bytes for target in route.present], default=0)
@@ -123,12 +141,13 @@ class Bodies:
             used = 0
         return used
 
-    def add(self, route: PublicationRoute, parts: list[bytes], size: int, *, is_long: bool = False) -> None:
+    def add(self, route: PublicationRoute, parts: list[bytes], size: int, count: int = 1, *, is_long: bool = False) -> None:
         """Add a message to the bodies of a route, after :meth:`used_bytes`.
 
         Args:
             parts: The encoded message, in parts.
             size: Its size.
+            count: The number of publications in it.
             is_long: Whether it is a lengthened batch.
         """
         segment = self._open
@@ -139,8 +158,12 @@ class Bodies:
             for target in route.present:
                 target.segments.append(segment)
                 self._touched[target] = None
+            for group in route.casts:
+                group.segments.append(segment)
+                self._gathering[group] = None
         segment.parts += parts
         segment.size += size
+        segment.count += count
         segment.is_long = is_long
 
     def send_all(self, now: float) -> None:
@@ -148,12 +171,31 @@ class Bodies:
         self._close()
         for target in list(self._touched):
             self._send(target, now)
+        for group in list(self._gathering):
+            self._cast(group)
+
+    def move(self, target: PublicationTarget, moved: bytes, now: float) -> None:
+        """Send MOVED to a target, behind all messages to it so far."""
+        self._close()
+        if target.segments:
+            self._send(target, now)
+        parts = [target.flow.take_header(), moved]
+        self._outbound.send_body(self.group, target.peer, parts, packets.MESSAGE_BYTES + len(moved), now)
+
+    def has_room(self, target: CastTarget) -> bool:
+        """Tell whether the messages gathered for a group leave room for further ones."""
+        opened = self._open.size if self._open is not None and target in self._open.route.casts else 0
+        return target.gathered_bytes + opened < CAST_BODY_BYTES
+
+    def forget(self, target: CastTarget) -> None:
+        """Drop the messages gathered for a group."""
+        self._gathering.pop(target, None)
 
     def _close(self) -> None:
         """Close the last segment: later messages follow in other segments."""
         segment, self._open = self._open, None
         if segment is not None:
-            for target in segment.route.present:
+            for target in segment.route.receivers:
                 target.gathered_bytes += segment.size
 
     def _send(self, target: PublicationTarget, now: float) -> None:
@@ -166,3 +208,12 @@ class Bodies:
             parts += segment.joined()
             size += segment.size
         self._outbound.send_body(self.group, target.peer, parts, size, now, passes_large=segments[0].is_long)
+
+    def _cast(self, target: CastTarget) -> None:
+        """Send the gathered messages of a group as far as its root has taken earlier casts."""
+        room = CASTS_IN_FLIGHT_MAX - self._in_flight(target.group.id)
+        while target.segments and room > 0:
+            self._outbound.cast(target.group, target.take_body(CAST_BODY_BYTES))
+            room -= 1
+        if not target.segments:
+            del self._gathering[target]

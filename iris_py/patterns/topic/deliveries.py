@@ -13,6 +13,7 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
@@ -56,12 +57,16 @@ class BodySender(msgspec.Struct, frozen=True):
     Attributes:
         peer: The publishing node, possibly this node.
         group: The group of the realm whose key encrypted the body.
-        flow: The flow from the publisher; None for messages of this node.
+        flow: The flow from the publisher; None for messages of this node, or if no message came directly.
+        way: For a cast, the way of the publisher; else None.
+        promoted: For a cast, the entry to which it was sent.
     """
 
     peer: Peer
     group: Group
     flow: IncomingFlow[HeldDelivery] | None
+    way: CastWay | None = None
+    promoted: PromotedEntry | None = None
 
 
 class Deliveries:
@@ -74,6 +79,7 @@ class Deliveries:
     Attributes:
         received: Accepted publications of other nodes.
         queues: The subscriptions, in order of their start.
+        casts: The promoted entries of the node, and their casts.
         lags: Waiting times of the messages of all subscriptions, including ended ones.
     """
 
@@ -100,6 +106,7 @@ class Deliveries:
         self._pause_again_at: float | None = None
         self._keys: dict[int, int] = {}  # keys of the node's entries, by tag
         self._tags: dict[int, int] = {}  # number of tags of each key
+        self.casts = IncomingCasts(count_drop)
         self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._tags, _deliver, self._forget_publisher)
 
     # -- subscriptions
@@ -111,11 +118,13 @@ class Deliveries:
         self._matches.clear()
         queue.entry = entry
         queue.gaps = ReportedGaps(entry.key, self._flows)
+        self.casts.add_queue(queue)
 
     def assign(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
         """Change the entry that stands for a subscription."""
         queue.entry = entry
         queue.gaps.move(entry.key, self._flows)
+        self.casts.add_queue(queue)
 
     def remove(self, queue: SubscriptionQueue, now: float) -> bool:
         """End a subscription; return whether it existed."""
@@ -123,6 +132,7 @@ class Deliveries:
             return False
         del self.queues[queue]
         queue.lag.settle()
+        self.casts.remove_queue(queue)
         self._matches.clear()
         self.drained(queue, now)
         return True
@@ -184,6 +194,48 @@ class Deliveries:
         """
         return BodySender(peer, group, self._flows.start_body(peer.id, name, before, now))
 
+    def promote(self, entry: OwnEntry, realm: Group, group: Group, tag: int, *, is_confirmed: bool) -> PromotedEntry:
+        """Note that an entry of this node is promoted: casts to its group will come.
+
+        Args:
+            realm: The group of the realm with its table.
+            group: The group of the entry.
+            tag: The tag of the entry.
+            is_confirmed: Whether all publishers know the entry.
+        """
+        promoted = PromotedEntry(entry, realm, group, tag, self._flows.lasts(), is_confirmed=is_confirmed)
+        self.casts.add(promoted)
+        return promoted
+
+    def start_cast(self, group: Group, peer: Peer, direct: int, before: int) -> BodySender | None:
+        """Handle the CAST at the start of a body; return the sender of the publications, None if the group is not in use.
+
+        Args:
+            group: The group of a promoted entry.
+            peer: The publishing node.
+            direct: The last number sent directly for the entry; 0 for none.
+            before: The number of messages to the group before the body.
+        """
+        promoted = self.casts.by_group.get(group.id)
+        if promoted is None:
+            return None
+        flow = self._flows.find(peer.id)
+        way = self.casts.start_body(promoted, peer.id, direct, before, has_flow=flow is not None)
+        return BodySender(peer, promoted.realm, flow, way, promoted)
+
+    def receive_moved(self, sender: BodySender, tag: int, count: int, now: float) -> None:
+        """Handle a MOVED in a body of a flow: behind it the messages for an entry come by cast."""
+        flow = sender.flow
+        assert flow is not None
+        promoted = next((each for each in self.casts.by_group.values() if each.tag == tag and each.realm is sender.group), None)
+        if promoted is None:
+            return  # the subscription has ended meanwhile
+        move = partial(self.casts.receive_moved, promoted, sender.peer.id, flow.last, count)
+        if flow.is_held:
+            self._flows.hold(flow, move, 0, now)
+        else:
+            move(now)
+
     def receive(self, sender: BodySender, flags: int, number: int, head: bytes, payloads: list[bytes], now: float) -> None:
         """Handle consecutive publications to one topic. The hot path.
 
@@ -194,9 +246,12 @@ class Deliveries:
             head: The topic, after the fields that the flags announce.
             payloads: The published payloads; at least one.
         """
-        flow = sender.flow
-        assert flow is not None
-        late = self._flows.accept(flow, number, len(payloads), now)
+        flow, position, late = sender.flow, 0, 0
+        if sender.way is not None:
+            position = sender.way.read(len(payloads))
+        else:
+            assert flow is not None
+            late = self._flows.accept(flow, number, len(payloads), now)
         if self._flows.fetches:
             self._fetch(sender, now)
         if late:
@@ -224,6 +279,8 @@ class Deliveries:
             self._count_drop("malformed", len(payloads))
             return
         topic, queues, counts = match
+        if sender.promoted is not None:
+            queues = [queue for queue in queues if queue.entry is sender.promoted.entry]
         if not queues:
             self._count_drop("publication_unwanted", len(payloads))
             return
@@ -237,12 +294,13 @@ class Deliveries:
         else:
             run = [Message(payload, source, each, "", topic, 0, headers) for each, payload in enumerate(payloads, number)]
         size = sum(map(len, payloads))
-        if flow.is_held:
-            self._flows.hold(flow, partial(self._hand_out_later, run, imported, queues, sender), size, now)
-        elif imported is None:
-            self.hand_out(run, size, queues, sender, now)
+        last = number + len(payloads) - 1
+        if sender.way is not None:
+            self._receive_cast(run, imported, sender, number, position, size, now)
+        elif flow is not None and flow.is_held:
+            self._flows.hold(flow, partial(self._hand_out_later, run, imported, queues, sender, last), size, now)
         else:
-            self._hand_out_imported(run, imported, queues, sender, now)
+            self._hand_out_direct(run, imported, queues, sender, last, size, now)
 
     def receive_fetched(self, message: PeerMessage, now: float) -> bool:
         """Handle a publisher's answer about missed messages; return False if nobody asked."""
@@ -289,7 +347,7 @@ class Deliveries:
         sender: BodySender,
         now: float,
         *,
-        is_imported: bool = False,
+        has_gap: bool = False,
     ) -> None:
         """Give messages of one publisher to subscriptions.
 
@@ -297,9 +355,9 @@ class Deliveries:
             run: The messages, with equal headers and consecutive numbers; at least one.
             size: Total bytes of their payloads.
             sender: Their sender.
-            is_imported: Whether they come from another cloud and have their gap already.
+            has_gap: Whether they have their gap already, as those from another cloud and those of casts have.
         """
-        flow = None if is_imported else sender.flow
+        flow = None if has_gap else sender.flow
         has_gaps = flow is not None and flow.has_gaps
         most = 0
         for queue in queues:
@@ -328,13 +386,14 @@ class Deliveries:
     ) -> None:
         """Give messages from another cloud to subscriptions, without repetitions."""
         flow = sender.flow
+        cast = 0 if sender.way is None else sender.way.missed
         path = sender.peer.id, 0 if flow is None else flow.unknown
         sequence = imported.sequence + imported.cloud.encode()  # one cloud must not affect the numbers of another
         for queue in queues:
             if not queue.takes_imported:
                 self._count_drop("imported_not_exported", len(run))
                 continue
-            missed = imported.missed + (0 if flow is None else flow.total(queue.entry.key))
+            missed = imported.missed + cast + (0 if flow is None else flow.total(queue.entry.key))
             late, gap = queue.fence.take(imported.origin, sequence, path, imported.number, len(run), missed)
             if late:
                 self._count_drop("federation_late", late)
@@ -343,7 +402,7 @@ class Deliveries:
                 if gap:
                     own[0] = msgspec.structs.replace(own[0], gap=gap)
                 size = sum([len(message.payload) for message in own])
-                self.hand_out(own, size, (queue,), sender, now, is_imported=True)
+                self.hand_out(own, size, (queue,), sender, now, has_gap=True)
 
     def peer_lost(self, peer: Peer) -> None:
         """Handle the loss of a peer: after a return, a publisher is asked to wait anew."""
@@ -358,11 +417,12 @@ class Deliveries:
             for key in self._blocked:
                 self._send_pause(key, now)
         self._flows.handle_timeout(now)
+        self.casts.handle_timeout(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        again, answers = self._pause_again_at, self._flows.deadline()
-        return again if answers is None or (again is not None and again < answers) else answers
+        times = (self._pause_again_at, self._flows.deadline(), self.casts.deadline())
+        return min((time for time in times if time is not None), default=None)
 
     # --
 
@@ -372,14 +432,90 @@ class Deliveries:
         imported: ImportedHead | None,
         queues: Sequence[SubscriptionQueue],
         sender: BodySender,
+        last: int,
         now: float,
     ) -> None:
         """Give messages that were held back to the subscriptions that have not ended meanwhile."""
         left = [queue for queue in queues if queue in self.queues]
-        if imported is not None:
-            self._hand_out_imported(run, imported, left, sender, now)
+        size = sum([len(message.payload) for message in run])
+        self._hand_out_direct(run, imported, left, sender, last, size, now)
+
+    def _hand_out_direct(
+        self,
+        run: list[Message],
+        imported: ImportedHead | None,
+        queues: list[SubscriptionQueue],
+        sender: BodySender,
+        last: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """Give messages that came directly to the subscriptions that do not get them by cast.
+
+        Args:
+            last: The publisher's number of the last message.
+        """
+        if self.casts.by_group:
+            queues = self.casts.direct_queues(queues, sender.group.id, sender.peer.id, last)
+        if imported is None:
+            self.hand_out(run, size, queues, sender, now)
         else:
-            self.hand_out(run, sum([len(message.payload) for message in run]), left, sender, now)
+            self._hand_out_imported(run, imported, queues, sender, now)
+
+    def _receive_cast(
+        self,
+        run: list[Message],
+        imported: ImportedHead | None,
+        sender: BodySender,
+        number: int,
+        position: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """Give messages of a cast to the subscriptions of its entry, or let them wait for the change of the way."""
+        way, promoted = sender.way, sender.promoted
+        assert way is not None
+        assert promoted is not None
+        deliver = partial(self._hand_out_cast, run, imported, sender)
+        if way.is_direct:
+            self.casts.wait(promoted, way, WaitingCast(number, len(run), position, size, deliver), now)
+            return
+        late = way.accept(number, len(run), position)
+        if late:
+            self._count_drop("late_publication", late)
+        if late < len(run):
+            deliver(late, now)
+
+    def _hand_out_cast(
+        self, run: list[Message], imported: ImportedHead | None, sender: BodySender, late: int, now: float
+    ) -> None:
+        """Give messages of a cast to the subscriptions of its entry.
+
+        Args:
+            late: The number of messages to leave out from the start.
+        """
+        way, promoted, flow = sender.way, sender.promoted, sender.flow
+        assert way is not None
+        assert promoted is not None
+        if self.casts.by_group.get(promoted.group.id) is not promoted:
+            return  # the node has left the group meanwhile
+        matching = self._match(run[0].topic.encode())
+        queues = [] if matching is None else [queue for queue in matching[1] if queue.entry is promoted.entry]
+        if imported is not None:
+            self._hand_out_imported(run[late:], imported.after(late), queues, sender, now)
+            return
+        run = run[late:]
+        size = sum([len(message.payload) for message in run])
+        for queue in queues:
+            direct: int | None = 0
+            if flow is not None and queue not in way.reported:
+                direct = queue.gaps.take(flow)  # before the way changed
+            gap = way.take_gap(queue) + (direct or 0)
+            own = run
+            if gap or direct is None:
+                own = [msgspec.structs.replace(run[0], gap=gap, has_unknown_gap=direct is None), *run[1:]]
+                self._counts.of(run[0].topic.split(".", 1)[0]).gaps += gap
+            self.hand_out(own, size, (queue,), sender, now, has_gap=True)
 
     def _fetch(self, sender: BodySender, now: float) -> None:
         """Ask a publisher for the entries that missed messages matched."""

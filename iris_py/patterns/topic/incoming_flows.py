@@ -269,6 +269,14 @@ class IncomingFlows(Generic[Held]):
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._held_bytes = 0
 
+    def find(self, publisher: NodeId) -> IncomingFlow[Held] | None:
+        """Return the flow from a publisher, if known."""
+        return self._flows.get(publisher)
+
+    def lasts(self) -> dict[NodeId, int]:
+        """Return the number of the last accepted publication of each known publisher."""
+        return {publisher: flow.last for publisher, flow in self._flows.items()}
+
     def with_gaps(self) -> list[IncomingFlow[Held]]:
         """Return the flows of which subscriptions may have to report gaps."""
         return [flow for flow in self._flows.values() if flow.has_gaps]

@@ -53,6 +53,12 @@ class Match(Protocol):
         ...
 
 
+class Countable(Protocol):
+    """A count of publications."""
+
+    count: int
+
+
 class OutgoingFlow:
     """The count of messages from this node to another one.
 
@@ -158,12 +164,12 @@ class OutgoingFlows:
         self._remembered: OrderedDict[NodeId, OutgoingFlow] = OrderedDict()
         self._log = MatchLog()
 
-    def publish(self, match: Match, flows: Iterable[OutgoingFlow], count: int = 1) -> int:
+    def publish(self, match: Match, flows: Iterable[Countable], count: int = 1) -> int:
         """Number publications with one match, and count them for each node. The hot path.
 
         Args:
             match: The matched entries; ``tags_of`` is not empty for the nodes of ``flows`` alone.
-            flows: The flow of each matched node, also of absent nodes.
+            flows: The flow of each matched node, also of absent nodes; and the counts of groups.
             count: Number of publications, at least 1: those of a batch.
 
         Returns:

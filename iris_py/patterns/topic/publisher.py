@@ -24,28 +24,28 @@ from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import EntryHasher
-from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
+from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
-from iris_py.wire.flows import MISSED_ENTRIES, NO_ANSWER, decode_range
+from iris_py.wire.flows import MISSED_ENTRIES, NO_ANSWER, decode_range, encode_moved
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.imported import Imported, ImportedHead
 from iris_py.wire.packets import RUN_MESSAGE_COST
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
-    from iris_overlay.events import MemberChange, TableChanged
-    from iris_overlay.ids import NodeId
+    from iris_overlay.events import MemberChange, TableChanged, ViewChanged
+    from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
     from iris_py.observe.counts import BoundedCounts, GroupCounts
     from iris_py.patterns.topic.deliveries import Deliveries
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.patterns.topic.targets import RouteMatch
-    from iris_py.peers.group import Group
+    from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -88,6 +88,7 @@ class _TopicPlan:
         route: PublicationRoute,
         tags: tuple[int, ...],
         local: list[SubscriptionQueue],
+        count: int,
     ) -> None:
         self.topic = topic
         self.head = topic.encode()
@@ -97,7 +98,7 @@ class _TopicPlan:
         self.match: RouteMatch = route.match(tags)
         self.local = local
         self.takers = [queue for queue in local if queue.takes_imported]
-        self.count = len(route.present) + bool(local)
+        self.count = count
 
 
 class _ImportedRun:
@@ -127,7 +128,8 @@ class Publisher:
 
     Args:
         deliveries: Receives messages for the node's own subscriptions.
-        realm: Returns the group of the realm in the primary generation.
+        groups: The groups of the realm and of promoted entries.
+        joined: The groups of promoted entries that this node has joined.
         counts: The counters by first token.
         count_drop: Counts drops, by reason.
 
@@ -143,7 +145,8 @@ class Publisher:
         outbound: Outbound,
         local: Peer,
         deliveries: Deliveries,
-        realm: Callable[[], Group],
+        groups: Groups,
+        joined: Container[GroupId],
         counts: BoundedCounts,
         count_drop: Callable[..., int],
         events: list[TopicEvent],
@@ -155,18 +158,21 @@ class Publisher:
         self._outbound = outbound
         self._local = local
         self._deliveries = deliveries
-        self._realm = realm
+        self._groups = groups
+        self._joined = joined
         self._counts = counts
         self._count_drop = count_drop
         self._events = events
         self._version = 0
         self._group: Group | None = None  # the watched table
         self._is_watched = True
-        self._index: InterestIndex[PublicationTarget, PublicationRoute]
+        self._index: InterestIndex[AnyTarget, PublicationRoute]
         self._settle_at: float | None = None
         self._targets: dict[NodeId, PublicationTarget] = {}
+        self._casts: dict[bytes, CastTarget] = {}  # by promoted entry
+        self._cast_groups: dict[GroupId, CastTarget] = {}  # the same by group
         self._flows = OutgoingFlows()
-        self._bodies = Bodies(outbound)
+        self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans: dict[str, _TopicPlan] = {}
         self._batch: PublicationBatch | None = None
         self._batch_plan: _TopicPlan  # of the open batch
@@ -297,9 +303,11 @@ class Publisher:
             return
         self.send_all(now)  # earlier messages go to the earlier targets
         self._change_version()
+        for entry in packed.split(event.promoted):
+            self._promote(entry)
         for node, change in event.changes.items():
             if node != self._local.id:
-                self._change_target(node, change, peer_of)
+                self._change_target(node, change, peer_of, now)
         for node in event.removed:
             target = self._targets.get(node)
             if target is not None and target.entries:
@@ -318,9 +326,28 @@ class Publisher:
             self._events.append(RoomMade())  # a subscriber to wait for may be gone
         self._outbound.has_events = True  # the deadline may have changed
 
+    def view_changed(self, event: ViewChanged, now: float) -> None:
+        """Handle the members of the group of a promoted entry."""
+        target = self._cast_groups.get(event.group)
+        if target is None or not event.is_known or target.size == event.size:
+            return
+        self._change_version()  # plans have the number of receivers
+        if target.size is None:
+            self._events.append(RoomMade())
+        target.size = event.size
+        if self._held.waiting:
+            self._send_held(now)
+
+    def casts_taken(self, group: GroupId, now: float) -> None:
+        """Handle casts that arrived at the root of a group: send what was gathered meanwhile."""
+        target = self._cast_groups.get(group)
+        if target is not None and target.segments:
+            self.send_all(now)
+            self._events.append(RoomMade())
+
     def rekey(self, now: float) -> None:
         """Use a new keyring: watch the table of its primary generation, if topics were published before."""
-        group = self._realm()
+        group = self._groups.realms()[0]
         if self._group is None or group is self._group:
             return
         self.send_all(now)
@@ -329,6 +356,12 @@ class Publisher:
             target.entries = b""
             self._flows.withdraw(node)
         self._targets.clear()
+        for cast in self._casts.values():
+            self._bodies.forget(cast)
+            if cast.is_watched:
+                self._overlay.unwatch_group(cast.group.id, now)
+        self._casts.clear()
+        self._cast_groups.clear()
         self._group, self.is_known = None, False
         for tag, nodes in list(self._paused.items()):
             for node in list(nodes):
@@ -412,11 +445,13 @@ class Publisher:
         if not self._is_watched:
             self._overlay.use_group(self._watched().id, now)
             self._outbound.has_events = True
+        if plan.route.casts and not self._can_cast(plan, now):
+            return None
         if not self._has_room(plan):
             return None
         if imported is not None:
             return self._send_imported(plan, payload, now, headers, imported)
-        if plan.local or headers.encoded or not plan.route.present:
+        if plan.local or headers.encoded or not plan.route.receivers:
             self._publish_alone(plan, payload, now, headers)
             return plan.count
         run = self.runs.get(topic)
@@ -443,12 +478,12 @@ class Publisher:
         self.runs.clear()
         self._imported_runs.clear()
         plan, count = self._batch_plan, len(batch.payloads)
-        first = self._flows.publish(plan.match, plan.route.flows, count)
+        first = self._number(plan, count)
         plan.counts.runs += 1
         plan.counts.published += count
         is_long = batch.limit > BODY_BYTES
         parts, size = batch.encode(first)
-        self._bodies.add(plan.route, parts, size, is_long=is_long)
+        self._bodies.add(plan.route, parts, size, count, is_long=is_long)
 
     def _publish_alone(
         self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
@@ -463,12 +498,12 @@ class Publisher:
         self._end_batch()
         size = packets.MESSAGE_BYTES + len(head) + len(payload)
         route = plan.route
-        if route.present:
+        if route.receivers:
             self._bodies.used_bytes(route, size, now)  # sends full bodies before this message counts
-        number = self._flows.publish(plan.match, route.flows)
+        number = self._number(plan, 1)
         plan.counts.runs += 1
         plan.counts.published += 1
-        if route.present:
+        if route.receivers:
             start = packets.MESSAGE.pack(kind, flags, len(head), len(payload), number, 0)
             self._bodies.add(route, [start, head, payload], size)
             self._outbound.before_flush[self.send_all] = None
@@ -484,8 +519,8 @@ class Publisher:
         origin, sequence = imported.origin, imported.sequence
         missed = self._missed.add(origin, sequence, imported.gap)
         head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
-        count = len(plan.route.present) + bool(plan.takers)
-        if plan.takers or headers.encoded or not plan.route.present:
+        count = self._count_receivers(plan.route) + bool(plan.takers)
+        if plan.takers or headers.encoded or not plan.route.receivers:
             self._publish_alone(plan, payload, now, headers, head)
             return count
         begun = self._imported_runs.get(plan.topic)
@@ -512,7 +547,9 @@ class Publisher:
             self._plans.clear()
         route, tags = self._index.match(topic)
         route.refresh(self._version)
-        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, self._deliveries.match(tokens))
+        local = self._deliveries.match(tokens)
+        count = self._count_receivers(route) + bool(local)
+        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, local, count)
         self._plans[topic] = plan
         return plan
 
@@ -532,7 +569,8 @@ class Publisher:
     def _is_paused(self, plan: _TopicPlan) -> bool:
         tags = self._paused if WIDE_TAG in plan.tags else plan.tags
         nodes = plan.route.nodes
-        return any(node in nodes for tag in tags for node in self._paused.get(tag, ()))
+        casts = [cast.tag for cast in plan.route.casts]  # any member of their groups may be waited for
+        return any(node in nodes or tag in casts for tag in tags for node in self._paused.get(tag, ()))
 
     def _go_on(self, tag: int, node: NodeId) -> None:
         self._pauses.cancel((tag, node))
@@ -553,12 +591,62 @@ class Publisher:
         """Watch the table of the primary generation, unless it is watched."""
         if self._group is not None:
             return
-        group = self._realm()
+        group = self._groups.realms()[0]
         self._overlay.watch_table(group.id, now)
         self._group = self._bodies.group = group
         self._index = InterestIndex(EntryHasher(group.keys.interest_key()), PublicationRoute)
 
-    def _change_target(self, node: NodeId, change: MemberChange, peer_of: Callable[[NodeInfo], Peer]) -> None:
+    def _promote(self, entry: bytes) -> None:
+        """Send the messages for an entry to its group, too, from now on."""
+        if entry in self._casts:
+            return
+        holders = sum(entry in packed.split(target.entries) for target in self._targets.values())
+        group = self._groups.of_entry(self._watched(), entry)
+        tag = packed.unpack(entry)[0][2]
+        target = CastTarget(group, tag, self._flows.number if holders else 0)
+        target.holders = holders
+        if self._index.change(target, entry):
+            self._count_drop("invalid_entry")
+            return
+        self._casts[entry] = self._cast_groups[group.id] = target
+
+    def _move(self, target: PublicationTarget, added: bytes, removed: bytes, now: float) -> None:
+        """Note the promoted entries that a node claims or withdraws, and tell the node which messages come by cast."""
+        if not self._casts:
+            return
+        for entry in packed.split(added):
+            if (cast := self._casts.get(entry)) is not None:
+                cast.holders += 1
+        for entry in packed.split(removed):
+            if (cast := self._casts.get(entry)) is not None:
+                cast.holders -= 1
+                if target.flow.count and not target.flow.is_absent:
+                    self._bodies.move(target, encode_moved(cast.tag, cast.flow.count), now)
+
+    def _number(self, plan: _TopicPlan, count: int) -> int:
+        """Number and count publications; return the number of the first."""
+        first = self._flows.publish(plan.match, plan.route.flows, count)
+        for cast in plan.route.casts:
+            if cast.holders:
+                cast.direct = self._flows.number
+        return first
+
+    def _count_receivers(self, route: PublicationRoute) -> int:
+        """Return the number of other nodes that receive the messages of a route; a node that gets them both ways counts twice."""
+        return len(route.present) + sum((cast.size or 0) - (cast.group.id in self._joined) for cast in route.casts)
+
+    def _can_cast(self, plan: _TopicPlan, now: float) -> bool:
+        """Tell whether the groups of a plan are known and have room; watch them first."""
+        can = True
+        for cast in plan.route.casts:
+            if not cast.is_watched:
+                self._overlay.watch_group(cast.group.id, now)
+                cast.is_watched = True
+                self._outbound.has_events = True
+            can &= cast.size is not None and self._bodies.has_room(cast)
+        return can and not self._outbound.is_control_full()
+
+    def _change_target(self, node: NodeId, change: MemberChange, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
         target, member = self._targets.get(node), change.member
         if member is not None:
             proof, statement = member.attributes[:PROOF_BYTES], member.attributes[PROOF_BYTES:]
@@ -576,9 +664,10 @@ class Publisher:
         if target.flow.is_absent:  # all entries are told anew
             added, removed = packed.diff(target.entries, added)
         target.entries = packed.apply(target.entries, added, removed)
-        if target.entries:
+        if target.entries or target.flow.is_absent:
             target.flow = self._flows.begin(node)
-        else:
+        self._move(target, added, removed, now)
+        if not target.entries:
             self._flows.withdraw(node)
         if invalid := self._index.change(target, added, removed):
             self._count_drop("invalid_entry", invalid)
@@ -588,12 +677,20 @@ class Publisher:
         target = self._targets.pop(node, None)
         if target is not None:
             self._index.change(target, b"", target.entries)
+            self._forget_holder(target)
             self._flows.withdraw(node)
 
     def _forget_target(self, node: NodeId) -> None:
         """Remove an absent node, whose flow is forgotten."""
         target = self._targets.pop(node)
         self._index.change(target, b"", target.entries)
+        self._forget_holder(target)
+
+    def _forget_holder(self, target: PublicationTarget) -> None:
+        """Count the promoted entries of a removed target no more."""
+        for entry in packed.split(target.entries) if self._casts else ():
+            if (cast := self._casts.get(entry)) is not None:
+                cast.holders -= 1
 
     def _change_version(self) -> None:
         """End all batches, and forget receivers: entries or subscriptions may have changed."""

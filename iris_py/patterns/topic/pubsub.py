@@ -10,20 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.errors import OverlayError
-from iris_overlay.groups.entries import pack
+from iris_overlay.groups.entries import pack, split, unpack
 from iris_py.observe.counts import BoundedCounts
 from iris_py.patterns.topic.deliveries import Deliveries
 from iris_py.patterns.topic.own_interest import OwnInterest
 from iris_py.patterns.topic.publisher import Publisher
 from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionReady, SubscriptionTold
-from iris_py.patterns.topic.shapes import EntryHasher
+from iris_py.patterns.topic.shapes import Entry, EntryHasher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.events import Claimed, TableChanged
+    from iris_overlay.events import Claimed, EntriesPromoted, TableChanged
+    from iris_overlay.ids import GroupId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
+    from iris_py.patterns.topic.incoming_casts import PromotedEntry
     from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group, Groups
@@ -74,7 +76,7 @@ class PubSub:
         counts = BoundedCounts(groups.topic_counts)
         self.deliveries = Deliveries(outbound, local, counts, count_drop, self.events)
         self.publisher = Publisher(
-            overlay, outbound, local, self.deliveries, lambda: groups.realms()[0], counts, count_drop, self.events
+            overlay, outbound, local, self.deliveries, groups, self.deliveries.casts.by_group, counts, count_drop, self.events
         )
 
     def rekey(self, left: list[Group], now: float) -> None:
@@ -91,6 +93,9 @@ class PubSub:
             new = [group for group in self._groups.realms() if group.id not in self._hashers]
             if entries:
                 self._claim(_EntryChange([]), new, entries, [], now)
+        for promoted in list(self.deliveries.casts.by_group.values()):
+            if promoted.realm in left:
+                self._leave(promoted, now)
         for group in left:
             if self._hashers.pop(group.id, None) is not None:
                 self._overlay.leave_group(group.id, now)
@@ -123,7 +128,7 @@ class PubSub:
                 self._restore(*self.interest.remove(queue.pattern), now)
                 raise
         if removed:
-            self._end_entries(removed)
+            self._end_entries(removed, now)
             self._assign_entries()
         self.deliveries.add(queue, self.interest.entry_of(queue.pattern))
         self.publisher.subscriptions_changed()
@@ -150,7 +155,7 @@ class PubSub:
         except OverlayError:  # the node is leaving
             return False
         finally:
-            self._end_entries(removed)
+            self._end_entries(removed, now)
             self._assign_entries() if added else None
         change.ended[queue] = None
         return True
@@ -160,6 +165,41 @@ class PubSub:
     def claimed(self, event: Claimed) -> None:
         """Handle the overlay's confirmation that every publisher knows a claim."""
         self._confirm((event.group, event.number))
+
+    def promoted(self, event: EntriesPromoted, now: float) -> None:
+        """Handle promoted entries of this node: join their groups. Without room for a group, the entry stays direct."""
+        realm = self._groups.by_id.get(event.group)
+        if realm is None:
+            return  # of a generation that is no longer accepted
+        entries = {entry.hashed[event.group]: entry for entry in self.interest.entries.values() if event.group in entry.hashed}
+        for each, fields in zip(split(event.entries), unpack(event.entries), strict=True):
+            hashed = Entry(*fields)
+            entry = entries.get(hashed)
+            if entry is None:
+                continue  # its last subscription has ended
+            group = self._groups.of_entry(realm, each)
+            promoted = self.deliveries.casts.by_group.get(group.id)
+            if promoted is not None:
+                if promoted.is_joined:
+                    self._withdraw(promoted, now)
+                continue
+            try:
+                self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
+            except OverlayError:
+                continue
+            self.deliveries.promote(entry, realm, group, hashed.tag, is_confirmed=entry not in self._changes)
+
+    def joined(self, group: GroupId, now: float) -> None:
+        """Handle a completed join of the group of a promoted entry: withdraw the entry from the table."""
+        promoted = self.deliveries.casts.by_group.get(group)
+        if promoted is not None:
+            promoted.is_joined = True
+            self._withdraw(promoted, now)
+
+    def is_of_entry(self, group: GroupId) -> bool:
+        """Tell whether a group is that of a promoted entry."""
+        found = self._groups.by_id.get(group)
+        return found is not None and found.realm is not None
 
     def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
         """Handle changes of the table that the publisher watches."""
@@ -228,9 +268,24 @@ class PubSub:
         self.events += map(SubscriptionTold, change.told)
         self.events += map(SubscriptionEnded, change.ended)
 
-    def _end_entries(self, entries: list[OwnEntry]) -> None:
+    def _withdraw(self, promoted: PromotedEntry, now: float) -> None:
+        """Withdraw a promoted entry from the table; its subscriptions get casts."""
+        realm = promoted.realm
+        try:
+            self._overlay.claim(realm.id, realm.keys.proof(self._local.id), b"", promoted.group.entry, now)
+        except OverlayError:  # the node is leaving
+            return
+
+    def _leave(self, promoted: PromotedEntry, now: float) -> None:
+        """Leave the group of a promoted entry."""
+        self.deliveries.casts.remove(promoted)
+        self._overlay.leave_group(promoted.group.id, now)
+
+    def _end_entries(self, entries: list[OwnEntry], now: float) -> None:
         """Forget entries that the node no longer has."""
         for entry in entries:
+            for promoted in self.deliveries.casts.of(entry):
+                self._leave(promoted, now)
             for hashed in entry.hashed.values():
                 self.deliveries.forget_tag(hashed.tag)
             pending = self._changes.pop(entry, None)
@@ -246,7 +301,7 @@ class PubSub:
 
     def _restore(self, added: list[OwnEntry], removed: list[OwnEntry], now: float) -> None:
         """Undo a refused change of the entries here; nothing was claimed."""
-        self._end_entries(removed)
+        self._end_entries(removed, now)
         for entry in added:
             for group in self._groups.realms():
                 hasher = self._hashers[group.id]

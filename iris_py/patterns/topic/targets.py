@@ -5,13 +5,16 @@ Topics with equal sets of subscribers share a *route*. So the messages of a turn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iris_py.wire.flows import encode_cast
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from iris_overlay.ids import NodeId
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
+    from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
 #: Sets of matched tags that a route remembers. Too small: the log of matches has a copy of a set for each batch; too large:
@@ -40,6 +43,73 @@ class PublicationTarget:
         self.gathered_bytes = 0
 
 
+class CastCount:
+    """The count of messages to the group of a promoted entry.
+
+    Attributes:
+        count: Number of publications that matched the entry since its promotion.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class CastTarget:
+    """The group of a promoted entry, as a publisher knows it (docs/design.md 8.10).
+
+    Attributes:
+        group: The group.
+        tag: The tag of the entry.
+        flow: The count of messages to it.
+        holders: Number of nodes that have the entry in the table, and so get its messages directly, too.
+        direct: The number of the last publication sent directly for the entry; 0 for none.
+        is_watched: Whether the publisher watches the group.
+        size: Number of members; None before the first view.
+        segments: The messages gathered for its next bodies, in order.
+        gathered_bytes: Size of the closed segments.
+    """
+
+    __slots__ = ("_sent", "direct", "flow", "gathered_bytes", "group", "holders", "is_watched", "segments", "size", "tag")
+
+    def __init__(self, group: Group, tag: int, direct: int) -> None:
+        self.group = group
+        self.tag = tag
+        self.flow = CastCount()
+        self.holders = 0
+        self.direct = direct
+        self.is_watched = False
+        self.size: int | None = None
+        self.segments: list[BodySegment] = []
+        self.gathered_bytes = 0
+        self._sent = 0  # messages in the bodies sent so far
+
+    @property
+    def entries(self) -> bytes:
+        """The packed entry."""
+        return self.group.entry
+
+    def take_body(self, bytes_max: int) -> bytes:
+        """Take the next body: CAST and segments, at most some bytes or one segment."""
+        parts = [encode_cast(self.direct, self._sent)]
+        size, taken = 0, 0
+        for segment in self.segments:
+            if taken and size + segment.size > bytes_max:
+                break
+            parts += segment.joined()
+            size += segment.size
+            taken += 1
+            self._sent += segment.count
+        del self.segments[:taken]
+        self.gathered_bytes -= size
+        return b"".join(parts)
+
+
+#: A receiver of messages: a node, or the group of a promoted entry.
+AnyTarget: TypeAlias = PublicationTarget | CastTarget
+
+
 class RouteMatch:
     """The matched entries of a publication, which the log of matches keeps (``outgoing_flows.Match``)."""
 
@@ -58,20 +128,23 @@ class PublicationRoute:
     """A set of targets.
 
     Attributes:
-        targets: The targets, including absent ones.
-        flows: Their flows.
-        nodes: Their ids.
-        present: The targets to send to.
+        flows: The counts of all targets, including absent ones.
+        nodes: The ids of the nodes.
+        casts: The groups of promoted entries.
+        present: The nodes to send to.
+        receivers: The nodes and groups to send to.
         version: The version of the publisher's knowledge behind ``present``.
     """
 
-    __slots__ = ("_matches", "flows", "nodes", "present", "targets", "version")
+    __slots__ = ("_matches", "_targets", "casts", "flows", "nodes", "present", "receivers", "version")
 
-    def __init__(self, targets: tuple[PublicationTarget, ...]) -> None:
-        self.targets = targets
+    def __init__(self, targets: tuple[AnyTarget, ...]) -> None:
+        self._targets = [target for target in targets if isinstance(target, PublicationTarget)]
+        self.casts = [target for target in targets if isinstance(target, CastTarget)]
         self.flows = [target.flow for target in targets]
-        self.nodes = frozenset(target.peer.id for target in targets)
+        self.nodes = frozenset(target.peer.id for target in self._targets)
         self.present: list[PublicationTarget] = []
+        self.receivers: list[AnyTarget] = []
         self.version = -1
         self._matches: dict[tuple[int, ...], RouteMatch] = {}
 
@@ -79,7 +152,8 @@ class PublicationRoute:
         """Find the targets that are present."""
         if self.version != version:
             self.version = version
-            self.present = [target for target in self.targets if not target.flow.is_absent]
+            self.present = [target for target in self._targets if not target.flow.is_absent]
+            self.receivers = [*self.present, *self.casts]
 
     def match(self, tags: tuple[int, ...]) -> RouteMatch:
         """Return the match of publications to this route under some tags."""
@@ -98,21 +172,23 @@ class BodySegment:
         route: The receivers.
         parts: The encoded messages, in parts.
         size: Size of ``parts``.
+        count: Number of publications in them.
         used: The largest size of the earlier segments in a body with this one.
         is_long: Whether it is a lengthened batch.
     """
 
-    __slots__ = ("is_long", "parts", "route", "size", "used")
+    __slots__ = ("count", "is_long", "parts", "route", "size", "used")
 
     def __init__(self, route: PublicationRoute, used: int) -> None:
         self.route = route
         self.parts: list[bytes] = []
         self.size = 0
+        self.count = 0
         self.used = used
         self.is_long = False
 
     def joined(self) -> list[bytes]:
         """Return the parts, joined once if there are several receivers."""
-        if len(self.route.present) > 1 and len(self.parts) > 1:
+        if len(self.route.receivers) > 1 and len(self.parts) > 1:
             self.parts = [b"".join(self.parts)]
         return self.parts

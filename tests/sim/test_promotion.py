@@ -1,0 +1,113 @@
+"""Promoted patterns on the simulated network: nothing is lost, nothing comes twice, and the order stays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from iris_overlay.groups import promotions
+from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import iris_py as iris
+    from iris_py.api.node import Node
+
+MANY = 5
+
+
+@pytest.fixture(autouse=True)
+def few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotions, "PROMOTED_NODES", MANY)
+
+
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1, limit_s: float = 600.0) -> Any:
+    async def main() -> Any:
+        async with NodeSimulation(seed) as simulation:
+            return await scenario(simulation)
+
+    return run(main(), limit_s=limit_s)
+
+
+def promoted(node: Node) -> list[Any]:
+    """Return the promoted entries of a node whose group it has joined."""
+    casts = node._runtime.core.pubsub.deliveries.casts
+    return [each for each in casts.by_group.values() if each.is_joined]
+
+
+class Load:
+    """Publishers that publish without a pause, to topics in turn."""
+
+    def __init__(self, nodes: list[Node], topics: list[str], pause_s: float = 0.01) -> None:
+        self.nodes = nodes
+        self.topics = topics
+        self.pause_s = pause_s
+        self.published: dict[str, list[tuple[str, int]]] = {node.id: [] for node in nodes}
+        self._is_over = False
+
+    async def publish(self, node: Node) -> None:
+        number = 0
+        while not self._is_over:
+            topic = self.topics[number % len(self.topics)]
+            await node.publish(topic, b"%d" % number)
+            self.published[node.id].append((topic, number))
+            number += 1
+            await asyncio.sleep(self.pause_s)
+
+    async def run(self, changes: Awaitable[None]) -> None:
+        """Publish while something changes, and until all has arrived."""
+        tasks = [asyncio.create_task(self.publish(node)) for node in self.nodes]
+        await changes
+        self._is_over = True
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(5.0)
+
+    def check(self, messages: list[iris.Message], topics: set[str]) -> None:
+        """Check that a subscription got all messages to some topics from its first one on, once and in order, without gaps."""
+        assert not [message for message in messages if message.gap or message.has_unknown_gap]
+        for publisher, published in self.published.items():
+            got = [(message.topic, int(message.payload)) for message in messages if message.source == publisher]
+            wanted = [item for item in published if item[0] in topics]
+            assert got, "nothing came"
+            assert got == wanted[len(wanted) - len(got) :]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_pattern_is_promoted_under_load_without_loss_repetition_or_change_of_order(seed: int) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(2)
+        subscribers = await simulation.start_nodes(MANY + 3)
+        load = Load(publishers, ["a.b", "a.c"])
+        exact: list[list[iris.Message]] = []
+        wide: list[iris.Message] = []
+
+        async def subscribe() -> None:
+            await subscribers[0].subscribe("a.*", wide.append)
+            for node in subscribers:
+                messages: list[iris.Message] = []
+                exact.append(messages)
+                await node.subscribe("a.b", messages.append)
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(5.0)
+
+        await load.run(subscribe())
+        assert all(len(promoted(node)) == 1 for node in subscribers)
+        for messages in exact:
+            load.check(messages, {"a.b"})
+        load.check(wide, {"a.b", "a.c"})
+        drops = {reason for node in simulation.nodes for reason in node.statistics().drops}
+        assert not drops & {
+            "malformed",
+            "moved_missing",
+            "publication_unwanted",
+            "unknown_group",
+            "unknown_kind",
+            "unauthentic",
+        }
+        count = await publishers[0].publish("a.b", b"-1")
+        assert count == len(subscribers) + 1, "a node that also has another pattern counts twice"
+
+    simulate(scenario, seed=seed)
