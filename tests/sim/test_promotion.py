@@ -57,11 +57,15 @@ class Load:
             number += 1
             await asyncio.sleep(self.pause_s)
 
+    def end(self) -> None:
+        """Publish no more."""
+        self._is_over = True
+
     async def run(self, changes: Awaitable[None]) -> None:
         """Publish while something changes, and until all has arrived."""
         tasks = [asyncio.create_task(self.publish(node)) for node in self.nodes]
         await changes
-        self._is_over = True
+        self.end()
         await asyncio.gather(*tasks)
         await asyncio.sleep(5.0)
 
@@ -73,6 +77,16 @@ class Load:
             wanted = [item for item in published if item[0] in topics]
             assert got, "nothing came"
             assert got == wanted[len(wanted) - len(got) :]
+
+    def check_part(self, messages: list[iris.Message], topics: set[str]) -> None:
+        """Check that a subscription got all messages to some topics between its first and its last one."""
+        assert not [message for message in messages if message.gap or message.has_unknown_gap]
+        for publisher, published in self.published.items():
+            got = [(message.topic, int(message.payload)) for message in messages if message.source == publisher]
+            wanted = [item for item in published if item[0] in topics]
+            if got:
+                start = wanted.index(got[0])
+                assert got == wanted[start : start + len(got)]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -111,3 +125,105 @@ def test_a_pattern_is_promoted_under_load_without_loss_repetition_or_change_of_o
         assert count == len(subscribers) + 1, "a node that also has another pattern counts twice"
 
     simulate(scenario, seed=seed)
+
+
+def test_subscriptions_and_publishers_that_come_later_and_end_lose_nothing() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(2)
+        subscribers = await simulation.start_nodes(MANY + 2)
+        load = Load(publishers, ["a.b", "a.c"])
+        steady: list[iris.Message] = []
+        taken: list[list[iris.Message]] = []
+
+        async def come_and_go(node: Node) -> None:
+            for _ in range(4):
+                messages: list[iris.Message] = []
+                taken.append(messages)
+                subscription = await node.subscribe("a.b", messages.append)
+                await asyncio.sleep(0.7)
+                await subscription.close()
+                await asyncio.sleep(0.1)
+
+        async def change() -> None:
+            for node in subscribers:
+                await node.subscribe("a.b", steady.append if node is subscribers[0] else lambda _message: None)
+            await asyncio.sleep(2.0)
+            late = await simulation.start_nodes(3)
+            load.nodes += late[2:]
+            load.published[late[2].id] = []
+            task = asyncio.create_task(load.publish(late[2]))
+            await asyncio.gather(*(come_and_go(node) for node in [*late[:2], publishers[0]]))
+            await asyncio.sleep(0.1)
+            load.end()
+            await task
+
+        await load.run(change())
+        load.check(steady, {"a.b"})
+        for messages in taken:
+            load.check_part(messages, {"a.b"})
+
+    simulate(scenario)
+
+
+def test_a_promotion_outlives_the_root_of_the_table_and_its_copies() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        subscribers = await simulation.start_nodes(MANY + 9)
+        got: list[iris.Message] = []
+        for node in subscribers:
+            await node.subscribe("a.b", got.append)
+        await asyncio.sleep(5.0)
+        table = subscribers[0]._runtime.core.groups.realms()[0].id
+
+        def keeps(node: Node) -> bool:
+            roots = node._runtime.core.overlay._groups._roots
+            return table in roots.roots or table in roots.copies.held
+
+        keepers = [node for node in subscribers if keeps(node)]
+        assert len(keepers) == 3, "the root and two copies"
+        for node in keepers:
+            simulation.kill(node)
+        await asyncio.sleep(90.0)
+        (publisher,) = await simulation.start_nodes(1)
+        assert await publisher.publish("a.b", b"x") == len(subscribers) - len(keepers)
+        await asyncio.sleep(2.0)
+        assert [message.payload for message in got] == [b"x"] * (len(subscribers) - len(keepers))
+
+    simulate(scenario)
+
+
+def test_what_a_cut_off_subscriber_misses_is_its_gap() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        (publisher,) = await simulation.start_nodes(1)
+        subscribers = await simulation.start_nodes(MANY + 2)
+        got: dict[str, list[iris.Message]] = {node.id: [] for node in subscribers}
+        for node in subscribers:
+            await node.subscribe("a.b", got[node.id].append)
+        number = 0
+
+        async def publish(count: int) -> None:
+            nonlocal number
+            for _ in range(count):
+                number += 1
+                await publisher.publish("a.b", b"%d" % number)
+                await asyncio.sleep(0.02)
+
+        await publish(50)
+        await asyncio.sleep(5.0)
+        await publish(50)
+        cut_off = subscribers[:2]
+        simulation.partition(cut_off, [publisher, *subscribers[2:]])
+        await publish(200)
+        simulation.heal()
+        await asyncio.sleep(30.0)
+        await publish(50)
+        await asyncio.sleep(5.0)
+        for node in subscribers:
+            messages = got[node.id]
+            numbers = [int(message.payload) for message in messages]
+            assert numbers == sorted(set(numbers))
+            assert numbers[-1] == number
+            assert len(messages) + sum(message.gap for message in messages) == number
+            if node in cut_off:
+                assert sum(message.gap for message in messages) > 50
+
+    simulate(scenario)

@@ -632,7 +632,7 @@ class Publisher:
         return first
 
     def _count_receivers(self, route: PublicationRoute) -> int:
-        """Return the number of other nodes that receive the messages of a route; a node that gets them both ways counts twice."""
+        """Return the number of other nodes that receive messages of a route; a node that gets them both ways counts twice."""
         return len(route.present) + sum((cast.size or 0) - (cast.group.id in self._joined) for cast in route.casts)
 
     def _can_cast(self, plan: _TopicPlan, now: float) -> bool:
