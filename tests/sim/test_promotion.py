@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_overlay.groups import promotions
+from iris_py.patterns.topic.bodies import CAST_BODY_BYTES
+from iris_py.peers.outbound import Outbound
 from iris_py.testing import NodeSimulation, run
+from iris_py.wire.packets import MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import iris_py as iris
     from iris_py.api.node import Node
+    from iris_py.peers.group import Group
 
 MANY = 5
 
@@ -225,5 +229,40 @@ def test_what_a_cut_off_subscriber_misses_is_its_gap() -> None:
             assert len(messages) + sum(message.gap for message in messages) == number
             if node in cut_off:
                 assert sum(message.gap for message in messages) > 50
+
+    simulate(scenario)
+
+
+def test_a_burst_makes_few_casts_and_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    cast = Outbound.cast
+
+    def count(outbound: Outbound, group: Group, body: bytes) -> None:
+        sizes.append(len(body))
+        cast(outbound, group, body)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        (publisher,) = await simulation.start_nodes(1)
+        subscribers = await simulation.start_nodes(MANY + 2)
+        got: list[list[iris.Message]] = [[] for _ in subscribers]
+        for node, messages in zip(subscribers, got, strict=True):
+            await node.subscribe("a.*", messages.append, queue_messages=100_000, queue_bytes=1 << 30)
+        await asyncio.sleep(5.0)
+        await publisher.publish("a.b", b"first")
+        await asyncio.sleep(2.0)
+        monkeypatch.setattr(Outbound, "cast", count)
+        payloads = [b"%d" % number + bytes(500 if number % 3 else 20) for number in range(6000)]
+        for number, payload in enumerate(payloads):
+            await publisher.publish("a.b" if number // 50 % 2 else "a.c", payload)
+        await publisher.publish("a.b", bytes(400_000))
+        await publisher.publish("a.b", b"last")
+        await asyncio.sleep(5.0)
+        for messages in got:
+            assert [message.payload for message in messages[1:-2]] == payloads
+            assert [len(message.payload) for message in messages[-2:]] == [400_000, 4]
+            assert not any(message.gap for message in messages)
+        assert len(sizes) < 100
+        assert max(sorted(sizes)[:-1]) <= CAST_BODY_BYTES + MESSAGE_BYTES
+        assert max(sorted(sizes)[:-1]) > CAST_BODY_BYTES // 2
 
     simulate(scenario)
