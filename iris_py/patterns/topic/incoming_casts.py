@@ -247,7 +247,7 @@ class IncomingCasts:
         for queue in queues:
             promoted = self._by_entry.get(queue.entry, {}).get(table)
             if promoted is not None:
-                way = promoted.way(publisher)
+                way = self._way(promoted, publisher)
                 if not way.is_direct:
                     continue
                 way.last = max(way.last, last)
@@ -265,10 +265,7 @@ class IncomingCasts:
             count: Number of messages to the group before the body, modulo 2^32.
             has_flow: Whether messages of the publisher have come directly. If not, the way changes at once.
         """
-        way = promoted.way(publisher)
-        if len(promoted.ways) > WAYS_MAX:
-            _, oldest = promoted.ways.popitem(last=False)
-            self._drop_waiting(promoted, oldest)
+        way = self._way(promoted, publisher)
         way.start_body(direct, count)
         if way.is_direct and not way.waiting and not (direct and has_flow):
             way.change(way.last, count)
@@ -295,7 +292,7 @@ class IncomingCasts:
         """
         if self.by_group.get(promoted.group.id) is not promoted:
             return  # the node has left the group meanwhile
-        way = promoted.way(publisher)
+        way = self._way(promoted, publisher)
         if way.is_direct:
             way.change(last, count)
             self._release(promoted, way, now)
@@ -311,6 +308,14 @@ class IncomingCasts:
         return self._deadlines.deadline()
 
     # --
+
+    def _way(self, promoted: PromotedEntry, publisher: NodeId) -> CastWay:
+        """Return the way of a publisher; beyond WAYS_MAX forget the longest silent one."""
+        way = promoted.way(publisher)
+        if len(promoted.ways) > WAYS_MAX:
+            _, oldest = promoted.ways.popitem(last=False)
+            self._drop_waiting(promoted, oldest)
+        return way
 
     def _change_anyway(self, promoted: PromotedEntry, way: CastWay, now: float) -> None:
         """Change a way without MOVED. Messages that were sent directly and did not come are an upper bound of the gap."""

@@ -35,7 +35,7 @@ from iris_py.wire.packets import RUN_MESSAGE_COST
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable
 
     from iris_overlay.events import MemberChange, TableChanged, ViewChanged
     from iris_overlay.ids import GroupId, NodeId
@@ -129,7 +129,6 @@ class Publisher:
     Args:
         deliveries: Receives messages for the node's own subscriptions.
         groups: The groups of the realm and of promoted entries.
-        joined: The groups of promoted entries that this node has joined.
         counts: The counters by first token.
         count_drop: Counts drops, by reason.
 
@@ -146,7 +145,6 @@ class Publisher:
         local: Peer,
         deliveries: Deliveries,
         groups: Groups,
-        joined: Container[GroupId],
         counts: BoundedCounts,
         count_drop: Callable[..., int],
         events: list[TopicEvent],
@@ -159,7 +157,6 @@ class Publisher:
         self._local = local
         self._deliveries = deliveries
         self._groups = groups
-        self._joined = joined
         self._counts = counts
         self._count_drop = count_drop
         self._events = events
@@ -633,7 +630,9 @@ class Publisher:
 
     def _count_receivers(self, route: PublicationRoute) -> int:
         """Return the number of other nodes that receive messages of a route; a node that gets them both ways counts twice."""
-        return len(route.present) + sum((cast.size or 0) - (cast.group.id in self._joined) for cast in route.casts)
+        return len(route.present) + sum(
+            (cast.size or 0) - (cast.group.id in self._deliveries.casts.by_group) for cast in route.casts
+        )
 
     def _can_cast(self, plan: _TopicPlan, now: float) -> bool:
         """Tell whether the groups of a plan are known and have room; watch them first."""

@@ -75,9 +75,7 @@ class PubSub:
         self.events: list[TopicEvent] = []
         counts = BoundedCounts(groups.topic_counts)
         self.deliveries = Deliveries(outbound, local, counts, count_drop, self.events)
-        self.publisher = Publisher(
-            overlay, outbound, local, self.deliveries, groups, self.deliveries.casts.by_group, counts, count_drop, self.events
-        )
+        self.publisher = Publisher(overlay, outbound, local, self.deliveries, groups, counts, count_drop, self.events)
 
     def rekey(self, left: list[Group], now: float) -> None:
         """Use a new keyring: claim the entries in the tables of all accepted generations, and leave all other tables.

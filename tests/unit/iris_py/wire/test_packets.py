@@ -19,8 +19,10 @@ def test_kinds_index_a_table() -> None:
     publishing = [*packets.PUBLICATIONS, packets.PAUSE, packets.RESUME]
     tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
     losses = [packets.LOSSES, packets.RESERVE]
+    flows = [packets.CAST, packets.FLOW, packets.FETCH, packets.FETCHED, packets.MOVED]
     kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels, *losses]
-    assert sorted(kinds) == [*range(1, 16), 24, 25]
+    kinds += flows
+    assert sorted(kinds) == [*range(1, 16), 18, 19, 21, 22, 24, 25, 26]
     assert max(kinds) + 1 == packets.KINDS
 
 
