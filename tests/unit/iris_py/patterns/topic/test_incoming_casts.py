@@ -1,0 +1,276 @@
+"""Casts of promoted entries at a receiver: the change from direct messages to casts, and gaps behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_py.patterns.topic import incoming_casts
+from iris_py.patterns.topic.incoming_casts import MOVED_S, WAYS_MAX, CastWay
+from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.peers.group import Group
+from iris_py.wire.flows import COUNT_MASK
+from tests.unit.iris_py.patterns.topic.test_deliveries import LOCAL, REMOTE, Receiver
+
+if TYPE_CHECKING:
+    import pytest
+
+    from iris_overlay.ids import NodeId
+    from iris_py.patterns.messages import Message
+
+
+class Member(Receiver):
+    """A node whose entry for ``a`` is promoted, with another subscription to everything if wanted."""
+
+    def __init__(self, *, is_wide: bool = False, is_confirmed: bool = True) -> None:
+        super().__init__(bytes_max=1 << 20)
+        self.wide = SubscriptionQueue((">",), ">", "drop_oldest", 1000, 1 << 20)
+        if is_wide:
+            self.subscribe(self.wide)
+        self.hashed = self.queue.entry.hashed[self.group.id]
+        self.of_entry = Group(">", self.keys.entry_group(self.hashed.pack()), LOCAL, 2)
+        self.is_confirmed = is_confirmed
+
+    def promote(self) -> None:
+        head = (self.queue.entry, self.group, self.of_entry, self.hashed.tag)
+        self.promoted = self.deliveries.promote(*head, is_confirmed=self.is_confirmed)
+
+    def direct(self, number: int, topic: bytes = b"a", *, count: int) -> None:
+        body = self.deliveries.start_body(self.group, self.peer, 0, count, 0.0)
+        self.deliveries.receive(body, 0, number, topic, [b"%d" % number], 0.0)
+
+    def moved(self, count: int, *, before: int) -> None:
+        body = self.deliveries.start_body(self.group, self.peer, 0, before, 0.0)
+        self.deliveries.receive_moved(body, self.hashed.tag, count, 0.0)
+
+    def cast(self, numbers: list[int], *, before: int, direct: int = 0, now: float = 0.0) -> None:
+        """Receive a body with some publications, each alone or as the start of a run of consecutive ones."""
+        body = self.deliveries.start_cast(self.of_entry, self.peer, direct, before)
+        assert body is not None
+        for number in numbers:
+            self.deliveries.receive(body, 0, number, b"a", [b"%d" % number], now)
+
+    def taken(self) -> list[tuple[int, int]]:
+        return [(int(message.payload), message.gap) for message in self.queue.take()]
+
+
+def test_casts_of_an_unknown_publisher_are_handed_out_at_once_and_show_no_gap() -> None:
+    member = Member()
+    member.promote()
+    member.cast([7], before=3, direct=5)
+    member.cast([9], before=4)
+    assert member.taken() == [(7, 0), (9, 0)]
+
+
+def test_a_missing_cast_is_the_gap_of_the_next_message_of_each_subscription() -> None:
+    member = Member()
+    member.promote()
+    member.cast([1], before=0)
+    second = SubscriptionQueue(("a",), "a", "drop_oldest", 1000, 1000)
+    member.cast([9], before=3)
+    member.subscribe(second)
+    member.cast([20], before=6)
+    member.cast([21], before=7)
+    assert member.taken() == [(1, 0), (9, 2), (20, 2), (21, 0)]
+    assert [message.gap for message in second.take()] == [2, 0], "it does not report what was missed before its start"
+
+
+def test_late_and_repeated_casts_are_dropped() -> None:
+    member = Member()
+    member.promote()
+    member.cast([5], before=4)
+    member.cast([5], before=4)
+    member.cast([3, 5, 6], before=3)
+    assert member.taken() == [(5, 0), (6, 0)]
+    assert member.drops == {"late_publication": 3}
+
+
+def test_casts_wait_for_the_direct_messages_before_them() -> None:
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    member.cast([2, 3], before=0, direct=3)
+    assert member.taken() == [(1, 0)]
+    member.direct(2, count=1)
+    member.cast([4], before=2, direct=3)
+    assert member.taken() == [(2, 0)]
+    member.direct(3, count=2)
+    member.moved(2, before=3)
+    assert member.taken() == [(3, 0), (4, 0)]
+    assert member.deliveries.deadline() is None
+
+
+def test_behind_the_change_direct_messages_are_for_other_subscriptions_alone() -> None:
+    member = Member(is_wide=True)
+    member.direct(1, count=0)
+    member.promote()
+    member.moved(0, before=1)
+    member.direct(2, count=1)
+    member.direct(3, b"b", count=2)
+    member.cast([2], before=0, direct=1)
+    assert member.taken() == [(1, 0), (2, 0)]
+    assert [int(message.payload) for message in member.wide.take()] == [1, 2, 3]
+
+
+def test_without_moved_the_way_changes_after_a_time_and_a_hole_is_an_upper_bound() -> None:
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    member.cast([8], before=1, direct=5)
+    assert member.deliveries.deadline() == MOVED_S
+    member.deliveries.handle_timeout(MOVED_S - 0.01)
+    assert member.taken() == [(1, 0)]
+    member.deliveries.handle_timeout(MOVED_S)
+    assert member.taken() == [(8, 5)], "four numbers that were sent directly, and one cast"
+    assert member.drops["moved_missing"] == 1
+    member.direct(9, count=1)
+    member.moved(9, before=2)
+    member.cast([9], before=2, direct=9)
+    assert member.taken() == [(9, 0)]
+
+
+def test_what_came_directly_is_not_handed_out_again_without_moved() -> None:
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    member.cast([2, 3], before=0, direct=3)
+    member.direct(2, count=1)
+    member.deliveries.handle_timeout(MOVED_S)
+    assert member.taken() == [(1, 0), (2, 0), (3, 0)]
+    member.direct(3, count=2)
+    member.cast([2, 3, 4], before=0, direct=3)
+    assert member.taken() == [(4, 0)]
+
+
+def test_a_cast_from_before_the_change_replaces_its_lost_direct_copy() -> None:
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    member.moved(2, before=2)
+    member.cast([2], before=0, direct=3)
+    member.cast([4], before=2, direct=3)
+    assert member.taken() == [(1, 0), (2, 0), (4, 0)]
+
+
+def test_a_new_subscriber_reports_no_hole_from_before_its_start() -> None:
+    member = Member(is_confirmed=False)
+    member.direct(1, b"b", count=0)
+    member.promote()
+    member.cast([8], before=1, direct=5)
+    member.deliveries.handle_timeout(MOVED_S)
+    assert member.taken() == [(8, 0)]
+
+
+def test_waiting_casts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming_casts, "WAITING_BYTES_MAX", 3000)
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    for number in range(2, 30):
+        member.cast([number], before=number - 2, direct=1)
+    assert [number for number, _ in member.taken()] == list(range(1, 30))
+
+
+def test_a_node_that_left_the_group_drops_what_waits() -> None:
+    member = Member()
+    member.direct(1, count=0)
+    member.promote()
+    member.cast([2], before=0, direct=1)
+    member.deliveries.casts.remove(member.promoted)
+    assert member.deliveries.deadline() is None
+    member.moved(1, before=1)
+    assert member.deliveries.start_cast(member.of_entry, member.peer, 0, 0) is None
+    assert member.taken() == [(1, 0)]
+
+
+def test_publishers_with_a_way_are_bounded() -> None:
+    member = Member()
+    member.promote()
+    casts = member.deliveries.casts
+    for number in range(WAYS_MAX + 5):
+        publisher: NodeId = REMOTE[:8] + number.to_bytes(8, "big")  # type: ignore[assignment]
+        casts.start_body(member.promoted, publisher, 0, 0, has_flow=False)
+    assert len(member.promoted.ways) == WAYS_MAX
+
+
+def test_counts_pass_32_bits() -> None:
+    way = CastWay(REMOTE, 0, is_heard=False)
+    way.change(10, COUNT_MASK)
+    assert way.accept(11, 2, COUNT_MASK) == 0
+    assert way.accept(20, 1, 3) == 0
+    assert way.missed == 2
+
+
+class History:
+    """A publisher whose pattern is promoted, and that learns of the withdrawal of a node later."""
+
+    def __init__(self, topics: list[bytes], promoted_at: int, moved_at: int, *, is_wide: bool) -> None:
+        self.wanted = [number for number, topic in enumerate(topics, 1) if topic == b"a"]
+        # (number, topic, messages of the flow before), and (None, messages to the group, messages of the flow before)
+        self.direct: list[tuple[int, bytes, int] | tuple[None, int, int]] = []
+        # (number, messages to the group before, last direct number)
+        self.casts: list[tuple[int, int, int]] = []
+        flow = count = last = 0
+        for number, topic in enumerate(topics, 1):
+            if number == moved_at:
+                self.direct.append((None, count, flow))
+            is_direct = is_wide or (topic == b"a" and number < moved_at)
+            if topic == b"a" and number < moved_at:
+                last = number
+            if topic == b"a" and number >= promoted_at:
+                self.casts.append((number, count, last))
+                count += 1
+            if is_direct:
+                self.direct.append((number, topic, flow))
+                flow += 1
+        # A cast says the last number at the time when it leaves, so at any later time.
+        self.last = last
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"a", b"b"]), min_size=3, max_size=25),
+    st.data(),
+    st.booleans(),
+)
+def test_what_comes_and_the_gaps_are_what_was_published_in_any_order_of_both_ways(
+    topics: list[bytes], data: st.DataObject, is_wide: bool
+) -> None:
+    topics = [b"a", *topics, b"a"]
+    promoted_at = data.draw(st.integers(2, len(topics)))
+    moved_at = data.draw(st.integers(promoted_at, len(topics)))
+    history = History(topics, promoted_at, moved_at, is_wide=is_wide)
+    lost = {index for index in range(len(history.casts) - 1) if data.draw(st.booleans())}
+    member = Member(is_wide=is_wide)
+    direct, casts = list(history.direct), list(enumerate(history.casts))
+    # The node is told of the promotion at some time before the first cast comes.
+    told_after = data.draw(st.integers(1, len([each for each in direct if each[0] is not None and each[0] < promoted_at])))
+    taken: list[Message] = []
+    for position in range(told_after):
+        number, topic, before = direct[position]
+        assert number is not None
+        assert isinstance(topic, bytes)
+        member.direct(number, topic, count=before)
+    direct = direct[told_after:]
+    member.promote()
+    while direct or casts:
+        if direct and (not casts or data.draw(st.booleans())):
+            number, topic, before = direct.pop(0)
+            if number is None:
+                assert isinstance(topic, int)
+                member.moved(topic, before=before)
+            else:
+                assert isinstance(topic, bytes)
+                member.direct(number, topic, count=before)
+        else:
+            index, (number, before, last) = casts.pop(0)
+            if index not in lost:
+                member.cast([number], before=before, direct=last)
+    taken += member.queue.take()
+    numbers = [int(message.payload) for message in taken]
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) + sum(message.gap for message in taken) == len(history.wanted)
+    assert not member.drops.keys() - {"late_publication"}
+    if is_wide:
+        assert [int(message.payload) for message in member.wide.take()] == list(range(1, len(topics) + 1))
