@@ -323,6 +323,15 @@ class TestGroups:
         assert keys.interest_key() == derive_by_hand(keys.key, b"", b"iris interest")
         assert keys.interest_key() != Keyring(OTHER, network="lab").realm().interest_key()
 
+    def test_the_group_of_an_entry_is_of_its_realm_and_entry(self) -> None:
+        keys = keyring().realm()
+        group = keys.entry_group(b"entry")
+        assert group.key == derive_by_hand(keys.key, b"", b"iris entry entry")
+        assert group.permit_seed == derive_by_hand(keys.key, b"", b"iris entry permit entry")
+        assert group == keyring().realm().entry_group(b"entry")
+        others = [keys.entry_group(b"other"), Keyring(OTHER, network="lab").realm().entry_group(b"entry"), keys]
+        assert group.group_id not in {other.group_id for other in others}
+
     def test_a_secret_of_its_own_separates_a_cluster(self) -> None:
         with_secret, without = Keyring(SECRET, clusters={"a": OTHER}), Keyring(SECRET)
         assert with_secret.cluster("a").group_id != without.cluster("a").group_id

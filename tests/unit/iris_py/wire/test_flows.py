@@ -17,7 +17,9 @@ from iris_py.wire.flows import (
     MissedRange,
     decode_entries,
     decode_range,
+    encode_cast,
     encode_flow,
+    encode_moved,
     messages_between,
 )
 from iris_py.wire.packets import FETCH, FETCHED, FLOW, MESSAGE_BYTES, SHARED_BODY_BYTES_MAX
@@ -32,6 +34,11 @@ def test_the_bytes_of_each_message() -> None:
     assert MissedRange(7, 8, 12).encode().hex() == "0000000000000007" + "0000000000000008" + "000000000000000c"
     entries = MissedEntries(3, {0x0B: 1, 0x0A: 3})
     assert entries.encode().hex() == "000000000000000a" + "00000003" + "000000000000000b" + "00000001"
+
+
+def test_the_bytes_of_casts_and_of_the_change_to_them() -> None:
+    assert encode_cast(7, (1 << 32) + 3).hex() == "12000000" + "00000000" + "0000000000000007" + "00000003"
+    assert encode_moved(7, (1 << 32) + 3).hex() == "1a000000" + "00000000" + "0000000000000007" + "00000003"
 
 
 def test_a_count_beyond_32_bits_begins_anew() -> None:
