@@ -155,3 +155,21 @@ def test_a_cluster_with_a_secret_of_its_own_is_one_in_every_generation() -> None
     renewed = groups.find("other")
     assert renewed is not None
     assert renewed.is_own
+
+
+def test_the_group_of_an_entry_is_kept_as_long_as_its_realm() -> None:
+    groups = make()
+    (realm,) = groups.realms()
+    group = groups.of_entry(realm, b"entry")
+    assert groups.of_entry(realm, b"entry") is group
+    assert (group.realm, group.entry, group.is_realm, group.is_of_topics) == (realm, b"entry", False, True)
+    assert group.id == realm.keys.entry_group(b"entry").group_id
+    assert groups.clusters() == []
+    old, new = Secret(bytes(range(32))), Secret(bytes(32))
+    assert groups.rekey(Keyring(new, network="test", accepted=[old])) == []
+    left = groups.rekey(Keyring(new, network="test"))
+    assert set(left) == {realm, group}
+    assert group.is_left
+    for each in left:
+        groups.forget(each)
+    assert group.id not in groups.by_id

@@ -146,3 +146,18 @@ def test_whatever_is_no_run_is_none(body: bytes, start: int, size: int) -> None:
 def test_a_truncated_or_too_long_run_is_none(body: str) -> None:
     run = bytes.fromhex(body)
     assert packets.decode_run(run + b"more", 0, len(run)) is None
+
+
+def test_behind_a_cast_there_may_be_several_messages_of_a_bounded_size() -> None:
+    def body(first: int, *sizes: int) -> bytes:
+        messages = [packets.MESSAGE.pack(packets.PUBLICATION, 0, 0, size, 1, 0) + bytes(size) for size in sizes]
+        return packets.MESSAGE.pack(first, 0, 0, 0, 1, 0) + b"".join(messages)
+
+    def is_sane(data: bytes) -> bool:
+        return packets.is_body_sane(data, 0, len(data))
+
+    most = packets.RUN_BODY_BYTES_MAX // 2 - packets.MESSAGE_BYTES
+    assert is_sane(body(packets.CAST, most, most))
+    assert not is_sane(body(packets.CAST, most, most + 1))
+    assert is_sane(body(packets.CAST, 3 * most)), "one message may have any size"
+    assert not is_sane(body(packets.FLOW, most, most))
