@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from iris_py.patterns.topic.bodies import CAST_BODY_BYTES
 from iris_py.peers.outbound import Outbound
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire.packets import MESSAGE_BYTES
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -264,5 +266,94 @@ def test_a_burst_makes_few_casts_and_keeps_its_order(monkeypatch: pytest.MonkeyP
         assert len(sizes) < 100
         assert max(sorted(sizes)[:-1]) <= CAST_BODY_BYTES + MESSAGE_BYTES
         assert max(sorted(sizes)[:-1]) > CAST_BODY_BYTES // 2
+
+    simulate(scenario)
+
+
+def test_a_subscriber_that_blocks_slows_the_publisher_down_and_loses_nothing() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        (publisher,) = await simulation.start_nodes(1)
+        subscribers = await simulation.start_nodes(MANY + 2)
+        slow = await subscribers[0].subscribe("a.b", policy="block", queue_messages=20)
+        for node in subscribers[1:]:
+            await node.subscribe("a.b", lambda _message: None)
+        await asyncio.sleep(5.0)
+        await publisher.publish("a.b", b"-1")
+
+        async def publish() -> None:
+            for number in range(1500):
+                await publisher.publish("a.b", b"%d" % number)
+                await asyncio.sleep(0.001)
+
+        task = asyncio.create_task(publish())
+        await asyncio.sleep(3.0)
+        assert not task.done()
+        messages = []
+        for _ in range(1501):
+            messages.append(await anext(slow))
+            await asyncio.sleep(0.001)
+        await task
+        assert [int(message.payload) for message in messages] == list(range(-1, 1500))
+        assert not any(message.gap for message in messages)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_links_that_break_while_a_pattern_is_promoted_cost_no_more_than_the_gap_says(seed: int) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(2)
+        subscribers = await simulation.start_nodes(MANY + 3)
+        load = Load(publishers, ["a.b"])
+        got: list[list[iris.Message]] = []
+        rng = Random(seed)
+
+        async def subscribe() -> None:
+            for node in subscribers:
+                messages: list[iris.Message] = []
+                got.append(messages)
+                await node.subscribe("a.b", messages.append)
+            for _ in range(10):
+                await asyncio.sleep(0.1)
+                simulation.reset(rng.choice(subscribers))
+            await asyncio.sleep(5.0)
+
+        await load.run(subscribe())
+        for messages in got:
+            for publisher, published in load.published.items():
+                own = [message for message in messages if message.source == publisher]
+                numbers = [int(message.payload) for message in own]
+                assert numbers == sorted(set(numbers))
+                assert numbers[-1] == len(published) - 1
+                missed = len(published) - numbers[0] - len(numbers)
+                assert sum(message.gap for message in own) >= missed
+
+    simulate(scenario, seed=seed)
+
+
+def test_a_promoted_pattern_survives_the_rotation_of_the_secret() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        old, new = Secret(bytes(range(32))), Secret(bytes(32))
+        nodes = [await simulation.start_node(keyring=Keyring(old)) for _ in range(MANY + 4)]
+        publishers, subscribers = nodes[:2], nodes[2:]
+        load = Load(publishers, ["a.b"])
+        got: list[list[iris.Message]] = []
+
+        async def rotate() -> None:
+            for node in subscribers:
+                messages: list[iris.Message] = []
+                got.append(messages)
+                await node.subscribe("a.b", messages.append)
+            await asyncio.sleep(3.0)
+            for primary, accepted in ((old, [new]), (new, [old]), (new, [])):
+                for node in nodes:
+                    node.rekey(Keyring(primary, accepted=accepted))
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(5.0)
+
+        await load.run(rotate())
+        assert all(len(promoted(node)) == 1 for node in subscribers)
+        for messages in got:
+            load.check(messages, {"a.b"})
 
     simulate(scenario)
