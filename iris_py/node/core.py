@@ -288,7 +288,7 @@ class NodeCore:
         return count
 
     def try_publish(self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS) -> tuple[bool, int | None]:
-        """Send a message to every subscriber at once, or hold it for a moment until the table of interest is known.
+        """Send a message to every subscriber at once, or hold it for a moment until its receivers are known.
 
         Returns:
             Whether the message was sent or is held, and the number of nodes, None for a held message.
@@ -298,7 +298,11 @@ class NodeCore:
             ConfigurationError: The topic is invalid, or more groups are in use than the overlay watches.
         """
         count = self.publish(topic, payload, now, headers)
-        return count is not None or self.pubsub.publisher.hold(topic, payload, now, headers), count
+        if count is None and self.pubsub.publisher.hold(topic, payload, now, headers):
+            return True, None
+        if count is None:  # the attempt may have found out what was unknown
+            count = self.publish(topic, payload, now, headers)
+        return count is not None, count
 
     def subscribe(self, queue: SubscriptionQueue, now: float) -> bool:
         """Start a subscription; see :meth:`~iris_py.patterns.topic.pubsub.PubSub.subscribe`.

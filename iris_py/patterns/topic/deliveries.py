@@ -284,8 +284,9 @@ class Deliveries:
         if not queues:
             self._count_drop("publication_unwanted", len(payloads))
             return
-        self.received += len(payloads)
-        counts.received += len(payloads)
+        if sender.way is None:
+            self.received += len(payloads)
+            counts.received += len(payloads)
         source = sender.peer.name
         if imported is not None:
             run = _imported_run(imported, topic, payloads, headers)
@@ -500,7 +501,11 @@ class Deliveries:
         if self.casts.by_group.get(promoted.group.id) is not promoted:
             return  # the node has left the group meanwhile
         matching = self._match(run[0].topic.encode())
-        queues = [] if matching is None else [queue for queue in matching[1] if queue.entry is promoted.entry]
+        if matching is None:
+            return
+        self.received += len(run) - late
+        matching[2].received += len(run) - late
+        queues = [queue for queue in matching[1] if queue.entry is promoted.entry]
         if imported is not None:
             self._hand_out_imported(run[late:], imported.after(late), queues, sender, now)
             return

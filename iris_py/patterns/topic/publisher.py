@@ -227,8 +227,13 @@ class Publisher:
         return self._publish_known(topic, payload, now, headers, imported)
 
     def hold(self, topic: str, payload: bytes, now: float, headers: Headers) -> bool:
-        """Hold a message, which :meth:`publish` did not send, until the table is known; return False if it cannot be held."""
-        if self.is_known and not self._held.waiting:
+        """Hold a message, which :meth:`publish` did not send, until the table and the groups of promoted entries are known.
+
+        Returns:
+            False if it cannot be held.
+        """
+        awaits = not self.is_known or any(cast.is_watched and cast.size is None for cast in self._casts.values())
+        if not awaits and not self._held.waiting:
             return False  # a receiver is congested
         if not self._held.add(topic, payload, now, headers):
             return False
@@ -300,8 +305,7 @@ class Publisher:
             return
         self.send_all(now)  # earlier messages go to the earlier targets
         self._change_version()
-        for entry in packed.split(event.promoted):
-            self._promote(entry)
+        self._promote(packed.split(event.promoted))
         for node, change in event.changes.items():
             if node != self._local.id:
                 self._change_target(node, change, peer_of, now)
@@ -593,19 +597,22 @@ class Publisher:
         self._group = self._bodies.group = group
         self._index = InterestIndex(EntryHasher(group.keys.interest_key()), PublicationRoute)
 
-    def _promote(self, entry: bytes) -> None:
-        """Send the messages for an entry to its group, too, from now on."""
-        if entry in self._casts:
-            return
-        holders = sum(entry in packed.split(target.entries) for target in self._targets.values())
-        group = self._groups.of_entry(self._watched(), entry)
-        tag = packed.unpack(entry)[0][2]
-        target = CastTarget(group, tag, self._flows.number if holders else 0)
-        target.holders = holders
-        if self._index.change(target, entry):
-            self._count_drop("invalid_entry")
-            return
-        self._casts[entry] = self._cast_groups[group.id] = target
+    def _promote(self, entries: list[bytes]) -> None:
+        """Send the messages for some entries to their groups, too, from now on."""
+        holders = {entry: 0 for entry in entries if entry not in self._casts}
+        for target in self._targets.values() if holders else ():
+            for entry in packed.split(target.entries):
+                if entry in holders:
+                    holders[entry] += 1
+        for entry, count in holders.items():
+            group = self._groups.of_entry(self._watched(), entry)
+            _stem, _shape, tag = packed.unpack(entry)[0]
+            cast = CastTarget(group, tag, self._flows.number if count else 0)
+            cast.holders = count
+            if self._index.change(cast, entry):
+                self._count_drop("invalid_entry")
+            else:
+                self._casts[entry] = self._cast_groups[group.id] = cast
 
     def _move(self, target: PublicationTarget, added: bytes, removed: bytes, now: float) -> None:
         """Note the promoted entries that a node claims or withdraws, and tell the node which messages come by cast."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_overlay.events import GroupMember, MemberChange, TableChanged
+from iris_overlay.groups import promotions
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -510,3 +511,87 @@ def test_a_run_from_another_cloud_is_lengthened_and_bounded_as_any_other() -> No
     assert first.limit > BODY_BYTES
     assert len(first.payloads) <= RUN_MESSAGES_MAX
     assert pair.arrived_from_elsewhere() == [(each, 0, "eu") for each in range(1, number)]
+
+
+class Promoted(Pair):
+    """A publisher, and a node whose entry for ``c`` is promoted while nothing is published."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        monkeypatch.setattr(promotions, "PROMOTED_NODES", 1)
+        self.second = self.net.add()
+        self.net.settle()
+        self.other = make_queue()
+        self.second.subscribe(self.other, self.net.now)
+        for _ in range(20):
+            self.net.cores.drive_until(self.net.now + 0.1)
+        self.queue.take()
+
+
+def test_a_publication_to_a_promoted_pattern_waits_for_the_view_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    assert [len(core.pubsub.deliveries.casts.by_group) for core in (pair.subscriber, pair.second)] == [1, 1]
+    assert pair.publish(b"1") is None
+    assert pair.publish_to("d") == 0, "other topics do not wait"
+    pair.net.settle()
+    assert pair.publish(b"1") == 2
+    assert pair.arrived() == [(b"1", 0)]
+    assert [message.payload for message in pair.other.take()] == [b"1"]
+
+
+def test_publications_are_held_until_the_view_of_the_group_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    assert pair.publisher.publish("c", b"0", pair.net.now) is None
+    for payload in (b"1", b"2"):
+        assert pair.publisher.hold("c", payload, pair.net.now, NO_HEADERS)
+    pair.net.settle()
+    assert pair.arrived() == [(b"1", 0), (b"2", 0)]
+    assert not pair.publisher.hold("c", b"3", pair.net.now, NO_HEADERS)
+
+
+def test_a_first_attempt_that_finds_the_view_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    assert pair.core.try_publish("c", b"1", pair.net.now) in [(True, None), (True, 2)]
+    assert pair.arrived() == [(b"1", 0)]
+
+
+def test_publications_from_another_cloud_and_with_headers_are_cast(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    assert pair.publish_imported(1) is None
+    pair.net.settle()
+    assert pair.publish_imported(1) == 2
+    assert pair.add_imported(2) == 2
+    assert pair.publish_imported(5, gap=2) == 2
+    assert pair.arrived_from_elsewhere() == [(1, 0, "eu"), (2, 0, "eu"), (5, 2, "eu")]
+    headers = encode_headers({"a": "b"})
+    assert pair.core.publish("c", b"x", pair.net.now, headers) == 2
+    pair.net.settle()
+    (message,) = pair.queue.take()
+    assert (message.payload, dict(message.headers)) == (b"x", {"a": "b"})
+
+
+def test_the_subscription_of_the_publishing_node_itself_gets_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    own = make_queue()
+    pair.core.subscribe(own, pair.net.now)
+    for _ in range(20):
+        pair.net.cores.drive_until(pair.net.now + 0.1)
+    assert len(pair.core.pubsub.deliveries.casts.by_group) == 1
+    assert pair.publish(b"1") is None
+    pair.net.settle()
+    assert pair.publish(b"1") == 3
+    assert pair.arrived() == [(b"1", 0)]
+    assert [message.payload for message in own.take()] == [b"1"]
+
+
+def test_a_node_without_subscriptions_leaves_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    pair.publish(b"")
+    pair.net.settle()
+    pair.second.unsubscribe(pair.other, pair.net.now)
+    for _ in range(20):
+        pair.net.cores.drive_until(pair.net.now + 0.1)
+    assert not pair.second.pubsub.deliveries.casts.by_group
+    assert pair.publish(b"1") == 1
+    assert pair.arrived() == [(b"1", 0)]
+    assert not pair.other.take()
