@@ -52,7 +52,7 @@ class Member(Receiver):
         for number in numbers:
             self.deliveries.receive(body, 0, number, b"a", [b"%d" % number], now)
 
-    def taken(self) -> list[tuple[int, int]]:
+    def payloads(self) -> list[tuple[int, int]]:
         return [(int(message.payload), message.gap) for message in self.queue.take()]
 
 
@@ -61,7 +61,7 @@ def test_casts_of_an_unknown_publisher_are_handed_out_at_once_and_show_no_gap() 
     member.promote()
     member.cast([7], before=3, direct=5)
     member.cast([9], before=4)
-    assert member.taken() == [(7, 0), (9, 0)]
+    assert member.payloads() == [(7, 0), (9, 0)]
 
 
 def test_a_missing_cast_is_the_gap_of_the_next_message_of_each_subscription() -> None:
@@ -73,7 +73,7 @@ def test_a_missing_cast_is_the_gap_of_the_next_message_of_each_subscription() ->
     member.subscribe(second)
     member.cast([20], before=6)
     member.cast([21], before=7)
-    assert member.taken() == [(1, 0), (9, 2), (20, 2), (21, 0)]
+    assert member.payloads() == [(1, 0), (9, 2), (20, 2), (21, 0)]
     assert [message.gap for message in second.take()] == [2, 0], "it does not report what was missed before its start"
 
 
@@ -83,7 +83,7 @@ def test_late_and_repeated_casts_are_dropped() -> None:
     member.cast([5], before=4)
     member.cast([5], before=4)
     member.cast([3, 5, 6], before=3)
-    assert member.taken() == [(5, 0), (6, 0)]
+    assert member.payloads() == [(5, 0), (6, 0)]
     assert member.drops == {"late_publication": 3}
 
 
@@ -92,13 +92,13 @@ def test_casts_wait_for_the_direct_messages_before_them() -> None:
     member.direct(1, count=0)
     member.promote()
     member.cast([2, 3], before=0, direct=3)
-    assert member.taken() == [(1, 0)]
+    assert member.payloads() == [(1, 0)]
     member.direct(2, count=1)
     member.cast([4], before=2, direct=3)
-    assert member.taken() == [(2, 0)]
+    assert member.payloads() == [(2, 0)]
     member.direct(3, count=2)
     member.moved(2, before=3)
-    assert member.taken() == [(3, 0), (4, 0)]
+    assert member.payloads() == [(3, 0), (4, 0)]
     assert member.deliveries.deadline() is None
 
 
@@ -110,7 +110,7 @@ def test_behind_the_change_direct_messages_are_for_other_subscriptions_alone() -
     member.direct(2, count=1)
     member.direct(3, b"b", count=2)
     member.cast([2], before=0, direct=1)
-    assert member.taken() == [(1, 0), (2, 0)]
+    assert member.payloads() == [(1, 0), (2, 0)]
     assert [int(message.payload) for message in member.wide.take()] == [1, 2, 3]
 
 
@@ -121,14 +121,14 @@ def test_without_moved_the_way_changes_after_a_time_and_a_hole_is_an_upper_bound
     member.cast([8], before=1, direct=5)
     assert member.deliveries.deadline() == MOVED_S
     member.deliveries.handle_timeout(MOVED_S - 0.01)
-    assert member.taken() == [(1, 0)]
+    assert member.payloads() == [(1, 0)]
     member.deliveries.handle_timeout(MOVED_S)
-    assert member.taken() == [(8, 5)], "four numbers that were sent directly, and one cast"
+    assert member.payloads() == [(8, 5)], "four numbers that were sent directly, and one cast"
     assert member.drops["moved_missing"] == 1
     member.direct(9, count=1)
     member.moved(9, before=2)
     member.cast([9], before=2, direct=9)
-    assert member.taken() == [(9, 0)]
+    assert member.payloads() == [(9, 0)]
 
 
 def test_what_came_directly_is_not_handed_out_again_without_moved() -> None:
@@ -138,10 +138,10 @@ def test_what_came_directly_is_not_handed_out_again_without_moved() -> None:
     member.cast([2, 3], before=0, direct=3)
     member.direct(2, count=1)
     member.deliveries.handle_timeout(MOVED_S)
-    assert member.taken() == [(1, 0), (2, 0), (3, 0)]
+    assert member.payloads() == [(1, 0), (2, 0), (3, 0)]
     member.direct(3, count=2)
     member.cast([2, 3, 4], before=0, direct=3)
-    assert member.taken() == [(4, 0)]
+    assert member.payloads() == [(4, 0)]
 
 
 def test_a_cast_from_before_the_change_replaces_its_lost_direct_copy() -> None:
@@ -151,7 +151,7 @@ def test_a_cast_from_before_the_change_replaces_its_lost_direct_copy() -> None:
     member.moved(2, before=2)
     member.cast([2], before=0, direct=3)
     member.cast([4], before=2, direct=3)
-    assert member.taken() == [(1, 0), (2, 0), (4, 0)]
+    assert member.payloads() == [(1, 0), (2, 0), (4, 0)]
 
 
 def test_a_new_subscriber_reports_no_hole_from_before_its_start() -> None:
@@ -160,7 +160,7 @@ def test_a_new_subscriber_reports_no_hole_from_before_its_start() -> None:
     member.promote()
     member.cast([8], before=1, direct=5)
     member.deliveries.handle_timeout(MOVED_S)
-    assert member.taken() == [(8, 0)]
+    assert member.payloads() == [(8, 0)]
 
 
 def test_waiting_casts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_waiting_casts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     member.promote()
     for number in range(2, 30):
         member.cast([number], before=number - 2, direct=1)
-    assert [number for number, _ in member.taken()] == list(range(1, 30))
+    assert [number for number, _ in member.payloads()] == list(range(1, 30))
 
 
 def test_a_node_that_left_the_group_drops_what_waits() -> None:
@@ -182,7 +182,7 @@ def test_a_node_that_left_the_group_drops_what_waits() -> None:
     assert member.deliveries.deadline() is None
     member.moved(1, before=1)
     assert member.deliveries.start_cast(member.of_entry, member.peer, 0, 0) is None
-    assert member.taken() == [(1, 0)]
+    assert member.payloads() == [(1, 0)]
 
 
 def test_publishers_with_a_way_are_bounded() -> None:
