@@ -187,8 +187,11 @@ class Bodies:
         opened = self._open.size if self._open is not None and target in self._open.route.casts else 0
         return target.gathered_bytes + opened < CAST_BODY_BYTES
 
-    def forget(self, target: CastTarget) -> None:
-        """Drop the messages gathered for a group."""
+    def end(self, target: CastTarget) -> None:
+        """Send the messages gathered for a group that gets no more, however many casts are in flight."""
+        self._close()
+        while target.segments:
+            self._outbound.cast(target.group, target.take_body(CAST_BODY_BYTES))
         self._gathering.pop(target, None)
 
     def _close(self) -> None:

@@ -358,7 +358,7 @@ class Publisher:
             self._flows.withdraw(node)
         self._targets.clear()
         for cast in self._casts.values():
-            self._bodies.forget(cast)
+            self._bodies.end(cast)
             if cast.is_watched:
                 self._overlay.unwatch_group(cast.group.id, now)
         self._casts.clear()
