@@ -167,7 +167,7 @@ class Publisher:
         self._settle_at: float | None = None
         self._targets: dict[NodeId, PublicationTarget] = {}
         self._casts: dict[bytes, CastTarget] = {}  # by promoted entry
-        self._cast_groups: dict[GroupId, CastTarget] = {}  # the same by group
+        self._cast_groups: dict[GroupId, CastTarget] = {}  # the watched ones, by group
         self._flows = OutgoingFlows()
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans: dict[str, _TopicPlan] = {}
@@ -605,14 +605,13 @@ class Publisher:
                 if entry in holders:
                     holders[entry] += 1
         for entry, count in holders.items():
-            group = self._groups.of_entry(self._watched(), entry)
             _stem, _shape, tag = packed.unpack(entry)[0]
-            cast = CastTarget(group, tag, self._flows.number if count else 0)
+            cast = CastTarget(entry, tag, self._flows.number if count else 0)
             cast.holders = count
             if self._index.change(cast, entry):
                 self._count_drop("invalid_entry")
             else:
-                self._casts[entry] = self._cast_groups[group.id] = cast
+                self._casts[entry] = cast
 
     def _move(self, target: PublicationTarget, added: bytes, removed: bytes, now: float) -> None:
         """Note the promoted entries that a node claims or withdraws, and tell the node which messages come by cast."""
@@ -637,17 +636,18 @@ class Publisher:
 
     def _count_receivers(self, route: PublicationRoute) -> int:
         """Return the number of other nodes that receive messages of a route; a node that gets them both ways counts twice."""
-        return len(route.present) + sum(
-            (cast.size or 0) - (cast.group.id in self._deliveries.casts.by_group) for cast in route.casts
-        )
+        joined = self._deliveries.casts.by_group
+        return len(route.present) + sum(cast.size - (cast.group.id in joined) for cast in route.casts if cast.size is not None)
 
     def _can_cast(self, plan: _TopicPlan, now: float) -> bool:
         """Tell whether the groups of a plan are known and have room; watch them first."""
         can = True
         for cast in plan.route.casts:
             if not cast.is_watched:
-                self._overlay.watch_group(cast.group.id, now)
-                cast.is_watched = True
+                group = self._groups.of_entry(self._watched(), cast.entries)
+                self._overlay.watch_group(group.id, now)
+                cast.group = group
+                self._cast_groups[group.id] = cast
                 self._outbound.has_events = True
             can &= cast.size is not None and self._bodies.has_room(cast)
         return can and not self._outbound.is_control_full()

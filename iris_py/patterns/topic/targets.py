@@ -60,35 +60,44 @@ class CastTarget:
     """The group of a promoted entry, as a publisher knows it (docs/design.md 8.10).
 
     Attributes:
-        group: The group.
+        entries: The packed entry.
         tag: The tag of the entry.
         flow: The count of messages to it.
         holders: Number of nodes that have the entry in the table, and so get its messages directly, too.
         direct: The number of the last publication sent directly for the entry; 0 for none.
-        is_watched: Whether the publisher watches the group.
         size: Number of members; None before the first view.
         segments: The messages gathered for its next bodies, in order.
         gathered_bytes: Size of the closed segments.
     """
 
-    __slots__ = ("_sent", "direct", "flow", "gathered_bytes", "group", "holders", "is_watched", "segments", "size", "tag")
+    __slots__ = ("_group", "_sent", "direct", "entries", "flow", "gathered_bytes", "holders", "segments", "size", "tag")
 
-    def __init__(self, group: Group, tag: int, direct: int) -> None:
-        self.group = group
+    def __init__(self, entry: bytes, tag: int, direct: int) -> None:
+        self.entries = entry
         self.tag = tag
         self.flow = CastCount()
         self.holders = 0
         self.direct = direct
-        self.is_watched = False
         self.size: int | None = None
+        self._group: Group | None = None
         self.segments: list[BodySegment] = []
         self.gathered_bytes = 0
         self._sent = 0  # messages in the bodies sent so far
 
     @property
-    def entries(self) -> bytes:
-        """The packed entry."""
-        return self.group.entry
+    def is_watched(self) -> bool:
+        """Whether the publisher watches the group."""
+        return self._group is not None
+
+    @property
+    def group(self) -> Group:
+        """The group, which the publisher watches. Most nodes publish to few patterns, and each group costs keys."""
+        assert self._group is not None
+        return self._group
+
+    @group.setter
+    def group(self, group: Group) -> None:
+        self._group = group
 
     def take_body(self, bytes_max: int) -> bytes:
         """Take the next body: CAST and segments, at most some bytes or one segment."""

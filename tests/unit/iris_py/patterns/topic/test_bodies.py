@@ -28,7 +28,8 @@ class Sender:
         self.bodies.group = Group(">", keys, LOCAL, 1, is_realm=True)
         group = Group(">", keys.entry_group(ENTRY), LOCAL, 2)
         group.entry = ENTRY
-        self.cast_target = CastTarget(group, 7, 3)
+        self.cast_target = CastTarget(ENTRY, 7, 3)
+        self.cast_target.group = group
         peer: Any = type("Peer", (), {"id": REMOTE})
         self.node = PublicationTarget(peer, OutgoingFlow(REMOTE, 0))
         self.route = PublicationRoute((self.cast_target,))

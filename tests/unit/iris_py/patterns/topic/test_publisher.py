@@ -549,6 +549,17 @@ def test_publications_are_held_until_the_view_of_the_group_is_known(monkeypatch:
     assert not pair.publisher.hold("c", b"3", pair.net.now, NO_HEADERS)
 
 
+def test_promotions_of_an_insider_cost_no_groups() -> None:
+    pair = Pair()
+    groups = len(pair.core.groups.by_id)
+    entries = b"".join(sorted(bytes(3) + number.to_bytes(17, "big") for number in range(1, 1000)))
+    event = TableChanged(pair.realm.id, {}, (), 1, promoted=entries)
+    pair.publisher.table_changed(event, pair.core.peers.peer, pair.net.now)
+    assert len(pair.core.groups.by_id) == groups
+    assert pair.core.journal.drops["invalid_entry"] == 999
+    assert pair.publish(b"1") == 1
+
+
 def test_a_first_attempt_that_finds_the_view_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Promoted(monkeypatch)
     assert pair.core.try_publish("c", b"1", pair.net.now) in [(True, None), (True, 2)]
