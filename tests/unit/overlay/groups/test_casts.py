@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from iris_overlay.environment import WallClock
-from iris_overlay.events import Cast, Counters
+from iris_overlay.events import Cast, CastsTaken, Counters
 from iris_overlay.groups.casts import ATTEMPTS_MAX, OUTGOING_MAX, TARGETS_MAX, Casts
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
@@ -51,7 +51,8 @@ class Fixture:
         return list(posts)
 
     def payloads(self) -> list[bytes]:
-        events, self.casts.events = self.casts.events, []
+        events = [event for event in self.casts.events if isinstance(event, Cast)]
+        self.casts.events = []
         assert all(event == Cast(G, SOURCE, event.payload) for event in events)
         return [event.payload for event in events]
 
@@ -76,6 +77,18 @@ def test_casts_take_one_way_until_all_were_taken() -> None:
     assert fixture.casts.deadline() is None
     fixture.casts.cast(G, b"2", ROOT, 0.2)
     assert fixture.sent() == [(ROOT, up(2, 2, b"2", 200))]
+
+
+def test_the_owner_is_told_when_fewer_casts_are_in_flight() -> None:
+    fixture = Fixture()
+    assert fixture.casts.in_flight(G) == 0
+    for number in range(3):
+        fixture.casts.cast(G, b"%d" % number, ROOT, 0.0)
+    assert fixture.casts.in_flight(G) == 3
+    fixture.casts.taken(CastTaken(G, 1))
+    fixture.casts.taken(CastTaken(G, 1))
+    assert fixture.casts.in_flight(G) == 1
+    assert fixture.casts.events == [CastsTaken(G)], "a repeated acknowledgement says nothing new"
 
 
 def test_what_no_root_took_is_repeated_and_given_up() -> None:
