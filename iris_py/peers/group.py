@@ -16,6 +16,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from iris_overlay.groups.messages import VIEW_MAX
 from iris_overlay.ids import GroupId
 from iris_py.observe.counts import CountTable, GroupCounts, Totals
 from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distance
@@ -45,9 +46,10 @@ BODY_BYTES = 62 * 1024
 LENGTHENED_MESSAGES_MAX = packets.RUN_MESSAGES_MAX - BODY_BYTES // packets.RUN_MESSAGE_COST
 #: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
-#: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a full
-#: membership view, so that all members are known, and the number of copies a node of the tree sends.
-DIRECT_MEMBERS_MAX = 32
+#: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a whole
+#: membership view, so that all members are known. Too small: a delivery costs a signature and its check, ten times as much as a
+#: direct copy. Too large: a sender has that number of links, and one slow link of them holds it up.
+DIRECT_MEMBERS_MAX = VIEW_MAX
 #: Time after the last broadcast down the tree for which broadcasts stay on the tree, though the group has shrunk (seconds): a
 #: direct broadcast would overtake those in transit. Longer than a broadcast takes down a tree with a failed part.
 CAST_LINGER_S = 5.0
@@ -127,6 +129,7 @@ class Group:
         keyed: The members by request key.
         hedging: When to give idempotent requests to a second member.
         size: Number of members.
+        direct_members_max: Largest size at which messages for all members go directly.
         is_watched: Whether the overlay reports changes of the membership view unasked.
         is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at every use.
         sequence: The number of the node's last broadcast or publication, not counting ``run``.
@@ -158,6 +161,7 @@ class Group:
         self.higher: list[list[KnownMember]] = []
         self.spills = False
         self.size = 0
+        self.direct_members_max = DIRECT_MEMBERS_MAX
         self.is_watched = True
         self.is_doubted = False
         self.sequence = self.first_sequence = sequence
@@ -180,6 +184,11 @@ class Group:
         self._multicast = multicast_associated(self.id, local)
         self._unicast_from: dict[NodeId, bytes] = {}
         self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every member is known and the view is kept up to date, so that messages for all members go directly."""
+        return self.size <= self.direct_members_max and self.is_watched
 
     @property
     def members(self) -> list[KnownMember] | None:
@@ -260,7 +269,7 @@ class Group:
 
         The tree is used if some members are unknown, or if a direct copy would overtake earlier broadcasts on the tree.
         """
-        if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
+        if not self.is_whole:
             self._cast_until = now + CAST_LINGER_S
         return now < self._cast_until
 
@@ -452,6 +461,7 @@ class Groups:
 
     Args:
         local: The node's id.
+        direct_members_max: See :class:`Group`.
 
     Attributes:
         by_id: The groups in use, by group id.
@@ -460,7 +470,7 @@ class Groups:
         topic_counts: Counters of each topic prefix.
     """
 
-    def __init__(self, local: NodeId, keyring: Keyring) -> None:
+    def __init__(self, local: NodeId, keyring: Keyring, direct_members_max: int = DIRECT_MEMBERS_MAX) -> None:
         self.by_id: dict[bytes, Group] = {}
         self.cluster_counts = CountTable()
         self.topic_counts = CountTable()
@@ -468,6 +478,7 @@ class Groups:
         self._topics: dict[str, Group] = {}
         self._local = local
         self._keyring = keyring
+        self._direct_members_max = direct_members_max
         self._last_epoch = 0
         self._last_sequence = 0
         # (is_topic, name) of forgotten groups -> first and last sequence number
@@ -524,6 +535,7 @@ class Groups:
         if found is None:
             self._last_epoch += 1
             found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence, is_topic=group.is_topic)
+            found.direct_members_max = self._direct_members_max
             found.last_used = group.last_used
             found.is_own = not group.is_topic and self._keyring.is_own(group.name, keys)
             self.by_id[found.id] = found
@@ -545,6 +557,7 @@ class Groups:
         first, last = self._numbers.get((is_topic, name), (self._last_sequence, self._last_sequence))
         group = Group(name, keys, self._local, self._last_epoch, first, is_topic=is_topic)
         group.sequence = last
+        group.direct_members_max = self._direct_members_max
         group.is_own = not is_topic and self._keyring.is_own(name, keys)
         return group
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.api.lifecycle import CLOSE_TIMEOUT_S
 from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.topic.coverage import TOPIC_GROUPS_MAX
-from iris_py.peers import group as group_module
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 
@@ -282,7 +282,7 @@ def test_large_groups_are_reached_down_their_trees_once_each() -> None:
         await asyncio.sleep(1.0)
         assert await nodes[0].publish("a.x", b"") == 40  # itself included, once
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))
 
 
 def test_very_many_subscriptions_cost_a_publisher_no_more_than_a_few() -> None:
@@ -510,7 +510,6 @@ def test_nothing_is_published_to_a_run_of_a_node_that_was_closed() -> None:
 
 def test_publications_to_a_large_group_share_casts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cast is signed by its source and checked by every member: one for each message would cost fifty times as much."""
-    monkeypatch.setattr(group_module, "DIRECT_MEMBERS_MAX", 2)
 
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, *others = await simulation.start_nodes(5)
@@ -533,4 +532,4 @@ def test_publications_to_a_large_group_share_casts(monkeypatch: pytest.MonkeyPat
         assert [[message.payload for message in messages] for messages in taken] == [expected] * len(others)
         assert 1 <= len(casts) <= 4
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=2))

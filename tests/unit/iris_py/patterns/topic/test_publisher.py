@@ -17,7 +17,7 @@ from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import group_name
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
-from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.group import BODY_BYTES, DIRECT_MEMBERS_MAX
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import encode_headers
 from iris_py.wire.imported import Imported
@@ -326,10 +326,10 @@ def test_a_large_group_gets_publications_down_its_tree_and_this_node_once() -> N
     local = make_queue()
     pair.core.subscribe(local, pair.net.now)
     pair.net.cores.drive()
-    pair.group.size = 40
+    pair.group.size = DIRECT_MEMBERS_MAX + 1
     pair.publisher.routes_changed()
-    assert pair.publish(b"1") == 40, "this node is one of them"
-    assert pair.publish(b"2") == 40
+    assert pair.publish(b"1") == DIRECT_MEMBERS_MAX + 1, "this node is one of them"
+    assert pair.publish(b"2") == DIRECT_MEMBERS_MAX + 1
     pair.net.cores.drive()
     assert [message.payload for message in pair.queue.take()] == [b"begin", b"1", b"2"]
     assert [message.payload for message in local.take()] == [b"1", b"2"]
@@ -339,9 +339,9 @@ def test_a_large_group_of_wider_topics_keeps_nothing_from_those_of_narrower_ones
     pair = Pair()
     wide = pair.core.groups.find_topic(group_name(()))
     assert wide is not None
-    wide.size = 40
+    wide.size = DIRECT_MEMBERS_MAX + 1
     pair.publisher.routes_changed()
-    assert pair.publish(b"1") == 41
+    assert pair.publish(b"1") == DIRECT_MEMBERS_MAX + 2
     assert [payload for payload, _gap in pair.arrived()] == [b"begin", b"1"]
 
 
