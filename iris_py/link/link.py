@@ -642,6 +642,8 @@ class Link:
             self._keep_alive(now, is_awaited)
         elif self.state is LinkState.CLOSING:
             self._give_up_closing(now)
+        elif now - self._deadline > self._config.keepalive_interval_s:
+            self._deadline = now + self._config.keepalive_interval_s  # this side stood still: the peer's answer may be unread
         else:
             self._end(HANDSHAKE_LATE)
 

@@ -406,6 +406,19 @@ def test_a_handshake_that_stalls_is_given_up(steps: int) -> None:
     assert "too long" in closed(pair.responder).reason
 
 
+def test_a_handshake_is_not_too_long_because_this_side_stood_still() -> None:
+    """The answer of the peer may lie unread in the socket."""
+    pair = LinkPair(KEYRING, latency_s=0.1)
+    pair.step()
+    pair.initiator.is_held = pair.responder.is_held = True
+    late = CONFIG.handshake_timeout_s + CONFIG.keepalive_interval_s + 0.1
+    link = pair.initiator.link
+    link.handle_timeout(late)
+    assert link.deadline() == late + CONFIG.keepalive_interval_s
+    link.handle_timeout(late + CONFIG.keepalive_interval_s)
+    assert link.state is LinkState.CLOSED
+
+
 def test_a_duplicate_is_told_before_anything_flows() -> None:
     pair = LinkPair(KEYRING, confirms=False)
     pair.drive()
