@@ -304,8 +304,12 @@ class Link:
             self.wake(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
-        """Send the queue, then CLOSE, and wait for the peer's CLOSE. A link not yet open ends without a CLOSE."""
-        if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
+        """Send the queue, then CLOSE, and wait for the peer's CLOSE.
+
+        A link not yet open ends without a CLOSE, unless the peer may count it as open: then CLOSE says that this node leaves.
+        """
+        is_half_open = self.state is LinkState.CONFIRMING and reason is CloseReason.LEAVING
+        if self.state is LinkState.OPEN or is_half_open or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
             self.is_releasing = reason is CloseReason.IDLE
             self._become_closing(now)

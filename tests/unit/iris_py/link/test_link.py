@@ -431,6 +431,21 @@ def test_a_duplicate_is_told_before_anything_flows() -> None:
     assert not any(isinstance(event, LinkOpened) for event in pair.initiator.events + pair.responder.events)
 
 
+def test_a_node_that_leaves_says_so_on_a_link_that_its_peer_may_have_opened() -> None:
+    pair = LinkPair(KEYRING, confirms=False)
+    pair.drive()
+    pair.initiator.link.confirm(pair.now)
+    pair.drive()
+    pair.responder.link.confirm(pair.now)
+    pair.responder.link.send_control(b"x")
+    pair.initiator.link.close(CloseReason.LEAVING, pair.now)
+    pair.drive()
+    for end, is_opened in ((pair.initiator, False), (pair.responder, True)):
+        assert closed(end).clean
+        assert any(isinstance(event, LinkOpened) for event in end.events) is is_opened
+    assert pair.responder.link.is_peer_leaving
+
+
 def test_an_initiator_abandons_without_a_word() -> None:
     pair = LinkPair(KEYRING, confirms=False)
     pair.drive()
