@@ -21,6 +21,7 @@ from iris_overlay.ring.messages import (
     LeafAck,
     LeafProbe,
     Leaving,
+    LeavingAsk,
     MergeHint,
     Returned,
     RingMessage,
@@ -46,7 +47,8 @@ MESSAGES: list[RingMessage] = [
     RowAsk(INFO, 3),
     RowAnswer([INFO]),
     MergeHint(INFO, 1),
-    Leaving(),
+    Leaving(INFO.id, b"signature"),
+    LeavingAsk(INFO.id),
 ]
 
 
