@@ -2,9 +2,7 @@
 
 A change is a key, a stamp (a counter, then the node's id) and a value. The larger stamp wins, so all become the same in any
 order of changes. A node hears its own changes too, and drops these echoes by the id of the sender.
-
-A late node subscribes first, and then asks every member. A change that was published before the subscription may still be on
-its way to some members, but its author has it.
+A late node subscribes and then asks every member: an earlier change may be on its way to some, but its author has it.
 """
 
 import asyncio
