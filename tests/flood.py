@@ -47,7 +47,7 @@ from iris_overlay.ring.messages import (
     RoutedKind,
     encode_ring_message,
 )
-from iris_py.testing.cores.signer import NamedSigner, leaving, signed
+from iris_py.testing.cores.signer import NamedSigner, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,8 +111,6 @@ class Insider:
         kind = self.rng.choice(kinds)
         if kind is Direct:
             return Direct(source, encode_group_message(self.group_message(source)))
-        if kind is Leaving:
-            return leaving(source.id)
         message = self._struct(kind)
         return replace(message, info=source) if "info" in kind.__struct_fields__ else message
 
@@ -125,7 +123,7 @@ class Insider:
         else:
             message = self.group_message(source)
             payload, key = encode_group_message(message), bytes(getattr(message, "group", None) or self.group())
-            kind = self.rng.choice([RoutedKind.PAYLOAD] * 8 + [RoutedKind.JOIN, RoutedKind.SEEK, RoutedKind.LEAVE])
+            kind = self.rng.choice([RoutedKind.PAYLOAD] * 8 + [RoutedKind.JOIN, RoutedKind.SEEK])
         path = (source.id, via.id) if source.id != via.id else (via.id,)
         return signed(Routed(self.number, kind, key, source, self.number, path, (), payload))
 
@@ -341,7 +339,7 @@ class Flood:
         records = [self._record(member, group) for member in members]
         self.tell(View(via, group, (1 << 40) + self.sent, 3, True, records), via)
         for member in members:
-            self.relay(leaving(member.id), member)
+            self.relay(Leaving(), member)
 
     def _entrust_and_leave(self) -> None:
         """Trust the node with the groups of ever another node, which leaves."""
@@ -349,13 +347,13 @@ class Flood:
         groups = [GroupId(self.insider.rng.randbytes(16)) for _ in range(5)]
         for _ in range(20 if self.step == 0 else 1):
             self.tell(Entrust(1, True, False, groups, []), source)
-        self.relay(leaving(source.id), source)
+        self.relay(Leaving(), source)
 
     def _ask_to_be_dialled(self) -> None:
         """Ask to be dialled as ever another node, which leaves."""
         source = self.fresh(is_dialable=True)
         self.relay(Direct(source, DIAL_BACK), source)
-        self.relay(leaving(source.id), source)
+        self.relay(Leaving(), source)
 
     def _come_nearer(self) -> None:
         """Be ever another node that is nearer than all before, and cannot be dialled."""

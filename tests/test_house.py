@@ -96,6 +96,7 @@ SMALL_MODULES: Final = {
     "iris_py/net/tcp_info.py": "the driver and the real sockets, which do without each other, read the same struct of Linux",
     "iris_py/observe/node_name.py": "twenty modules in five layers name nodes with it, and help loads it",
     "iris_py/payloads.py": "types for both interfaces and the layers below, so it is below them",
+    "iris_py/testing/cores/signer.py": "three simulations, which do without each other, sign with it",
     "iris_py/wire/fingerprint.py": "for connectors alone, so no node loads it",
     "security/iris_security/aead.py": "a primitive's wrapper that several layers import, and that is reviewed alone",
     "security/iris_security/hkdf.py": "the only key derivation of the package, reviewed alone",

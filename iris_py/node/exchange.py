@@ -17,8 +17,6 @@ from iris_overlay.events import (
     LinkReleased,
     PacketReceived,
     PeerDied,
-    PeerEnded,
-    PeerLeft,
     PeerSuspected,
     ProtocolViolated,
     ViewChanged,
@@ -179,12 +177,8 @@ class Exchange:
                 self.handle_link(released, now)
         elif isinstance(event, PeerSuspected):
             self._journal.note_at(now, "suspected", event.peer.hex(), node=self._peers.known_nodes.find(event.peer))
-        elif isinstance(event, PeerEnded):
-            self._lose(event.peer, now)
         elif isinstance(event, PeerDied):
             self._handle_death(event.peer, event.reason, now)
-        elif isinstance(event, PeerLeft):
-            self._handle_departure(event.peer, now)
         elif isinstance(event, ProtocolViolated):
             self.break_link(event.peer, event.reason, now)
         elif isinstance(event, GroupJoined | GroupLeft) and self._patterns.pubsub.is_topic(event.group):
@@ -219,8 +213,7 @@ class Exchange:
 
     def _handle_peer_closed(self, event: PeerClosed, now: float) -> None:
         peer = event.peer
-        is_leaving = event.link.is_peer_leaving
-        self._overlay.link_lost(peer.id, now, is_closed=event.clean or event.released, is_leaving=is_leaving)
+        self._overlay.link_lost(peer.id, now, is_closed=event.clean or event.released)
         self.advance(now)  # the views change first: a retry must not choose a member that has left
         for group in self._groups.by_id.values():
             group.forget_peer(peer.id)
@@ -236,15 +229,6 @@ class Exchange:
 
     def _handle_death(self, peer_id: NodeId, reason: str, now: float) -> None:
         self._journal.note_at(now, "died", peer_id.hex(), node=self._peers.known_nodes.find(peer_id), detail=reason)
-        self._lose(peer_id, now)
-
-    def _handle_departure(self, peer_id: NodeId, now: float) -> None:
-        self._journal.departures.correct(peer_id.hex())
-        if self._peers.find(peer_id) is None:  # else the link ends by itself, behind the last messages
-            self._lose(peer_id, now)
-
-    def _lose(self, peer_id: NodeId, now: float) -> None:
-        """Give up an ended, dead or departed node."""
         if (peer := self._peers.known(peer_id)) is None:
             return
         self._outbound.peer_died(peer)

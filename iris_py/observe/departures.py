@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from iris_py.observe.node_name import NodeName
 
-__all__ = ["DEPARTURES_MAX", "GATEWAYS_MAX", "LEAVES", "Departure", "DepartureKind", "Departures"]
+__all__ = ["DEPARTURES_MAX", "GATEWAYS_MAX", "Departure", "DepartureKind", "Departures"]
 
 #: Departures (nodes that left or died) to keep. Too small: the beginning of a bad hour is lost; too large: memory, some 400
 #: bytes each, and answers of many pages.
@@ -21,9 +21,6 @@ DEPARTURES_MAX: Final = 256
 #: Gateways to remember, for the report of their departure. Too small: a dead gateway is reported as an ordinary node; too
 #: large: memory, 100 bytes each. A cloud has a handful of gateways at a time.
 GATEWAYS_MAX: Final = 256
-
-#: The reason of an announced departure, for people.
-LEAVES: Final = "the node leaves the network"
 
 DepartureKind: TypeAlias = Literal["left", "died"]
 
@@ -87,12 +84,6 @@ class Departures:
         )
         if len(self._departures) > DEPARTURES_MAX:
             del self._departures[next(iter(self._departures))]
-
-    def correct(self, node_id: str) -> None:
-        """Record that a node has left if it was recorded as dead."""
-        before = self._departures.get(node_id)
-        if before is not None and before.kind == "died":
-            self._departures[node_id] = msgspec.structs.replace(before, kind="left", detail=LEAVES)
 
     def take_back(self, node_id: str) -> None:
         """Remove the departure of a node that is back."""

@@ -29,7 +29,6 @@ from iris_py.link.events import (
 from iris_py.link.handshake import LinkHandshake
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.observe.counts import count_in
-from iris_py.observe.departures import LEAVES
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.journal import Journal
 from iris_py.peers.eviction import Crowd
@@ -535,7 +534,7 @@ class Peers:
         if peer is not None:
             count_in(self.counts.closed, event.counted_as)
             kind = "link_closed" if event.clean or event.released else "link_lost"
-            detail = LEAVES if link.is_peer_leaving else event.reason
+            detail = "the node leaves the network" if link.is_peer_leaving else event.reason
             self._journal.note(kind, peer.name, node=peer.described, detail=detail)
             is_visitor = self._journal.now - peer.linked_at < VISIT_S and not self._journal.departures.is_gateway(peer.name)
             if link.is_peer_leaving and not is_visitor:

@@ -61,20 +61,8 @@ class LinkReleased(msgspec.Struct, frozen=True):
     """The peer."""
 
 
-class PeerEnded(msgspec.Struct, frozen=True):
-    """Report the end of a node: its port has no listener, and the node does not answer in another way.
-
-    The owner aborts its link to the node, if any, and reports `Overlay.link_lost`. `PeerDied` or `PeerLeft` follows, because
-    another node may prove that the node left in good order; neither follows if the node gives a sign of life. The event may
-    repeat.
-    """
-
-    peer: NodeId
-    """The node."""
-
-
 class PeerDied(msgspec.Struct, frozen=True):
-    """Report the death of a node: it does not answer, or its port has no listener. No node proves that it left.
+    """Report the death of a node: it does not answer, or its port has no listener.
 
     The owner aborts its link to the node, if any, and reports `Overlay.link_lost`.
     """
@@ -88,17 +76,6 @@ class PeerDied(msgspec.Struct, frozen=True):
     def reason(self) -> str:
         """The reason of the death, for people."""
         return "it does not answer" if self.is_silent else "nobody listens where it did"
-
-
-class PeerLeft(msgspec.Struct, frozen=True):
-    """Report that a node has left the network in good order; its id is never used again.
-
-    A link to the node closes by itself, behind the last messages. The event may repeat, and follows `PeerDied` if the proof of
-    the departure comes late.
-    """
-
-    peer: NodeId
-    """The node."""
 
 
 class PeerSuspected(msgspec.Struct, frozen=True):
@@ -251,8 +228,6 @@ Event: TypeAlias = (
     | ConnectFailed
     | LinkReleased
     | PeerDied
-    | PeerEnded
-    | PeerLeft
     | PeerSuspected
     | ProtocolViolated
     | ViewChanged

@@ -44,8 +44,8 @@ from iris_overlay.ring.events import (
     HandoverWanted,
     LeavesChanged,
     LeavesDoubted,
-    NodeLeft,
     PeerAnswered,
+    PeerLeft,
     PeerSilent,
     PeerViolated,
     Received,
@@ -224,22 +224,19 @@ class Overlay:
         self._to_merge.pop(peer, None)
         self._finish_turn(now)
 
-    def link_lost(self, peer: NodeId, now: float, *, is_closed: bool = False, is_leaving: bool = False) -> None:
+    def link_lost(self, peer: NodeId, now: float, *, is_closed: bool = False) -> None:
         """Repeat messages that a broken link may have lost, and check whether its peer lives; harmless without a link.
 
         Args:
             peer: The peer.
             now: Monotonic seconds.
             is_closed: Whether one side closed the link in good order, which is no sign of death.
-            is_leaving: Whether the peer closed the link because it leaves the network.
         """
         self._notice_stall(now)
         info = self._links.pop(peer, None)
         is_violator = self._violators.pop(peer, 0) is None
         if info is not None:
             self._contacts.link_lost(peer, now)
-            if is_leaving:
-                self._ring.peer_left(peer, now)
             self._ring.link_closed(peer, now)
             self._groups.link_lost(peer, now)
             is_doubtful = not (is_closed or is_violator or self._is_leaving or self._liveness.is_buried(peer))
@@ -394,8 +391,8 @@ class Overlay:
     def connect(self, info: NodeInfo, now: float) -> None:
         """Get a link to a node, dialled by either side. `ConnectFailed` follows if neither dial works.
 
-        If the node is known to be dead or to have left, `PeerDied`, `PeerEnded` or `PeerLeft` follows once more. A call during
-        an attempt does no harm. With an open link nothing happens.
+        If the node is known to be dead, `PeerDied` follows once more. A call during an attempt does no harm. With an open link
+        nothing happens.
 
         Raises:
             InfoError: The node info is not valid.
@@ -696,7 +693,7 @@ class Overlay:
             groups.activated(now)
             self._liveness.refresh(now)
             self._settle()
-        elif isinstance(event, NodeLeft):
+        elif isinstance(event, PeerLeft):
             self._liveness.left(event.peer, now)
         elif isinstance(event, LeavesDoubted):
             self._liveness.detector.look_at(event.leaves, event.witness, now)

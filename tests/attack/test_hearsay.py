@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
-from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, PeerEnded, ProtocolViolated
+from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
 from iris_overlay.groups.messages import GroupMessage, encode_group_message
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo, encode_beacon
@@ -94,7 +94,7 @@ class Victim:
                         self.overlay.dial_failed(event.address, self.now, is_refused=True)
                     else:
                         self.overlay.dial_rested(event.address, self.now)
-                elif isinstance(event, ProtocolViolated | LinkReleased | PeerDied | PeerEnded) and event.peer in self.linked:
+                elif isinstance(event, ProtocolViolated | LinkReleased | PeerDied) and event.peer in self.linked:
                     self.linked.discard(event.peer)
                     self.overlay.link_lost(event.peer, self.now)
             events = self.overlay.events_received()

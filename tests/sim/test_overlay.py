@@ -483,13 +483,13 @@ def test_the_hash_seed_of_python_does_not_matter() -> None:
     ("how", "messages_max"),
     [
         # The rest of what a death costs are datagrams: probes of those that are not sure.
-        ("crash", 560),
+        ("crash", 480),
         ("stop", 780),
         ("leave", 400),
     ],
 )
 def test_a_repair_costs_each_node_a_few_messages_and_leaves_nothing_to_do(how: str, messages_max: int, seed: int) -> None:
-    """30 members watch one another; one goes. That is at most 19 messages for each, 26 where it stands still and is doubted."""
+    """30 members watch one another; one goes. That is at most 16 messages for each, 26 where it stands still and is doubted."""
     simulation = OverlaySimulation(seed=seed)
     indices = start_members(simulation, 30)
     simulation.run_for(70.0)

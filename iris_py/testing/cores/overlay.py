@@ -413,14 +413,14 @@ class OverlaySimulation:
             node.used.pop(event.peer, None)
             self._wires.end_link(node, link, LinkItem.CLOSE)
 
-    def _on_break(self, node: SimulatedNode, event: events.PeerDied | events.PeerEnded | events.ProtocolViolated) -> None:
-        if not isinstance(event, events.ProtocolViolated):
+    def _on_break(self, node: SimulatedNode, event: events.PeerDied | events.ProtocolViolated) -> None:
+        if isinstance(event, events.PeerDied):
             node.connecting.pop(event.peer, None)
         link = node.links.get(event.peer)
         if link is not None:
             self._wires.end_link(node, link, LinkItem.BREAK)
 
-    def _on_connect_failed(self, node: SimulatedNode, event: events.ConnectFailed | events.PeerLeft) -> None:
+    def _on_connect_failed(self, node: SimulatedNode, event: events.ConnectFailed) -> None:
         node.connecting.pop(event.peer, None)
 
     def _on_view(self, node: SimulatedNode, event: events.ViewChanged) -> None:
@@ -445,7 +445,7 @@ class OverlaySimulation:
 
     def _on_departed(self, node: SimulatedNode, event: events.Departed) -> None:
         node.is_alive = False
-        self._wires.end_process(node, LinkItem.LEAVE)
+        self._wires.end_process(node, LinkItem.CLOSE)
         self.checks.note_death(node)
 
 
@@ -453,8 +453,6 @@ _HANDLERS: Final[dict[type[events.Event], Callable[[OverlaySimulation, Simulated
     events.DialRequested: OverlaySimulation._on_dial,
     events.LinkReleased: OverlaySimulation._on_released,
     events.PeerDied: OverlaySimulation._on_break,
-    events.PeerEnded: OverlaySimulation._on_break,
-    events.PeerLeft: OverlaySimulation._on_connect_failed,
     events.ProtocolViolated: OverlaySimulation._on_break,
     events.ConnectFailed: OverlaySimulation._on_connect_failed,
     events.ViewChanged: OverlaySimulation._on_view,

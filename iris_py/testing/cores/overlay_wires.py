@@ -126,7 +126,6 @@ class LinkItem(enum.Enum):
     OPEN = enum.auto()
     DATA = enum.auto()
     CLOSE = enum.auto()
-    LEAVE = enum.auto()
     BREAK = enum.auto()
 
 
@@ -314,7 +313,7 @@ class Wires:
         """End a link at one node. CLOSE arrives behind all sent messages; BREAK means a broken connection."""
         end = link.end_of(node)
         if link.states[end] is not SimulatedEnd.CLOSED:
-            self._lose(link, end, item)
+            self._lose(link, end, is_closed=item is LinkItem.CLOSE)
             self._push(link, 1 - end, item, None)
 
     def end_process(self, node: SimulatedNode, item: LinkItem | None) -> None:
@@ -330,11 +329,6 @@ class Wires:
             else:
                 self._push(link, 1 - end, item, None)
         node.links.clear()
-        if item is LinkItem.LEAVE:
-            for link in self._pairs.values():
-                if link.ends[0] is node and link.states[0] is SimulatedEnd.OPENING:  # the peer may have opened it
-                    link.states[0] = SimulatedEnd.CLOSED
-                    self._push(link, 1, item, None)
 
     # Links
 
@@ -397,17 +391,14 @@ class Wires:
         elif item is LinkItem.OPEN:
             self._open_dialled(link, data)
         elif state is not SimulatedEnd.CLOSED:
-            self._lose(link, to, item)
+            self._lose(link, to, is_closed=item is LinkItem.CLOSE)
 
-    def _lose(self, link: SimulatedLink, end: int, item: LinkItem = LinkItem.BREAK) -> None:
+    def _lose(self, link: SimulatedLink, end: int, *, is_closed: bool) -> None:
         node, peer = link.ends[end], link.ends[1 - end]
         link.states[end] = SimulatedEnd.CLOSED
         if node.links.get(peer.id) is link:
             del node.links[peer.id]
-            is_leaving = item is LinkItem.LEAVE
-            node.overlay.link_lost(
-                peer.id, self._heap.now, is_closed=is_leaving or item is LinkItem.CLOSE, is_leaving=is_leaving
-            )
+            node.overlay.link_lost(peer.id, self._heap.now, is_closed=is_closed)
             self._drive(node)
 
     # Dials
@@ -460,7 +451,7 @@ class Wires:
                 self._heap.schedule(now + self.latency(node, target), self._post, node, self._finish_dial, dial, target)
                 return
             if ours is not SimulatedEnd.CLOSED:  # The initiator saw its end first.
-                self._lose(old, old.end_of(target))
+                self._lose(old, old.end_of(target), is_closed=False)
         link = self._pairs[pair] = SimulatedLink(node, target)
         self._push(link, 0, LinkItem.OPEN, dial)
         target.links[node.id] = link
@@ -477,7 +468,7 @@ class Wires:
             return
         old = node.links.get(peer.id)
         if old is not None:
-            self._lose(old, old.end_of(node))
+            self._lose(old, old.end_of(node), is_closed=False)
         is_dial_first = self._rng.random() < 0.5  # The owner may report the dial and the link in either order.
         if is_dial_first:
             self._finish_dial(dial, peer)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from iris_overlay.ring.messages import Leaving, Returned, Routed, departure_part, signed_part
+from iris_overlay.ring.messages import Returned, Routed, signed_part
 
 if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
@@ -45,11 +45,6 @@ class NamedSigner:
 def signed(message: SignedMessage) -> SignedMessage:
     """Sign a message of the ring as its source."""
     return msgspec.structs.replace(message, signature=NamedSigner(message.source.id).sign(signed_part(message)))
-
-
-def leaving(node: NodeId) -> Leaving:
-    """Return the message with which a node leaves the ring."""
-    return Leaving(node, NamedSigner(node).sign(departure_part(node)))
 
 
 class TrustingSigner(NamedSigner):

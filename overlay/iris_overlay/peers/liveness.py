@@ -5,9 +5,6 @@ end of the process if a dial from here has reached it before, or its link just b
 example the address of a container on another machine, or one not forwarded by an address translator. Then the node is asked
 through the ring, where neighbours with links to it can pass on the question. The detector judges silence. A silent node becomes
 a candidate for dials, because it may be paused or beyond a partition.
-
-A node that left in order looks dead to nodes that missed its goodbye. So a death is reported only after the neighbours of the
-node were asked for the proof of its departure. Everything but the report happens at once.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.detector import Detector
 from iris_overlay.detector.events import Alive, Contact, Dead, Pinged, Suspected
-from iris_overlay.events import PeerDied, PeerEnded, PeerLeft, PeerSuspected
+from iris_overlay.events import PeerDied, PeerSuspected
 from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.addresses import numeric_address
 from iris_overlay.peers.silence_search import SilenceSearch
@@ -46,10 +43,6 @@ BURIED_MAX: Final = 512
 #: The time for a node with a possibly wrong address to answer through the ring. Too small: a node across an ocean counts as
 #: dead until it answers; too large: a node that joins beside a dead one waits for that time.
 DOUBT_S: Final = 0.3
-
-#: The time for other nodes to prove that an ended node has left, before its death is reported. Too small: the proof of a node
-#: across an ocean comes too late; too large: operators learn of deaths late. The views change at once.
-PROOF_S: Final = 1.0
 
 #: The largest number of nodes with a possibly wrong address that are being asked; beyond it the detector has to find their
 #: deaths.
@@ -92,10 +85,8 @@ class Liveness:
         self._doubted: dict[NodeId, NodeInfo] = {}
         self._doubts: DeadlineTable[NodeId] = DeadlineTable()
         self._buried: dict[NodeId, float] = {}
-        # Buried nodes whose processes are certainly gone.
+        # Dead nodes whose processes are certainly gone.
         self._gone: dict[NodeId, None] = {}
-        # Buried nodes whose death is not reported yet.
-        self._unreported: DeadlineTable[NodeId] = DeadlineTable()
         self._refresh_at: float | None = None
         self._silence_search = SilenceSearch(rng)
 
@@ -145,8 +136,6 @@ class Liveness:
 
     def refused(self, info: NodeInfo, now: float) -> bool:
         """Judge a node after a refused dial; return whether the node is dead. Ask through the ring if in doubt."""
-        if self._ring.has_left(info.id):
-            return True
         if is_loopback(info) and not self._is_local_loopback:
             return False  # That was the local machine.
         if not (self._contacts.has_reached(info.id) or info.id in self._checked):
@@ -163,31 +152,22 @@ class Liveness:
             self._doubted[peer] = info
             self._doubts.set(peer, now + DOUBT_S)
             self._ring.ask(info, now)
-            self._ring.ask_departure(peer, now)
 
     def left(self, peer: NodeId, now: float) -> None:
-        """Tell the other components and the owner of the departure of a node, which the ring knows already."""
-        self._unbury(peer)
-        self._checked.pop(peer, None)
+        """Tell the other components of the departure of a node, which the ring knows already."""
         self._dialler.forget(peer)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
-        self.events.append(PeerLeft(peer))
-        if peer in self._known:
-            self.refresh(now)
 
     def handle_detector(self, event: DetectorEvent, now: float) -> None:
         """Act on a verdict of the failure detector: doubt, believe, probe or bury a node."""
         ring = self._ring
-        if ring.has_left(event.peer):
-            return
         if isinstance(event, Suspected):
             ring.peer_doubtful(event.peer, True, now)
             self.events.append(PeerSuspected(event.peer))
             # Where a firewall drops datagrams, only the link or the ring shows that the peer lives. Ask even a peer unknown to
             # the ring: it may have an idle link, and the detector would declare it dead.
             ring.ask(self._info_of(event.peer), now)
-            ring.ask_departure(event.peer, now)
         elif isinstance(event, Alive):
             self._checked.pop(event.peer, None)
             ring.peer_doubtful(event.peer, False, now)
@@ -202,45 +182,29 @@ class Liveness:
         elif isinstance(event, Dead):
             info = self._info_of(event.peer)
             self._checked.pop(event.peer, None)
-            self.bury(info, now, is_silent=True)
+            if not ring.has_left(event.peer):
+                self.bury(info, now, is_silent=True)
 
-    def bury(self, info: NodeInfo, now: float, *, is_silent: bool, is_refused: bool = False) -> None:
-        """Report the death of a node to all components, and to the owner once no other node has proved that it left.
-
-        Args:
-            info: The node.
-            now: The time.
-            is_silent: Whether the process may live, because the node only did not answer. Otherwise its port has no listener.
-            is_refused: Whether a refused dial began the doubt, so that other nodes had too little time for a proof.
-        """
+    def bury(self, info: NodeInfo, now: float, *, is_silent: bool) -> None:
+        """Report the death of a node to all components."""
         peer = info.id
         if now - self._buried.get(peer, -inf) < BURIED_S:
             return
         self._unbury(peer)
         if len(self._buried) >= BURIED_MAX:
-            oldest = next(iter(self._buried))
-            if oldest in self._unreported:
-                self._report(oldest)
-            self._unbury(oldest)
+            self._unbury(next(iter(self._buried)))
         self._buried[peer] = now
+        if not is_silent:
+            self._gone[peer] = None
         self._ring.peer_dead(peer, now)
         self._contacts.peer_dead(peer, now)
         self._groups.peer_dead(peer, now)
+        self.events.append(PeerDied(peer, is_silent))
         if is_silent:
             self._dialler.look_for(info, now)
             self._ask_others(peer, now)
         else:
-            self._gone[peer] = None
             self._dialler.forget(peer)
-            self._ring.ask_departure(peer, now)
-        if is_silent and not is_refused:
-            self._report(peer)
-        else:
-            self._unreported.set(peer, now + PROOF_S)
-            self.events.append(PeerEnded(peer))
-
-    def _report(self, peer: NodeId) -> None:
-        self.events.append(PeerDied(peer, is_silent=peer not in self._gone))
 
     def _info_of(self, peer: NodeId) -> NodeInfo:
         """Return the info of a node reported by the detector; at least its id."""
@@ -259,28 +223,23 @@ class Liveness:
     def _unbury(self, peer: NodeId) -> None:
         self._buried.pop(peer, None)
         self._gone.pop(peer, None)
-        self._unreported.cancel(peer)
         if self._doubted.pop(peer, None) is not None:
             self._doubts.cancel(peer)
 
     def wanted(self, info: NodeInfo, now: float) -> bool:
-        """Check the node to which the owner wants a link. Return False and report the end of a node that has left or is dead.
+        """Check the node to which the owner wants a link. Return False and report the death if the node is dead.
 
-        The owner may not know of it: the node was not in use then, and a root after a standstill has named it again. A
+        The owner may not know of the death: the node was not in use then, and a root after a standstill has named it again. A
         silent node may be back, and is checked; without an answer, the death is reported again.
         """
         peer = info.id
-        if self._ring.has_left(peer):
-            self._groups.peer_dead(peer, now)
-            self.events.append(PeerLeft(peer))
-            return False
         if now - self._buried.get(peer, -inf) >= BURIED_S:
             return True
         if peer in self._gone:
             self._groups.peer_dead(peer, now)
-            self.events.append(PeerEnded(peer))
+            self.events.append(PeerDied(peer, is_silent=False))
             return False
-        self._unbury(peer)
+        del self._buried[peer]
         self._checked.pop(peer, None)
         if len(self._checked) >= CHECKS_MAX:
             del self._checked[next(iter(self._checked))]
@@ -300,11 +259,9 @@ class Liveness:
         for peer in self._doubts.expired(now):
             info = self._doubted.pop(peer)
             self.detector.refused(peer, now)
-            self.bury(info, now, is_silent=True, is_refused=True)
-        for peer in self._unreported.expired(now):
-            self._report(peer)
+            self.bury(info, now, is_silent=True)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
-        deadlines = (self.detector.deadline(), self._doubts.deadline(), self._unreported.deadline(), self._refresh_at)
+        deadlines = (self.detector.deadline(), self._doubts.deadline(), self._refresh_at)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

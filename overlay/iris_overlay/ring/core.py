@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from iris_overlay.ring.events import Activated, NodeLeft, PeerViolated, Received
+from iris_overlay.ring.events import Activated, PeerLeft, PeerViolated, Received
 from iris_overlay.ring.join import Joining, Merging
+from iris_overlay.ring.memory import NEVER
 from iris_overlay.ring.messages import (
     Direct,
     Got,
@@ -14,15 +15,12 @@ from iris_overlay.ring.messages import (
     LeafAck,
     LeafProbe,
     Leaving,
-    LeavingAsk,
     MergeHint,
     Returned,
     Routed,
     RoutedKind,
     RowAnswer,
     RowAsk,
-    departure_part,
-    encode_ring_message,
 )
 from iris_overlay.ring.neighbours import Neighbours
 from iris_overlay.ring.relay import Relaying
@@ -129,33 +127,8 @@ class Core:
         self.merging.receive_hint(message, now)
 
     def _on_leaving(self, peer: NodeId, message: Leaving, now: float) -> None:
-        ring, node = self.ring, message.node
-        if ring.dead.proof_of(node) or node == ring.local.id:
-            return
-        if ring.signer.verify(node, departure_part(node), message.signature):
-            self.depart(node, message.signature, now)
-        else:
-            ring.counters.signatures_invalid += 1
-            ring.emit(PeerViolated(peer, "a departure without the signature of the departed node"))
-
-    def _on_leaving_ask(self, peer: NodeId, message: LeavingAsk, now: float) -> None:
-        ring = self.ring
-        proof, info = ring.dead.proof_of(message.node), ring.links.get(peer)
-        if proof and info is not None:
-            ring.tell(info, Leaving(message.node, proof))
-
-    def depart(self, node: NodeId, proof: bytes, now: float) -> None:
-        """Remove a node that has left for good, and report its departure once."""
-        ring = self.ring
-        is_known = ring.dead.has_left(node)
-        ring.dead.leave(node, proof)
-        if not is_known:
-            self._lose(node, now, is_told=True)
-            ring.emit(NodeLeft(node))
-        if proof and ring.forget_newcomer(node):
-            # The nodes on the way of its join request remember it too. They will ask the root of its id.
-            leaving = encode_ring_message(Leaving(node, proof))
-            self.router.originate(RoutedKind.LEAVE, node, leaving, now, excludes=(node,))
+        self.lose(peer, NEVER, now)
+        self.ring.emit(PeerLeft(peer))
 
     def handle_timer(self, timer: Timer, item: NodeId | int | None, now: float) -> None:
         """Pass an expired deadline to the component concerned."""
@@ -234,8 +207,6 @@ class Core:
                     probe = self.merging.receive_seek(message, neighbours, now)
                     if probe is not None:
                         self.relaying.send_back(message.path, probe)
-                elif message.kind is RoutedKind.RELAY and message.key != ring.local.id:
-                    self.relaying.tell_departure(message)
                 else:
                     self._unwrap(message.payload, now, message.source.id)
         if neighbours.has_changed:
@@ -267,21 +238,15 @@ class Core:
         return True
 
     def lose(self, peer: NodeId, until: float, now: float) -> None:
-        """Remove a dead node, and remember its death until a time."""
-        self.ring.dead.add(peer, until)
-        self.ring.links.pop(peer, None)
-        self._lose(peer, now, is_told=False)
-
-    def _lose(self, peer: NodeId, now: float, *, is_told: bool) -> None:
-        """Remove a node from the leaf set and the table, and send its messages another way.
-
-        The link to a departed node closes a little later.
-        """
+        """Remove a dead or departed node from the leaf set and the table, and send its messages another way."""
         ring = self.ring
+        ring.dead.add(peer, until)
+        if until != NEVER:
+            ring.links.pop(peer, None)  # the link to a leaving node closes a little later
         ring.doubtful.pop(peer, None)
         ring.table.remove(peer)
         self.joining.drop_contact(peer)
-        self.neighbours.lose(peer, now, is_told=is_told)
+        self.neighbours.lose(peer, now, is_told=until == NEVER)
         self.router.hop_failed(peer, now)
         self.finish_turn(now)
 
@@ -299,5 +264,4 @@ _HANDLERS: dict[type[RingMessage], Callable[[Core, NodeId, Any, float], None]] =
     RowAnswer: Core._on_row_answer,
     MergeHint: Core._on_hint,
     Leaving: Core._on_leaving,
-    LeavingAsk: Core._on_leaving_ask,
 }

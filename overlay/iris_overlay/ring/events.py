@@ -69,11 +69,11 @@ class HandoverWanted(msgspec.Struct, frozen=True):
     """The new root, already in the leaf set: `Pastry.is_root` is false for its keys."""
 
 
-class NodeLeft(msgspec.Struct, frozen=True):
-    """Report a node that left in good order, as the node itself or its signature says; its id is never used again."""
+class PeerLeft(msgspec.Struct, frozen=True):
+    """Report a peer that left in good order; its id is never used again."""
 
     peer: NodeId
-    """The node."""
+    """The peer."""
 
 
 class PeerAnswered(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ PastryEvent: TypeAlias = (
     | Received
     | Undeliverable
     | HandoverWanted
-    | NodeLeft
+    | PeerLeft
     | PeerAnswered
     | PeerSilent
     | PeerViolated

@@ -79,8 +79,7 @@ class Merging:
             return None
         if place in ring.leaves or not ring.leaves.admits(place):
             return None
-        if not ring.revive(source.id):
-            return None
+        ring.revive(source.id)
         neighbours.probe_with_leaves(source, now)
         self.hint(source, 0, now)
         return None if source.id in ring.links else neighbours.relayed_probe(source.id, now)

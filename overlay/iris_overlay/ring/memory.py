@@ -1,8 +1,8 @@
 """Memory of departed nodes and of received messages.
 
-`DepartedNodes` keeps hearsay from reviving dead nodes for a while, and keeps the proofs of departures for nodes that missed
-them. `Arrivals` detects repeated messages by source and number. A window below the highest number would not work: a source
-numbers its messages to all roots together, so at a single root a number far below the highest may be new.
+`DepartedNodes` keeps hearsay from reviving dead nodes for a while. `Arrivals` detects repeated messages by source and number. A
+window below the highest number would not work: a source numbers its messages to all roots together, so at a single root a
+number far below the highest may be new.
 """
 
 from __future__ import annotations
@@ -67,12 +67,10 @@ NEVER: Final = float("inf")
 class DepartedNodes:
     """Dead, departed or undialable nodes, each remembered until a time."""
 
-    __slots__ = ("_proofs", "_until")
+    __slots__ = ("_until",)
 
     def __init__(self) -> None:
         self._until: dict[NodeId, float] = {}
-        # The signatures of nodes that left for good (`Leaving`). Invariant: these nodes are in _until.
-        self._proofs: dict[NodeId, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._until)
@@ -84,18 +82,8 @@ class DepartedNodes:
         """Remember a node, at least until a time."""
         until = max(until, self._until.pop(node, until))
         if len(self._until) >= DEPARTED_MAX:
-            self.discard(next(iter(self._until)))
+            del self._until[next(iter(self._until))]
         self._until[node] = until
-
-    def leave(self, node: NodeId, proof: bytes) -> None:
-        """Remember that a node has left for good, with its signature; empty if this node cannot prove it to others."""
-        self.add(node, NEVER)
-        if proof:
-            self._proofs[node] = proof
-
-    def proof_of(self, node: NodeId) -> bytes:
-        """Return the signature with which a node left; empty if unknown."""
-        return self._proofs.get(node, b"")
 
     def has(self, node: NodeId, now: float) -> bool:
         """Return whether a node is still remembered."""
@@ -114,7 +102,6 @@ class DepartedNodes:
     def discard(self, node: NodeId) -> None:
         """Forget a node."""
         self._until.pop(node, None)
-        self._proofs.pop(node, None)
 
     def clear(self) -> None:
         """Forget all nodes except those that left for good."""

@@ -63,8 +63,6 @@ class RoutedKind(enum.IntEnum):
     """The source seeks its own place in the ring of the first hop. The key is its id."""
     RELAY = 3
     """The payload is a link message for the node with the key as its id, or a returned one (`Returned`)."""
-    LEAVE = 4
-    """The payload is the `Leaving` of the node with the key as its id, which left while it joined; the root keeps it."""
 
 
 class LeafProbe(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -196,36 +194,12 @@ class MergeHint(msgspec.Struct, frozen=True, array_like=True, tag=26):
     """The first row of the receiver's table for passing the hint on."""
 
 
-class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=28):
-    """Tell a node that a node has left the ring. Any node may pass the message on: the signature proves the departure."""
-
-    node: _NodeId
-    """The node that has left. Its id is never used again."""
-    signature: _Signature
-    """The signature of that node, see `departure_part`."""
-
-
-class LeavingAsk(msgspec.Struct, frozen=True, array_like=True, tag=29):
-    """Ask for the `Leaving` of a node that is silent or has ended. A receiver without it does not answer."""
-
-    node: _NodeId
-    """The node."""
+class Leaving(msgspec.Struct, frozen=True, array_like=True, tag=27):
+    """Tell a node that the sender has left the ring."""
 
 
 RingMessage: TypeAlias = (
-    LeafProbe
-    | LeafAck
-    | Routed
-    | Got
-    | Direct
-    | Returned
-    | JoinAnswer
-    | JoinWaiting
-    | RowAsk
-    | RowAnswer
-    | MergeHint
-    | Leaving
-    | LeavingAsk
+    LeafProbe | LeafAck | Routed | Got | Direct | Returned | JoinAnswer | JoinWaiting | RowAsk | RowAnswer | MergeHint | Leaving
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -242,11 +216,6 @@ def signed_part(message: Routed | Returned) -> bytes:
         said = (18, message.kind, message.key, message.source, message.number, message.excludes, message.payload)
         return _ENCODER.encode(said)
     return _ENCODER.encode((21, message.source, message.payload, message.to, message.number))
-
-
-def departure_part(node: NodeId) -> bytes:
-    """Return the bytes that a node signs when it leaves the ring."""
-    return _ENCODER.encode((28, node))
 
 
 def encode_ring_message(message: RingMessage) -> bytes:

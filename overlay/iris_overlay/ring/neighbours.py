@@ -131,10 +131,6 @@ class Neighbours:
                     self.probe(heard[place], now)
             self._maybe_close(now)
 
-    def probed(self) -> list[NodeInfo]:
-        """Return the nodes with an unanswered probe."""
-        return [info for info, _ in self._probes.values()]
-
     def probe(self, info: NodeInfo, now: float) -> None:
         """Probe a node, unless a probe is running or done."""
         # A node may have acknowledged but since been displaced, by others that then died.
@@ -218,7 +214,7 @@ class Neighbours:
         Args:
             node: The node.
             now: The time.
-            is_told: Whether the node left, and so told its leaves.
+            is_told: Whether the node itself told its leaves.
         """
         ring = self._ring
         self._owed.pop(node, None)
@@ -311,7 +307,7 @@ class Neighbours:
     def ask_again(self, node: NodeId, now: float) -> None:
         """Probe a node without an answer again, unless its death was observed."""
         given_up = self._given_up.get(node)
-        if given_up is not None and not self._ring.dead.has_left(node):
+        if given_up is not None:
             self._ring.dead.discard(node)
             self.hear(given_up[:1], now)
 
@@ -478,10 +474,6 @@ class Neighbours:
         # An undialable node, for example behind a firewall, may be reached through the ring before the dial fails.
         timeout_s = ring.config.probe_timeout_s
         ring.timers.set((Timer.PROBE, info.id), now + (timeout_s if info.id in ring.links else timeout_s / RELAYS_MAX))
-
-    def probe_message(self) -> bytes:
-        """Return a probe to send through the ring without a wait for the answer."""
-        return encode_ring_message(self._make_probe())
 
     def _make_probe(self) -> LeafProbe:
         # A joiner has nothing to tell: it knows its leaves from other leaves.

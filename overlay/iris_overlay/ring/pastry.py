@@ -28,12 +28,10 @@ from iris_overlay.ring.messages import (
     Direct,
     Got,
     Leaving,
-    LeavingAsk,
     Returned,
     Routed,
     RoutedKind,
     decode_ring_message,
-    departure_part,
     encode_ring_message,
 )
 from iris_overlay.ring.state import DOUBTFUL_MAX, LINKS_MAX, Timer
@@ -50,11 +48,6 @@ if TYPE_CHECKING:
 #: The largest estimate of the size of a network. Node ids can be chosen, so an attacker who surrounds this node could make the
 #: estimate larger than a message can encode.
 SIZE_MAX: Final = 1 << 32
-
-
-#: The number of neighbours of a silent or ended node that are asked for the proof of its departure. Too small: the asked ones
-#: may have missed the goodbye too, and a departure looks like a death. Too large: messages of some forty nodes per death.
-DEPARTURES_ASKED: Final = 3
 
 
 class Pastry:
@@ -167,11 +160,6 @@ class Pastry:
         if not self._ring.dead.has_left(peer):
             self._core.lose(peer, now + self._ring.config.dead_memory_s, now)
 
-    def peer_left(self, peer: NodeId, now: float) -> None:
-        """Note that a peer closed its link because it has left; `NodeLeft` follows if that is news."""
-        self._core.depart(peer, b"", now)
-        self._core.finish_turn(now)
-
     def peer_doubtful(self, peer: NodeId, doubtful: bool, now: float) -> None:
         """Route around a peer, or no longer. The peer keeps its keys: no other node delivers them until `peer_dead`."""
         if not doubtful:
@@ -233,20 +221,6 @@ class Pastry:
             if probe is not None:
                 self._core.relaying.relay(peer, probe, now)
                 self._core.finish_turn(now)
-
-    def ask_departure(self, peer: NodeId, now: float) -> None:
-        """Ask the neighbours of a silent or ended peer whether it has left; `NodeLeft` follows if one of them can prove it."""
-        ring, place = self._ring, position(peer)
-        if ring.is_left or ring.dead.has_left(peer):
-            return
-        if ring.leaves.covers(place):
-            near = ring.leaves.nearest_members(place, len(ring.leaves))
-            asked = [info for info in near if info.id != peer and info.id in ring.links and info.id not in ring.doubtful]
-            for info in asked[:DEPARTURES_ASKED]:
-                ring.tell(info, LeavingAsk(peer))
-        elif not self._core.neighbours.is_relaying(peer):  # else the probe on its way is the question
-            self._core.relaying.relay(peer, self._core.neighbours.probe_message(), now)
-            self._core.finish_turn(now)
 
     def meet(self, info: NodeInfo, now: float) -> None:
         """Probe a node that gave a sign of life, if it belongs in the leaf set but is missing."""
@@ -331,21 +305,20 @@ class Pastry:
             self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
 
     def leave(self, now: float) -> None:
-        """Tell leaves, probed and linked nodes that the local node leaves; then be inactive, and acknowledge nothing."""
+        """Tell the leaf set and all linked nodes of the local node's departure; then be inactive, and acknowledge nothing."""
         ring = self._ring
         if ring.is_left:
             return
-        told = {info.id: info for info in (*ring.leaves.members(), *self._core.neighbours.probed(), *ring.links.values())}
+        told = {info.id: info for info in (*ring.leaves.members(), *ring.links.values())}
         self._core.router.hops.flush()
         ring.is_active = False
         ring.is_left = True
         self._core.joining.stop()
-        leaving = Leaving(ring.local.id, ring.signer.sign(departure_part(ring.local.id)))
         for info in told.values():
-            if info.id in ring.links:
-                ring.tell(info, leaving)
-            else:  # a link that opens now would close before it has carried the message
-                self._core.relaying.relay(info.id, encode_ring_message(leaving), now)
+            if ring.is_reachable(info, now):
+                ring.tell(info, Leaving())
+            else:
+                self._core.relaying.relay(info.id, encode_ring_message(Leaving()), now)
         self._core.router.release_held(now)
 
     def is_root(self, key: bytes) -> bool:

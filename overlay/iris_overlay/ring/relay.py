@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from iris_overlay.errors import MessageError
-from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
-from iris_overlay.ring.events import Undeliverable
 from iris_overlay.ring.messages import (
     Direct,
     JoinAnswer,
@@ -29,6 +27,8 @@ from iris_overlay.ring.messages import (
 )
 
 if TYPE_CHECKING:
+    from iris_overlay.ids import NodeId
+    from iris_overlay.ring.messages import RingMessage
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
@@ -45,15 +45,10 @@ class Relaying:
         self._ring = ring
         self._router = router
 
-    def send(self, peer: NodeInfo, message: Direct, now: float) -> None:
-        """Send a message over a link if one exists or may open, else through the ring. A departed node gets none."""
-        ring = self._ring
-        if peer.id in ring.links:
-            ring.tell(peer, message)
-        elif ring.dead.has_left(peer.id):
-            ring.emit(Undeliverable(peer.id, message.payload, "the receiver has left"))
-        elif peer.addresses:
-            ring.tell(peer, message)
+    def send(self, peer: NodeInfo, message: RingMessage, now: float) -> None:
+        """Send a message over a link if one exists or may open, else through the ring."""
+        if peer.addresses or peer.id in self._ring.links:
+            self._ring.tell(peer, message)
         else:
             self.relay(peer.id, encode_ring_message(message), now)
 
@@ -69,11 +64,6 @@ class Relaying:
             return
         message = Returned(path, ring.local, data, path[0], self._router.next_number())
         self.pass_back(msgspec.structs.replace(message, signature=ring.signer.sign(signed_part(message))))
-
-    def tell_departure(self, message: Routed) -> None:
-        """Prove to the source of a relayed message that the receiver has left."""
-        node = NodeId(message.key)
-        self.send_back(message.path, encode_ring_message(Leaving(node, self._ring.dead.proof_of(node))))
 
     def pass_back(self, message: Returned) -> None:
         """Pass a returning message one step further along its path."""

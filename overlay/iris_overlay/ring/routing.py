@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.ids import NodeId, is_nearer, position, ring_distance, shared_digits
+from iris_overlay.ids import NodeId, is_nearer, position, shared_digits
 from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.ring.events import Delivered, Undeliverable
 from iris_overlay.ring.hops import Hops, PendingHop
@@ -289,13 +289,6 @@ class Router:
             if self.is_genuine(message, now):
                 self.arrived.append(message)
             return
-        proof = ring.dead.proof_of(NodeId(message.key))
-        if proof:
-            if message.source.id == ring.local.id:
-                self._drop(pending, "the receiver has left")
-            elif self.is_genuine(message, now):
-                self.arrived.append(message)
-            return
         target = ring.leaves.get(key) or ring.links.get(NodeId(message.key))
         if target is not None and target.id not in pending.tried and ring.is_reachable(target, now):
             self._forward(pending, target, now)
@@ -312,12 +305,9 @@ class Router:
         ring = self._ring
         leaves = ring.leaves
         away = {position(node) for node in (*pending.tried, *pending.message.path)}
-        links = [info for info in ring.links.values() if position(info.id) not in away and info.id not in ring.dead]
-        if ring.is_left:
-            # A leaving node opens no more links.
-            return min(links, key=lambda info: ring_distance(key, position(info.id)), default=None)
-        if not ring.is_active:
+        if not ring.is_active and not ring.is_left:
             # A joiner's leaf set proves nothing yet, but its linked nodes are in the ring.
+            links = [info for info in ring.links.values() if position(info.id) not in away]
             return ring.nearest_reachable(key, away, now) or (links[0] if links else None)
         if not leaves.covers(key):
             return self._hop_by_table(pending, key, now)

@@ -213,13 +213,6 @@ class Ring:
         if len(self.newcomers) < NEWCOMERS_MAX:
             self.newcomers.append((now + NEWCOMER_S, info))
 
-    def forget_newcomer(self, node: NodeId) -> bool:
-        """Forget a joining node that has left; return whether it was remembered."""
-        others = [newcomer for newcomer in self.newcomers if newcomer[1].id != node]
-        was_known = len(others) < len(self.newcomers)
-        self.newcomers = others
-        return was_known
-
     def admit_newcomers(self, now: float) -> None:
         """Consider the joining nodes that should be active by now for the table."""
         while self.newcomers and self.newcomers[0][0] <= now:

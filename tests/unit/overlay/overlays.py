@@ -6,7 +6,7 @@ import random
 from typing import TypeVar
 
 from iris_overlay.config import OverlayConfig
-from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, PeerEnded, ProtocolViolated
+from iris_overlay.events import DialRequested, Event, LinkReleased, PeerDied, ProtocolViolated
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_overlay.overlay import Overlay
@@ -163,7 +163,7 @@ class Owners:
             self._dial(node, overlay, event.address)
         elif isinstance(event, LinkReleased):
             self.unlink(node, event.peer, is_closed=True)
-        elif isinstance(event, PeerDied | PeerEnded | ProtocolViolated):
+        elif isinstance(event, PeerDied | ProtocolViolated):
             self.unlink(node, event.peer)
 
     def _dial(self, node: NodeId, overlay: Overlay, address: str) -> None:

@@ -20,8 +20,6 @@ from iris_overlay.events import (
     LinkReleased,
     PacketReceived,
     PeerDied,
-    PeerEnded,
-    PeerLeft,
     ProtocolViolated,
     Settled,
     ViewChanged,
@@ -31,17 +29,17 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo, decode_beacon, encode_beacon
 from iris_overlay.overlay import CONTACTS_ENOUGH, TO_MERGE_MAX
 from iris_overlay.peers.dialler import DIAL_FORGOTTEN_S
-from iris_overlay.peers.liveness import PROOF_S
 from iris_overlay.ring.messages import (
     Direct,
     LeafAck,
     LeafProbe,
+    Leaving,
     Routed,
     RoutedKind,
     decode_ring_message,
     encode_ring_message,
 )
-from iris_py.testing.cores.signer import NamedSigner, leaving
+from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.overlays import (
     CONFIG,
     GROUP,
@@ -257,7 +255,7 @@ def test_what_comes_before_the_start_is_handled() -> None:
 
 def test_nothing_raises_for_what_was_never_there() -> None:
     overlay = started()
-    overlay.receive_message(ONE.id, encode_ring_message(leaving(ONE.id)), 0.0)
+    overlay.receive_message(ONE.id, encode_ring_message(Leaving()), 0.0)
     overlay.link_lost(ONE.id, 0.0)
     overlay.link_lost(ONE.id, 0.0, is_closed=True)
     overlay.dial_failed("nobody:1", 0.0)
@@ -341,9 +339,8 @@ def test_a_clean_end_is_no_sign_of_death_and_a_break_is_looked_into() -> None:
     broken.link_lost(ONE.id, 0.5)
     assert dials(broken) == [ONE.addresses[0]]
     broken.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
-    assert broken.events_received() == [PeerEnded(ONE.id)]
+    assert broken.events_received() == [PeerDied(ONE.id, is_silent=False)]
     assert broken.size_estimate() == 1
-    assert run(broken, 0.6, 0.6 + PROOF_S) == [PeerDied(ONE.id, is_silent=False)]
 
 
 def test_who_still_listens_while_it_ends_is_dead_a_moment_later() -> None:
@@ -353,7 +350,7 @@ def test_who_still_listens_while_it_ends_is_dead_a_moment_later() -> None:
     overlay.dial_failed(ONE.addresses[0], 0.5, is_broken=True)
     assert run(overlay, 0.5, 0.6) == [DialRequested(ONE.addresses[0], ONE.id)]
     overlay.dial_failed(ONE.addresses[0], 0.6, is_refused=True)
-    assert overlay.events_received() == [PeerEnded(ONE.id)]
+    assert overlay.events_received() == [PeerDied(ONE.id, is_silent=False)]
 
 
 def test_a_break_of_a_living_peer_changes_nothing() -> None:
@@ -378,13 +375,13 @@ def test_a_link_to_somebody_who_was_buried_brings_it_back() -> None:
     overlay = with_leaf()
     overlay.link_lost(ONE.id, 1.0)
     overlay.dial_failed(ONE.addresses[0], 1.0, is_refused=True)
-    assert PeerEnded(ONE.id) in overlay.events_received()
+    assert PeerDied(ONE.id, is_silent=False) in overlay.events_received()
     assert overlay.leaves() == []
     add_leaf(overlay, ONE, 2.0)
     assert overlay.leaves() == [ONE]
     overlay.link_lost(ONE.id, 2.5)
     overlay.dial_failed(ONE.addresses[0], 2.6, is_refused=True)
-    assert PeerEnded(ONE.id) in overlay.events_received()  # That is another death.
+    assert PeerDied(ONE.id, is_silent=False) in overlay.events_received()  # That is another death.
 
 
 def test_who_answers_through_the_ring_alone_lives() -> None:
@@ -403,19 +400,10 @@ def test_who_answers_through_the_ring_alone_lives() -> None:
 
 def test_who_left_is_neither_dialled_nor_dead() -> None:
     overlay = with_leaf()
-    overlay.receive_message(ONE.id, encode_ring_message(leaving(ONE.id)), 1.0)
+    overlay.receive_message(ONE.id, encode_ring_message(Leaving()), 1.0)
     overlay.link_lost(ONE.id, 1.1)
     assert overlay.peers() == []
-    assert run(overlay, 1.1, 60.0) == [PeerLeft(ONE.id)]
-
-
-def test_a_node_that_closes_its_link_as_leaving_has_left() -> None:
-    overlay = with_leaf()
-    overlay.link_lost(ONE.id, 1.0, is_closed=True, is_leaving=True)
-    assert overlay.peers() == []
-    assert run(overlay, 1.0, 60.0) == [PeerLeft(ONE.id)]
-    overlay.connect(ONE, 60.0)
-    assert overlay.events_received() == [PeerLeft(ONE.id)]
+    assert run(overlay, 1.1, 60.0) == []
 
 
 def test_idle_links_are_released_unless_they_are_needed() -> None:
@@ -499,7 +487,7 @@ def test_leaving() -> None:
     overlay.leave(0.1)
     happened = run(overlay, 0.1, 5.0)
     assert [event for event in happened if isinstance(event, GroupLeft | Departed)] == [GroupLeft(GROUP), Departed()]
-    assert (ONE.id, encode_ring_message(leaving(LOCAL.id))) in overlay.messages_to_send()
+    assert (ONE.id, encode_ring_message(Leaving())) in overlay.messages_to_send()
     overlay.link_lost(ONE.id, 5.0, is_closed=True)
     with pytest.raises(StateError):
         overlay.join_group(GROUP, b"", 5.0)
@@ -531,9 +519,9 @@ def test_leaving_in_the_middle_of_joining() -> None:
     overlay.leave(0.2)
     assert overlay.datagrams_to_send() == []
     happened = run(overlay, 0.2, 30.0)
-    assert [event for event in happened if not isinstance(event, PeerDied | PeerEnded)][-1] == Departed()
+    assert [event for event in happened if not isinstance(event, PeerDied)][-1] == Departed()
     assert not [event for event in happened if isinstance(event, DialRequested)]
-    assert (ONE.id, encode_ring_message(leaving(LOCAL.id))) in overlay.messages_to_send()
+    assert (ONE.id, encode_ring_message(Leaving())) in overlay.messages_to_send()
     assert not overlay.is_active()
     overlay.dial_failed("seed:1", 31.0)
     overlay.link_opened(TWO, 31.0)

@@ -13,7 +13,6 @@ from iris_overlay.events import (
     LinkReleased,
     PacketReceived,
     PeerDied,
-    PeerEnded,
     Settled,
     ViewChanged,
 )
@@ -21,7 +20,7 @@ from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.peers.dial_back import DIAL_BACK_S, PACKET_BYTES_MAX
-from iris_overlay.peers.liveness import DOUBT_S, PROOF_S
+from iris_overlay.peers.liveness import DOUBT_S
 from tests.unit.overlay.overlays import CONFIG, GROUP, Owners, make_info
 
 ONE, TWO, THREE = make_info(10), make_info(120), make_info(200)
@@ -111,7 +110,7 @@ def test_a_member_that_crashes_leaves_the_view_at_once_and_a_broken_link_changes
     assert owners.is_linked(ONE, TWO)  # Dialled again.
     assert all(view == {TWO.id, THREE.id} for view in views(owners, ONE)[count:])
     owners.kill(TWO)
-    assert owners.of(ONE, PeerEnded) == [PeerEnded(TWO.id)]
+    assert owners.of(ONE, PeerDied) == [PeerDied(TWO.id, is_silent=False)]
     assert views(owners, ONE)[-1] == {THREE.id}
     owners.advance(10.0)
     assert owners.of(ONE, PeerDied) == owners.of(THREE, PeerDied) == [PeerDied(TWO.id, is_silent=False)]
@@ -188,9 +187,7 @@ def test_connecting_to_the_dead_fails_at_once_and_they_are_reported_dead() -> No
     owners.nodes[ONE.id].dial_succeeded(THREE.addresses[0], THREE.id, owners.now)
     owners.nodes[ONE.id].connect(THREE, owners.now)
     owners.settle()
-    assert owners.logs[ONE.id][-2:] == [PeerEnded(THREE.id), ConnectFailed(THREE.id)]
-    owners.advance(PROOF_S)
-    assert owners.of(ONE, PeerDied) == [PeerDied(THREE.id, is_silent=False)]
+    assert owners.logs[ONE.id][-2:] == [PeerDied(THREE.id, is_silent=False), ConnectFailed(THREE.id)]
 
 
 def test_whoever_is_named_at_a_wrong_address_is_not_dead() -> None:
@@ -211,8 +208,6 @@ def test_whoever_is_named_where_nobody_listens_and_does_not_answer_through_the_r
     assert owners.of(ONE, PeerDied) == []
     assert owners.of(ONE, ConnectFailed) == []
     owners.advance(DOUBT_S)
-    assert owners.of(ONE, PeerEnded) == [PeerEnded(THREE.id)]
-    owners.advance(PROOF_S)
     assert owners.of(ONE, PeerDied) == [PeerDied(THREE.id)]
     owners.advance(DIAL_BACK_S)
     assert owners.of(ONE, ConnectFailed) == [ConnectFailed(THREE.id)]

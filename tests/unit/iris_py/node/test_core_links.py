@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_overlay.events import (
-    Cast,
-    ConnectFailed,
-    GroupMember,
-    LinkReleased,
-    PacketReceived,
-    PeerDied,
-    PeerEnded,
-    PeerLeft,
-    ViewChanged,
-)
+from iris_overlay.events import Cast, ConnectFailed, GroupMember, LinkReleased, PacketReceived, PeerDied, ViewChanged
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.errors import MemberLost, NoMembers, RequestTimeout
@@ -325,8 +315,7 @@ def test_what_is_too_large_for_the_ring_goes_to_another_or_is_counted() -> None:
     assert net.serve(other) == 1
 
 
-@pytest.mark.parametrize("end", [PeerDied, PeerEnded, PeerLeft])
-def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it(end: type[PeerDied | PeerEnded | PeerLeft]) -> None:
+def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it() -> None:
     net, member, caller = pair()
     unlink(net, caller, member)
     seen = only(net.watch(caller))
@@ -335,33 +324,13 @@ def test_a_member_behind_the_ring_that_dies_takes_its_requests_with_it(end: type
     caller._exchange.handle_overlay_event(ConnectFailed(member.info.id), net.now)
     assert seen.peer.is_routed
     caller.flush(net.now)
-    caller._exchange.handle_overlay_event(end(member.info.id), net.now)
+    caller._exchange.handle_overlay_event(PeerDied(member.info.id), net.now)
     assert isinstance(dict(caller.outcomes_received())[None], MemberLost)
-    assert [event.kind for event in caller.journal.since(0)].count("died") == (end is PeerDied)
     net.request(caller)
     caller.flush(net.now)
     caller._exchange.handle_overlay_event(ConnectFailed(member.info.id), net.now)  # it is known to be dead
     caller.flush(net.now)
     assert isinstance(dict(caller.outcomes_received())[None], NoMembers)
-
-
-def test_the_link_to_a_member_that_leaves_ends_by_itself() -> None:
-    net, member, caller = pair()
-    net.watch(caller)
-    net.request(caller)
-    caller.flush(net.now)
-    caller._exchange.handle_overlay_event(PeerLeft(member.info.id), net.now)
-    peer = caller.peers.find(member.info.id)
-    assert peer is not None
-    assert not peer.is_dead
-    assert dict(caller.outcomes_received()) == {}
-
-
-def test_a_proof_of_departure_corrects_a_reported_death() -> None:
-    net, member, caller = pair()
-    for event in (PeerDied(member.info.id), PeerLeft(member.info.id)):
-        caller._exchange.handle_overlay_event(event, net.now)
-    assert [(each.node, each.kind) for each in caller.journal.departures.all()] == [(member.info.id.hex(), "left")]
 
 
 # -- idle links

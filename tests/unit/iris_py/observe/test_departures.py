@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iris_py.observe.departures import DEPARTURES_MAX, GATEWAYS_MAX, LEAVES, Departure, Departures
+from iris_py.observe.departures import DEPARTURES_MAX, GATEWAYS_MAX, Departure, Departures
 from iris_py.observe.journal import BURST_S, EVENTS_MAX, Journal
 from iris_py.observe.node_name import NodeName
 
@@ -22,15 +22,6 @@ def test_a_node_that_says_that_it_goes_has_left_even_if_it_was_taken_for_dead_be
     departures.take_back(ONE.id)
     departures.take_back(ONE.id)
     assert departures.all() == ()
-
-
-def test_a_proof_that_comes_late_corrects_a_death() -> None:
-    departures = Departures()
-    departures.correct(ONE.id)
-    assert departures.all() == ()
-    departures.note("died", ONE, 1.0, "it does not answer")
-    departures.correct(ONE.id)
-    assert [(each.kind, each.at_s, each.detail) for each in departures.all()] == [("left", 1.0, LEAVES)]
 
 
 def test_a_departure_says_whether_the_node_was_met_as_a_gateway() -> None:

@@ -9,18 +9,18 @@ import pytest
 from iris_overlay.config import OverlayConfig
 from iris_overlay.detector.config import CHECKS_MAX
 from iris_overlay.detector.events import Alive, Dead, Pinged, Suspected
-from iris_overlay.events import Counters, Event, PeerDied, PeerEnded, PeerLeft, PeerSuspected
+from iris_overlay.events import Counters, Event, PeerDied, PeerSuspected
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_overlay.peers.contacts import Contacts
 from iris_overlay.peers.dialler import Dialler
 from iris_overlay.peers.hearsay import Hearsay
-from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, PROOF_S, Liveness, is_loopback
+from iris_overlay.peers.liveness import BURIED_MAX, BURIED_S, DOUBT_S, Liveness, is_loopback
 from iris_overlay.peers.vantage import Vantage, put_first
-from iris_overlay.ring.messages import LeafProbe, LeavingAsk, Routed, decode_ring_message, encode_ring_message
+from iris_overlay.ring.messages import LeafProbe, Leaving, Routed, decode_ring_message, encode_ring_message
 from iris_overlay.ring.pastry import Pastry
-from iris_py.testing.cores.signer import NamedSigner, leaving
+from iris_py.testing.cores.signer import NamedSigner
 
 CONFIG = OverlayConfig()
 
@@ -146,12 +146,10 @@ def test_a_refused_dial_is_the_end_and_nobody_looks_for_it() -> None:
     harness.contacts.dial_succeeded(ONE.addresses[0], ONE.id, 0.0)
     harness.dialler.look_for(ONE, 0.0)
     assert harness.liveness.refused(ONE, 1.0)
-    assert harness.take() == [PeerEnded(ONE.id)]
+    assert harness.take() == [PeerDied(ONE.id, is_silent=False)]
     assert harness.ring.leaves() == []
     assert harness.dials() == []
-    harness.liveness.handle_timeout(1.0 + PROOF_S)  # no other node has proved that it left
-    assert harness.take() == [PeerDied(ONE.id, is_silent=False)]
-    assert harness.run(1.0 + PROOF_S, 4.0) == []  # What the detector thinks of it comes too late.
+    assert harness.run(1.0, 4.0) == []  # What the detector thinks of it comes too late.
 
 
 def test_an_address_where_nobody_was_reached_before_proves_nothing_unless_a_link_just_broke() -> None:
@@ -165,7 +163,7 @@ def test_an_address_where_nobody_was_reached_before_proves_nothing_unless_a_link
     assert harness.take() == []
     harness.liveness.link_broke(ONE, 2.0)
     assert harness.liveness.refused(ONE, 2.0)
-    assert harness.take() == [PeerEnded(ONE.id)]
+    assert harness.take() == [PeerDied(ONE.id, is_silent=False)]
 
 
 def test_who_may_have_a_wrong_address_and_does_not_answer_through_the_ring_is_dead() -> None:
@@ -175,10 +173,8 @@ def test_who_may_have_a_wrong_address_and_does_not_answer_through_the_ring_is_de
     harness.liveness.handle_timeout(1.0 + DOUBT_S - 0.01)
     assert harness.take() == []
     harness.liveness.handle_timeout(1.0 + DOUBT_S)
-    assert harness.take() == [PeerEnded(ONE.id)]
-    assert harness.ring.leaves() == []
-    harness.liveness.handle_timeout(1.0 + DOUBT_S + PROOF_S)
     assert harness.take() == [PeerDied(ONE.id)]
+    assert harness.ring.leaves() == []
 
 
 def test_a_loopback_address_of_another_machine_proves_nothing() -> None:
@@ -189,7 +185,7 @@ def test_a_loopback_address_of_another_machine_proves_nothing() -> None:
     here = Harness(node(500, "127.0.0.1:7001"))
     here.liveness.link_broke(there, 0.0)
     assert here.liveness.refused(there, 0.0)
-    assert here.take() == [PeerEnded(there.id)]
+    assert here.take() == [PeerDied(there.id, is_silent=False)]
 
 
 def test_a_death_is_reported_once_however_many_notice() -> None:
@@ -227,59 +223,13 @@ def test_who_left_in_good_order_did_not_die() -> None:
     harness.add_leaf(ONE)
     harness.contacts.connect(ONE, 0.5)
     harness.dialler.look_for(ONE, 0.5)
-    harness.ring.receive(ONE.id, encode_ring_message(leaving(ONE.id)), 1.0)
+    harness.ring.receive(ONE.id, encode_ring_message(Leaving()), 1.0)
     harness.liveness.left(ONE.id, 1.0)
     assert harness.contacts.waiting_count == 0
     assert harness.dials() == []
     harness.liveness.handle_detector(Dead(ONE.id), 1.5)  # It was asked before it left.
-    assert harness.liveness.refused(ONE, 1.6)
-    assert harness.take() == [PeerLeft(ONE.id)]
+    assert harness.take() == []
     assert harness.dials() == []
-
-
-def test_the_end_of_a_process_is_no_death_if_another_node_proves_in_time_that_it_left() -> None:
-    harness = Harness()
-    harness.add_leaf(ONE)
-    harness.add_leaf(TWO)
-    harness.liveness.link_broke(ONE, 1.0)
-    assert harness.liveness.refused(ONE, 1.1)
-    assert harness.take() == [PeerEnded(ONE.id)]
-    assert (TWO, encode_ring_message(LeavingAsk(ONE.id))) in harness.ring.messages_to_send()
-    harness.ring.receive(TWO.id, encode_ring_message(leaving(ONE.id)), 1.5)
-    harness.liveness.left(ONE.id, 1.5)
-    harness.liveness.handle_timeout(1.1 + PROOF_S)
-    assert harness.take() == [PeerLeft(ONE.id)]
-    assert not harness.liveness.is_buried(ONE.id)
-
-
-def test_a_departed_node_is_neither_suspected_nor_wanted() -> None:
-    harness = Harness()
-    harness.add_leaf(ONE)
-    harness.ring.receive(ONE.id, encode_ring_message(leaving(ONE.id)), 1.0)
-    harness.liveness.left(ONE.id, 1.0)
-    harness.liveness.handle_detector(Suspected(ONE.id), 1.1)
-    assert not harness.liveness.wanted(ONE, 1.2)
-    assert harness.liveness.events == [PeerLeft(ONE.id), PeerLeft(ONE.id)]
-
-
-def test_an_ended_process_that_answers_again_did_not_die() -> None:
-    harness = Harness()
-    harness.liveness.link_broke(ONE, 1.0)
-    assert harness.liveness.refused(ONE, 1.1)
-    harness.liveness.link_opened(ONE.id, 1.5)
-    harness.liveness.handle_timeout(1.1 + PROOF_S)
-    assert harness.take() == [PeerEnded(ONE.id)]
-
-
-def test_of_too_many_ended_processes_the_oldest_is_reported_early() -> None:
-    harness = Harness()
-    for number in range(1, BURIED_MAX + 3):
-        harness.liveness.bury(node(number), 1.0, is_silent=False)
-    assert [event for event in harness.take() if isinstance(event, PeerDied)] == [
-        PeerDied(node(number).id, is_silent=False) for number in (1, 2)
-    ]
-    harness.liveness.handle_timeout(1.0 + PROOF_S)
-    assert len(harness.take()) == BURIED_MAX
 
 
 def test_a_doubtful_peer_is_asked_over_its_link_and_routed_around() -> None:
@@ -287,10 +237,9 @@ def test_a_doubtful_peer_is_asked_over_its_link_and_routed_around() -> None:
     harness.add_leaf(ONE)
     harness.add_leaf(TWO)
     harness.liveness.handle_detector(Suspected(ONE.id), 1.0)
-    (probe, question) = harness.ring.messages_to_send()
-    assert probe[0] == ONE
-    assert isinstance(decode_ring_message(probe[1]), LeafProbe)
-    assert question == (TWO, encode_ring_message(LeavingAsk(ONE.id)))
+    ((to, data),) = harness.ring.messages_to_send()
+    assert to == ONE
+    assert isinstance(decode_ring_message(data), LeafProbe)
     harness.liveness.handle_detector(Alive(ONE.id, 0.01), 1.1)
     harness.liveness.handle_detector(Suspected(NodeId(b"?" * 16)), 1.1)  # Nobody knows it.
     assert harness.take() == []
@@ -323,8 +272,8 @@ def test_a_link_is_wanted_to_who_fell_silent_but_not_to_who_is_surely_gone() -> 
     assert harness.liveness.wanted(ONE, 11.0)
     assert harness.take() == []
     assert not harness.liveness.wanted(TWO, 11.0)
-    assert harness.take() == [PeerEnded(TWO.id)]
-    assert len(harness.run(11.0, 20.0)) == 2  # Nothing answers there.
+    assert harness.take() == [PeerDied(TWO.id, is_silent=False)]
+    assert len(harness.run(11.0, 20.0)) == 1  # Nothing answers there.
 
 
 def test_when_one_falls_silent_the_other_leaves_are_asked_at_once() -> None:

@@ -23,22 +23,6 @@ def test_graves_are_kept_for_a_time_or_for_ever() -> None:
     assert not departed.has_left(B)
 
 
-def test_proofs_are_kept_with_the_departed() -> None:
-    departed = DepartedNodes()
-    departed.add(A, 10.0)
-    departed.leave(A, b"")  # it cannot be proved yet
-    assert departed.has_left(A)
-    assert departed.proof_of(A) == b""
-    departed.leave(A, b"proof")
-    departed.leave(A, b"")
-    departed.clear()
-    assert departed.proof_of(A) == b"proof"
-    for number in range(DEPARTED_MAX):
-        departed.leave(NodeId(number.to_bytes(16, "big")), b"proof")
-    assert departed.proof_of(A) == b""
-    assert not departed.has_left(A)
-
-
 def test_graves_are_bounded() -> None:
     departed = DepartedNodes()
     for number in range(DEPARTED_MAX + 10):

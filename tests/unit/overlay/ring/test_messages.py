@@ -21,7 +21,6 @@ from iris_overlay.ring.messages import (
     LeafAck,
     LeafProbe,
     Leaving,
-    LeavingAsk,
     MergeHint,
     Returned,
     RingMessage,
@@ -47,8 +46,7 @@ MESSAGES: list[RingMessage] = [
     RowAsk(INFO, 3),
     RowAnswer([INFO]),
     MergeHint(INFO, 1),
-    Leaving(INFO.id, b"signature"),
-    LeavingAsk(INFO.id),
+    Leaving(),
 ]
 
 

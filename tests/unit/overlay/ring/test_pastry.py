@@ -17,8 +17,8 @@ from iris_overlay.ring.events import (
     HandoverWanted,
     LeavesChanged,
     LeavesDoubted,
-    NodeLeft,
     PeerAnswered,
+    PeerLeft,
     PeerSilent,
     PeerViolated,
     Received,
@@ -33,20 +33,18 @@ from iris_overlay.ring.messages import (
     LeafAck,
     LeafProbe,
     Leaving,
-    LeavingAsk,
     MergeHint,
     Returned,
     Routed,
     RoutedKind,
     decode_ring_message,
-    departure_part,
     encode_ring_message,
 )
 from iris_overlay.ring.neighbours import GIVEN_UP_S, RELAYS_MAX
 from iris_overlay.ring.pastry import SIZE_MAX, Pastry
 from iris_overlay.ring.routing import DETOURS_MAX, HELD_S_MAX
 from iris_overlay.ring.state import LINKS_MAX, NEWCOMER_S, Timer
-from iris_py.testing.cores.signer import NamedSigner, leaving, signed
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import CONFIG, Wires, make_info, make_key, make_ring
 
 
@@ -236,7 +234,7 @@ def test_a_message_to_one_that_left_goes_to_its_successor() -> None:
     wires.nodes[wires.infos[100].id].leave(wires.now)
     wires.nodes[wires.infos[10].id].route(make_key(95), b"x", wires.now)
     wires.settle()
-    assert all(wires.nodes[wires.infos[first].id].has_left(wires.infos[100].id) for first in (10, 200))
+    assert wires.count(Leaving) == 2
     assert not wires.nodes[wires.infos[100].id].is_active
     assert [event.payload for event in wires.of(10, Delivered)] == [b"x"]
     # It does not come back by hearsay, nor by a late message.
@@ -329,7 +327,7 @@ def test_a_hidden_leaf_that_leaves_says_so_to_another_hidden_one() -> None:
         wires.add(first, 10, is_dialable=False)
     wires.nodes[wires.infos[200].id].leave(wires.now)
     wires.settle()
-    assert [event.peer for event in wires.of(100, NodeLeft)] == [wires.infos[200].id]
+    assert [event.peer for event in wires.of(100, PeerLeft)] == [wires.infos[200].id]
     assert wires.nodes[wires.infos[100].id].leaves() == [wires.infos[10]]
 
 
@@ -802,129 +800,12 @@ def test_who_left_is_remembered_and_who_died_may_come_back() -> None:
     wires.nodes[wires.infos[100].id].leave(wires.now)
     wires.settle()
     assert pastry.has_left(wires.infos[100].id)
-    assert wires.of(10, NodeLeft) == [NodeLeft(wires.infos[100].id)]
+    assert wires.of(10, PeerLeft) == [PeerLeft(wires.infos[100].id)]
     pastry.peer_dead(wires.infos[100].id, wires.now)  # That is no news.
     assert pastry.has_left(wires.infos[100].id)
     pastry.peer_dead(wires.infos[200].id, wires.now)
     assert not pastry.has_left(wires.infos[200].id)
     assert pastry.leaves() == []
-
-
-def test_no_member_makes_a_living_node_leave() -> None:
-    wires = make_ring(10, 100, 200)
-    pastry, local, victim, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
-    forged = Leaving(victim.id, NamedSigner(liar.id).sign(departure_part(victim.id)))
-    for number, message in enumerate((forged, Leaving(victim.id, b""), Leaving(victim.id, leaving(liar.id).signature))):
-        data = encode_ring_message(message)
-        pastry.receive(liar.id, data, wires.now)
-        pastry.receive(liar.id, encode_ring_message(signed(Returned((), liar, data, local.id, 1000 + number))), wires.now)
-        for kind in (RoutedKind.RELAY, RoutedKind.LEAVE):
-            key = local.id if kind is RoutedKind.RELAY else victim.id
-            routed = Routed(1, kind, key, liar, 2000 + 10 * number + kind, (liar.id,), (victim.id,), data)
-            pastry.receive(liar.id, encode_ring_message(signed(routed)), wires.now)
-    wires.settle()
-    assert victim in pastry.leaves()
-    assert not pastry.has_left(victim.id)
-    assert wires.of(10, NodeLeft) == []
-    assert {event.peer for event in wires.of(10, PeerViolated)} == {liar.id}
-    assert pastry.counters.signatures_invalid == 12
-
-
-def test_a_node_that_missed_a_departure_is_told_by_its_neighbours() -> None:
-    wires = make_ring(10, 100, 200)
-    pastry, gone = wires.nodes[wires.infos[10].id], wires.infos[100]
-    wires.link(100, 200)
-    wires.refusing.add(wires.infos[10].id)
-    wires.nodes[gone.id].leave(wires.now)
-    wires.turn(gone.id, wires.nodes[gone.id])
-    wires.refusing.clear()
-    wires.down.add(gone.id)
-    pastry.link_closed(gone.id, wires.now)
-    wires.settle()
-    assert not pastry.has_left(gone.id)
-    pastry.ask_departure(gone.id, wires.now)
-    wires.settle()
-    assert pastry.has_left(gone.id)
-    assert wires.of(10, NodeLeft) == [NodeLeft(gone.id)]
-    assert wires.count(LeavingAsk) == 1
-    pastry.ask_departure(gone.id, wires.now)  # that is known
-    wires.nodes[wires.infos[200].id].ask_departure(make_info(150).id, wires.now)  # nobody knows
-    wires.settle()
-    assert (wires.count(LeavingAsk), wires.count(Leaving)) == (2, 3)
-
-
-def test_a_question_through_the_ring_to_a_departed_node_is_answered_with_the_proof() -> None:
-    wires = make_ring(10, 100, 200)
-    pastry, gone = wires.nodes[wires.infos[10].id], wires.infos[100]
-    wires.nodes[wires.infos[200].id].receive(gone.id, encode_ring_message(leaving(gone.id)), wires.now)
-    wires.settle()
-    pastry.link_closed(gone.id, wires.now)
-    wires.refusing.add(gone.id)
-    pastry.ask(gone, wires.now)
-    wires.settle()
-    assert wires.of(10, NodeLeft) == [NodeLeft(gone.id)]
-
-
-def test_a_node_that_leaves_while_it_joins_is_known_to_the_root_of_its_id() -> None:
-    wires = make_ring(10, 100, 200)
-    visitor = Pastry(make_info(210), CONFIG, random.Random(1), NamedSigner(make_info(210).id))
-    wires.nodes[make_info(210).id], wires.events[make_info(210).id], wires.infos[210] = visitor, [], make_info(210)
-    wires.down.add(make_info(210).id)  # no answer has arrived yet
-    wires.link(210, 10)
-    visitor.join_via(wires.infos[10], wires.now)
-
-    def tell() -> None:
-        for to, data in visitor.messages_to_send():
-            wires.nodes[to.id].receive(make_info(210).id, data, wires.now)
-        wires.settle()
-
-    tell()
-    visitor.leave(wires.now)
-    tell()
-    for first in (10, 200):
-        assert wires.nodes[wires.infos[first].id].has_left(make_info(210).id)
-    assert not wires.nodes[wires.infos[100].id].has_left(make_info(210).id)
-
-
-def test_a_proof_that_comes_after_the_close_of_the_link_reaches_the_root_too() -> None:
-    wires = make_ring(10, 100, 200)
-    pastry, visitor = wires.nodes[wires.infos[10].id], make_info(210)
-    join = Routed(1, RoutedKind.JOIN, visitor.id, visitor, 1, (visitor.id,), (visitor.id,), b"")
-    wires.down.add(visitor.id)
-    pastry.receive(visitor.id, encode_ring_message(signed(join)), wires.now)
-    pastry.peer_left(visitor.id, wires.now)
-    wires.settle()
-    assert not wires.nodes[wires.infos[200].id].has_left(visitor.id)
-    pastry.receive(wires.infos[100].id, encode_ring_message(leaving(visitor.id)), wires.now)
-    wires.settle()
-    assert wires.nodes[wires.infos[200].id].has_left(visitor.id)
-    assert wires.of(10, NodeLeft) == [NodeLeft(visitor.id)]
-
-
-def test_a_node_that_is_being_dialled_hears_through_the_ring_that_the_node_leaves() -> None:
-    wires = make_ring(10, 100)
-    pastry, dialled = wires.nodes[wires.infos[10].id], make_info(50)
-    pastry.ask(dialled, wires.now)
-    pastry.messages_to_send()
-    pastry.leave(wires.now)
-    sent = [(to, decode_ring_message(data)) for to, data in pastry.messages_to_send()]
-    (relayed,) = [message for to, message in sent if isinstance(message, Routed) and to == wires.infos[100]]
-    assert (relayed.kind, relayed.key) == (RoutedKind.RELAY, dialled.id)
-    assert decode_ring_message(relayed.payload) == leaving(wires.infos[10].id)
-
-
-def test_nothing_is_sent_to_a_departed_node() -> None:
-    wires = make_ring(10, 100)
-    pastry, gone = wires.nodes[wires.infos[10].id], wires.infos[100]
-    pastry.receive(gone.id, encode_ring_message(leaving(gone.id)), wires.now)
-    pastry.send(gone, b"on the link that still exists", wires.now)
-    assert [to for to, _ in pastry.messages_to_send()] == [gone]
-    pastry.link_closed(gone.id, wires.now)
-    pastry.events_received()
-    for receiver in (gone, NodeInfo(gone.id, ())):
-        pastry.send(receiver, b"x", wires.now)
-    assert pastry.messages_to_send() == []
-    assert [event.payload for event in pastry.events_received() if isinstance(event, Undeliverable)] == [b"x", b"x"]
 
 
 def test_asking_is_answered_with_a_leaf_set() -> None:
@@ -961,7 +842,7 @@ def test_who_is_known_by_hearsay_is_asked_through_the_ring() -> None:
 def test_who_left_or_is_met_by_a_joiner_is_not_probed() -> None:
     wires = make_ring(10, 100)
     pastry, gone = wires.nodes[wires.infos[10].id], wires.infos[100]
-    pastry.receive(gone.id, encode_ring_message(leaving(gone.id)), wires.now)
+    pastry.receive(gone.id, encode_ring_message(Leaving()), wires.now)
     pastry.meet(gone, wires.now)
     assert pastry.messages_to_send() == []
     pastry.meet(make_info(50), wires.now)

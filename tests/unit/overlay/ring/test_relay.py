@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from iris_overlay.ids import NodeId
-from iris_overlay.ring.events import Delivered, NodeLeft, Received, Undeliverable
+from iris_overlay.ring.events import Delivered, PeerLeft, Received, Undeliverable
 from iris_overlay.ring.messages import (
     PATH_LENGTH_MAX,
     Direct,
     Got,
     JoinAnswer,
     LeafProbe,
+    Leaving,
     Returned,
     RingMessage,
     Routed,
@@ -21,7 +22,7 @@ from iris_overlay.ring.messages import (
     encode_ring_message,
     signed_part,
 )
-from iris_py.testing.cores.signer import NamedSigner, leaving, signed
+from iris_py.testing.cores.signer import NamedSigner, signed
 from tests.unit.overlay.rings import make_info, make_ring
 
 
@@ -72,11 +73,11 @@ def test_what_names_this_node_as_its_source_and_is_not_of_it_is_dropped_without_
 def test_a_node_that_leaves_may_say_so_along_a_path_and_nobody_else_for_it() -> None:
     wires = make_ring(10, 100, 200)
     pastry, local, other, liar = (wires.nodes[wires.infos[10].id], *(wires.infos[first] for first in (10, 100, 200)))
-    farewell = Returned((), other, encode_ring_message(leaving(other.id)), local.id, 1000)
-    forged = msgspec.structs.replace(farewell, signature=NamedSigner(liar.id).sign(signed_part(farewell)))
-    for message, is_believed in ((farewell, False), (forged, False), (signed(farewell), True)):
+    leaving = Returned((), other, encode_ring_message(Leaving()), local.id, 1000)
+    forged = msgspec.structs.replace(leaving, signature=NamedSigner(liar.id).sign(signed_part(leaving)))
+    for message, is_believed in ((leaving, False), (forged, False), (signed(leaving), True)):
         pastry.receive(liar.id, encode_ring_message(message), wires.now)
-        assert bool([event for event in pastry.events_received() if isinstance(event, NodeLeft)]) is is_believed
+        assert bool([event for event in pastry.events_received() if isinstance(event, PeerLeft)]) is is_believed
     assert pastry.counters.signatures_invalid == 2
     assert other not in pastry.leaves()
 

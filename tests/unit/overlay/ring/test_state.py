@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from iris_overlay.ring.messages import encode_ring_message
+from iris_overlay.ring.messages import Leaving, encode_ring_message
 from iris_overlay.ring.state import NEWCOMERS_MAX
-from iris_py.testing.cores.signer import leaving
 from tests.unit.overlay.rings import make_info, make_ring
 
 
@@ -46,12 +45,12 @@ def test_neither_the_dead_nor_who_cannot_be_reached_get_into_the_table() -> None
 
 def test_the_link_to_who_leaves_is_used_until_it_is_closed_and_that_to_the_dead_is_not() -> None:
     wires = make_ring(10, 100)
-    pastry, dead, departing = wires.nodes[wires.infos[10].id], make_info(50), make_info(60)
-    for info in (dead, departing):
+    pastry, dead, leaving = wires.nodes[wires.infos[10].id], make_info(50), make_info(60)
+    for info in (dead, leaving):
         pastry.link_opened(info, wires.now)
     pastry.peer_dead(dead.id, wires.now)
-    pastry.receive(departing.id, encode_ring_message(leaving(departing.id)), wires.now)
+    pastry.receive(leaving.id, encode_ring_message(Leaving()), wires.now)
     assert pastry.find(dead.id) is None
-    assert pastry.find(departing.id) == departing
-    pastry.link_closed(departing.id, wires.now)
-    assert pastry.find(departing.id) is None
+    assert pastry.find(leaving.id) == leaving
+    pastry.link_closed(leaving.id, wires.now)
+    assert pastry.find(leaving.id) is None
