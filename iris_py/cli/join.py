@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -63,8 +64,8 @@ PORT_LOOK_S: Final = 2.0
 
 #: The tasks of running reloads. An event loop keeps no strong references to its tasks, so this set does.
 _reloads: set[asyncio.Task[None]] = set()
-#: SIGHUPs that arrived before the node was able to reload; :func:`run_on_hangup` makes up for them.
-_early_hangups: list[signal.Signals] = []
+#: Set by a SIGHUP before the node is able to reload; :func:`run_on_hangup` makes up for it.
+_early_hangup: Final = threading.Event()
 
 __all__ = [
     "LINES",
@@ -199,8 +200,8 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
             ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
     if _is_service():
-        _early_hangups.clear()
-        loop.add_signal_handler(signal.SIGHUP, _early_hangups.append, signal.SIGHUP)  # until the node runs
+        _early_hangup.clear()
+        loop.add_signal_handler(signal.SIGHUP, _early_hangup.set)  # until the node runs
     signals = SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)
     stopped = asyncio.create_task(stopping_of(loop).wait(signals))  # not until_stopped(), which reports the service as ready
     stopped.add_done_callback(end)
@@ -239,8 +240,8 @@ def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None
 
     if _is_service():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
-        if _early_hangups:
-            _early_hangups.clear()
+        if _early_hangup.is_set():
+            _early_hangup.clear()
             begin()
 
 

@@ -306,7 +306,8 @@ class Link:
     def close(self, reason: CloseReason, now: float) -> None:
         """Send the queue, then CLOSE, and wait for the peer's CLOSE.
 
-        A link not yet open ends without a CLOSE, unless the peer may count it as open: then CLOSE says that this node leaves.
+        A link that is not open yet ends without a CLOSE. The exception is LEAVING on a dialled link that the peer has not
+        confirmed: the peer may already count the link as open.
         """
         is_half_open = self.state is LinkState.CONFIRMING and reason is CloseReason.LEAVING
         if self.state is LinkState.OPEN or is_half_open or (self.state is LinkState.IDENTIFIED and not self.initiator):
