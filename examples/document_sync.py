@@ -1,7 +1,8 @@
-"""Document synchronisation: all edit, each change goes to all by a topic, and a tunnel brings up to date who joins later.
+"""Document synchronisation: every change goes to all by a topic, and a survey brings a late node up to date.
 
 A change is a key, a stamp (a counter, then the node's id) and a value. The larger stamp wins, so all become the same in any
 order of changes. A node hears its own changes too, and drops these echoes by the id of the sender.
+A late node subscribes and then asks every member: an earlier change may be on its way to some, but its author has it.
 """
 
 import asyncio
@@ -16,16 +17,15 @@ class Document(iris.Handler):
         self.fields: dict[str, tuple[tuple[int, str], str]] = {}  # key -> (stamp, value)
 
     async def open(self) -> None:
-        await self.node.subscribe("documents.notes", callback=self.hear)  # first listen, then ask: so there is no gap
+        await self.node.subscribe("documents.notes", callback=self.hear)
         if await self.node.members("documents"):
-            async with self.node.tunnel("documents") as tunnel:
-                async for change in tunnel:
+            async for reply in self.node.survey("documents", b"fields"):
+                for change in reply.payload.splitlines():
                     self.apply(change)
         await self.node.join("documents", self)
 
-    async def on_tunnel(self, tunnel: iris.Tunnel) -> None:
-        for key, (stamp, value) in list(self.fields.items()):
-            await tunnel.send(json.dumps([key, stamp, value]).encode())
+    async def on_survey(self, request: iris.Request) -> bytes:
+        return b"\n".join(json.dumps([key, stamp, value]).encode() for key, (stamp, value) in self.fields.items())
 
     def hear(self, change: iris.Message) -> None:
         self.echoes += change.source == self.node.id

@@ -13,6 +13,7 @@ import pytest
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import PacketReceived
+from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_overlay.overlay import Overlay
@@ -138,7 +139,9 @@ def flooded_overlay(seed: int, *, is_active: bool = True) -> Flood:
     now = 1.0
     links = [make_info(number) for number in (3, 60, 130, 190, 250)]
     groups = [GroupId(bytes((number,)) * 16) for number in (97, 99, 101, 103, 140)]
-    overlay = Overlay(LOCAL, OverlayConfig(), random.Random(seed), NamedSigner(LOCAL.id))
+    overlay = Overlay(
+        LOCAL, OverlayConfig(groups=GroupConfig(view_members_max=SMALL)), random.Random(seed), NamedSigner(LOCAL.id)
+    )
     overlay.start(now, [], [], True, True)
     for info in links:
         overlay.link_opened(info, now)

@@ -63,6 +63,9 @@ def main(
     ] = "full",
     seconds: Annotated[float, typer.Option(min=0.0, help="How long each measurement lasts; 0: as the scale says.")] = 0.0,
     messages: Annotated[int, typer.Option(min=0, help="Messages of the classic benchmark; 0: as the scale says.")] = 0,
+    subscribers: Annotated[
+        str, typer.Option(help="Numbers of subscribers of a fan-out, with spaces between; by default as the scale says.")
+    ] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write every value to this file.")] = None,
     docs: Annotated[
         Path | None, typer.Option(help="Write benchmarks.md, and its plots below plots/, into this folder.")
@@ -70,7 +73,7 @@ def main(
 ) -> None:
     """Measure Iris beside other messaging systems and raw TCP: rates, times, processor time or cycles, and memory."""
     signal.signal(signal.SIGTERM, terminate)  # so that processes and directories are cleared away
-    settings = _settings(scale, seconds, messages)
+    settings = _settings(scale, seconds, messages, subscribers)
     systems = _choose("--peers", peers, NAMES)
     offered = make_workloads(settings)
     names = _choose("--workloads", workloads or " ".join(each.name for each in offered), [each.name for each in offered])
@@ -100,11 +103,19 @@ def main(
         document.write(figures, about, captions, drawn, docs / "benchmarks.md")
 
 
-def _settings(scale: str, seconds: float, messages: int) -> Scale:
+def _settings(scale: str, seconds: float, messages: int, subscribers: str) -> Scale:
     if scale not in _SCALES:
         raise typer.BadParameter(f"--scale {scale}: choose one of {', '.join(_SCALES)}.")
     settings = _SCALES[scale]
-    return replace(settings, seconds=seconds or settings.seconds, messages=messages or settings.messages)
+    counts = subscribers.replace(",", " ").split()
+    if not all(count.isdecimal() and int(count) for count in counts):
+        raise typer.BadParameter(f"--subscribers {subscribers}: give numbers from 1, such as 64 256.")
+    return replace(
+        settings,
+        seconds=seconds or settings.seconds,
+        messages=messages or settings.messages,
+        subscribers=tuple(map(int, counts)) or settings.subscribers,
+    )
 
 
 def _choose(option: str, text: str, known: Sequence[str]) -> list[str]:

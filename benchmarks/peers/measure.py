@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 PROCESSES_MAX: Final = 8
 #: The slowest system sends so many messages in a second at least; how long a measurement may take follows from it.
 MESSAGES_PER_S_MIN: Final = 2000
+#: With more subscribers, a process is started when those of the one before are connected. Too large: on a machine without spare
+#: processors, those that are connected already are late for each other while hundreds connect, and take each other for dead.
+SUBSCRIBERS_AT_ONCE: Final = 64
+#: Subscribers that connect in a second at least: hundreds of nodes share few processors when they start.
+SUBSCRIBERS_PER_S_MIN: Final = 3
 #: A process that used less than this part of a look is done with its work.
 _IDLE_PART: Final = 0.05
 _LOOK_S: Final = 0.1
@@ -125,16 +130,21 @@ def measure_stream(system: str, *, size: int, count: int, subscribers: int = 1, 
 
 
 def _set_up_stream(scene: Scene, count: int, subscribers: int, is_stamped: bool) -> tuple[Worker, list[Worker]]:
+    timeout_s = START_TIMEOUT_S + subscribers / SUBSCRIBERS_PER_S_MIN
     publisher = scene.cast(roles.publish, subscribers=subscribers)
     place = publisher.listen(START_TIMEOUT_S)["place"]
-    readers = [
-        scene.cast(
+    readers = []
+    for here in _shares(subscribers):
+        reader = scene.cast(
             roles.subscribe, place=place, subscribers=subscribers, subscribers_here=here, count=count, is_stamped=is_stamped
         )
-        for here in _shares(subscribers)
-    ]
+        readers.append(reader)
+        if subscribers > SUBSCRIBERS_AT_ONCE:
+            reader.listen(timeout_s)
     for reader in readers:
-        reader.listen(START_TIMEOUT_S)
+        reader.listen(timeout_s)
+        if subscribers <= SUBSCRIBERS_AT_ONCE:
+            reader.listen(timeout_s)
     return publisher, readers
 
 

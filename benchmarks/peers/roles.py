@@ -34,6 +34,9 @@ BLOCK: Final = bytes(256 * 1024)
 #: Requests beside bulk end after so long, however many there were: some systems let each of them wait for megabytes.
 BULK_LIMIT_S: Final = 5.0
 _GREETING_INTERVAL_S: Final = 0.01
+#: Greetings delivered in a second at most. Each wakes a subscriber for itself alone, at a hundred times the cost of a message
+#: at full speed: to 256 subscribers, one every 10 ms would take all of a small machine, and no further one could connect.
+_GREETINGS_PER_S_MAX: Final = 1_000
 
 
 def _run(parameters: Parameters, main: Coroutine[Any, Any, None]) -> None:
@@ -71,9 +74,10 @@ def publish(parameters: Parameters) -> None:
         async with _system(parameters).publisher() as (place, send):
             tell(place=place)
             cue = asyncio.create_task(_cue())
+            interval_s = max(_GREETING_INTERVAL_S, parameters["subscribers"] / _GREETINGS_PER_S_MAX)
             while not cue.done():
                 await send([GREETING])
-                await asyncio.sleep(_GREETING_INTERVAL_S)
+                await asyncio.sleep(interval_s)
             run = await cue
             payloads = _payloads(run["size"], run["count"], is_stamped=run["is_stamped"])
             began = time.perf_counter()
@@ -108,6 +112,7 @@ def subscribe(parameters: Parameters) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(tallies)))
         async with AsyncExitStack() as stack:
             inboxes = [await stack.enter_async_context(system.subscriber(place)) for _ in tallies]
+            tell(subscribed=True)
             taking = [
                 asyncio.create_task(_take(tally, inbox, greeted))
                 for tally, inbox, greeted in zip(tallies, inboxes, greetings, strict=True)

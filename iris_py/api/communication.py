@@ -115,7 +115,7 @@ class Communication:
                 new request, and load chooses the member.
             prefer: A zone, such as ``eu-west/a``: nearer members are asked first. By default the node's own zone. For another
                 cloud, one of its zones; by default that of its gateway.
-            require: A zone; members outside get no request. In a cluster with more than 32 members a node sees a sample only,
+            require: A zone; members outside get no request. In a cluster with more than 256 members a node sees a sample only,
                 perhaps without a member of that zone.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
             on_full: The behaviour when every member is full, so that the request is surely not executed. ``"wait"`` waits for a

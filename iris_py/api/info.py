@@ -54,7 +54,7 @@ class Cloud:
 class Members(Unpicklable, Collection[Member]):
     """The members of a cluster, as a live view: each access shows the members known at that moment.
 
-    For a cluster with more than 32 members the view is a sample of 32; ``total`` is the number of all members, ``is_sample``
+    For a cluster with more than 256 members the view is a sample of 32; ``total`` is the number of all members, ``is_sample``
     tells whether the view is incomplete. Stand-ins are included, because they answer requests (:attr:`Member.is_stand_in`).
 
     ``await`` it for a tuple: right after the first use of a name the view may still be on its way.

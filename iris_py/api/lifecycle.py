@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -144,12 +145,13 @@ class Parts:
 
     # -- opening
 
-    async def open(self, rng: Rng, entropy: Entropy) -> None:
+    async def open(self, rng: Rng, entropy: Entropy, groups: GroupConfig | None = None) -> None:
         """Listen, make the core and all parts, and find the network.
 
         Args:
             rng: Randomness for choices and jitter.
             entropy: Randomness for keys.
+            groups: The configuration of groups, except what the settings decide; None for the defaults.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -173,7 +175,7 @@ class Parts:
             entropy=entropy,
             config=CoreConfig(
                 LinkConfig() if is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
-                OverlayConfig(groups=GroupConfig(tells_counts=config.observe != "none")),
+                OverlayConfig(groups=replace(groups or GroupConfig(), tells_counts=config.observe != "none")),
                 config.max_message_bytes,
             ),
             name=config.name,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from iris_overlay.environment import Rng
+    from iris_overlay.groups.config import GroupConfig
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.info import Members
@@ -171,6 +172,7 @@ async def start_node(
     rng: Rng | None = None,
     entropy: Callable[[int], bytes] = os.urandom,
     reload: Callable[[], Config] | None = None,
+    groups: GroupConfig | None = None,
 ) -> Node:
     """Start a node on a given network; tests pass a simulated one, and seeded randomness.
 
@@ -180,6 +182,7 @@ async def start_node(
         rng: Randomness for choices and jitter.
         entropy: Randomness for keys. Anything but ``os.urandom`` gives away every secret.
         reload: Reads the settings again, for :meth:`Node.reload_keys`; None if ``config`` is their only source.
+        groups: The configuration of groups, except what the settings decide; None for the defaults.
 
     Raises:
         ConfigurationError: A setting is wrong.
@@ -187,7 +190,7 @@ async def start_node(
     """
     node = Node(config, await open_keyring(config), network, reload)
     try:
-        await parts_of(node).open(rng or seeded_rng(entropy), entropy)
+        await parts_of(node).open(rng or seeded_rng(entropy), entropy, groups)
     except BaseException:
         await node.close()
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -63,6 +64,8 @@ PORT_LOOK_S: Final = 2.0
 
 #: The tasks of running reloads. An event loop keeps no strong references to its tasks, so this set does.
 _reloads: set[asyncio.Task[None]] = set()
+#: Set by a SIGHUP before the node is able to reload; :func:`run_on_hangup` makes up for it.
+_early_hangup: Final = threading.Event()
 
 __all__ = [
     "LINES",
@@ -197,7 +200,8 @@ async def ending_by_signal() -> AsyncIterator[asyncio.Future[int]]:
             ended.set_result(ExitCode.INTERRUPTED if done.result() is signal.SIGINT else ExitCode.OK)
 
     if _is_service():
-        loop.add_signal_handler(signal.SIGHUP, _ignore)  # until the node runs
+        _early_hangup.clear()
+        loop.add_signal_handler(signal.SIGHUP, _early_hangup.set)  # until the node runs
     signals = SIGNALS if _is_service() else (*SIGNALS, signal.SIGHUP)
     stopped = asyncio.create_task(stopping_of(loop).wait(signals))  # not until_stopped(), which reports the service as ready
     stopped.add_done_callback(end)
@@ -225,7 +229,7 @@ def reload_on_hangup(running: iris_py.Node) -> None:
 
 
 def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None:
-    """Make SIGHUP run a coroutine function in a command without a terminal."""
+    """Make SIGHUP run a coroutine function in a command without a terminal; run it now for a SIGHUP during the start."""
 
     def begin() -> None:
         service_manager().reloading()
@@ -236,6 +240,9 @@ def run_on_hangup(reload: Callable[[], Coroutine[object, object, None]]) -> None
 
     if _is_service():
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, begin)
+        if _early_hangup.is_set():
+            _early_hangup.clear()
+            begin()
 
 
 async def _reload_keys(running: iris_py.Node) -> None:
@@ -258,10 +265,6 @@ def describe_service(running: iris_py.Node, doing_text: str) -> str:
     others = len(running.nodes()) - 1
     text = f"{doing_text or 'runs'} in the network {running.network!r} at {running.address}; {others} other nodes known"
     return f"{text}; not ready: {'; '.join(running.health().reasons)}" if not running.health().is_ready else text
-
-
-def _ignore() -> None:
-    """Do nothing, as the handler of a signal."""
 
 
 def announce(

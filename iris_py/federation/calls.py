@@ -47,7 +47,7 @@ PSEUDONYM_BYTES: Final = 16
 
 _TYPE: Final = struct.Struct(">B")
 #: Type, number of members asked, number of members listed behind.
-_ASKED: Final = struct.Struct(">BIB")
+_ASKED: Final = struct.Struct(">BIH")
 #: A member: pseudonym and length of the zone, which follows.
 _MEMBER: Final = struct.Struct(f">{PSEUDONYM_BYTES}sB")
 #: Type, kind of the member's message, whether it is the member's last; a member and a payload follow.

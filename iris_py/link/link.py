@@ -304,8 +304,13 @@ class Link:
             self.wake(now)
 
     def close(self, reason: CloseReason, now: float) -> None:
-        """Send the queue, then CLOSE, and wait for the peer's CLOSE. A link not yet open ends without a CLOSE."""
-        if self.state is LinkState.OPEN or (self.state is LinkState.IDENTIFIED and not self.initiator):
+        """Send the queue, then CLOSE, and wait for the peer's CLOSE.
+
+        A link that is not open yet ends without a CLOSE. The exception is LEAVING on a dialled link that the peer has not
+        confirmed: the peer may already count the link as open.
+        """
+        is_half_open = self.state is LinkState.CONFIRMING and reason is CloseReason.LEAVING
+        if self.state is LinkState.OPEN or is_half_open or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
             self.is_releasing = reason is CloseReason.IDLE
             self._become_closing(now)
@@ -642,6 +647,8 @@ class Link:
             self._keep_alive(now, is_awaited)
         elif self.state is LinkState.CLOSING:
             self._give_up_closing(now)
+        elif now - self._deadline > self._config.keepalive_interval_s:
+            self._deadline = now + self._config.keepalive_interval_s  # this side stood still: the peer's answer may be unread
         else:
             self._end(HANDSHAKE_LATE)
 

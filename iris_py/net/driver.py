@@ -16,6 +16,7 @@ import mmap
 import os
 import socket
 from collections import deque
+from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -31,7 +32,7 @@ from iris_py.net.tcp_info import retransmissions
 from iris_py.net.watchdog import watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
     from iris_py.net.network import Address, DatagramSocket, Listener, NetworkStack
 
@@ -42,6 +43,10 @@ logger = EventLogger("iris_py.net")
 
 #: A dial that takes longer counts as failed; nodes on other continents answer in a tenth of this time.
 DIAL_TIMEOUT_S = 3.0
+#: Times that a dial may begin its time anew because the process stood still: its answer may lie unread in the socket. Too
+#: small: nodes of a process that starts hundreds of them take their seeds for silent; too large: a silent address holds a dial
+#: for long while the event loop is often late.
+DIAL_RENEWALS_MAX = 3
 #: Errors of a dial that the other system accepted for a process that was just ending. They come before the end of connect(2),
 #: or before the peer's address was read.
 _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
@@ -617,7 +622,7 @@ class Driver:
         begin = None if is_proven else self._begin_unproven
         try:
             host, port = parse_address(address)
-            async with asyncio.timeout(DIAL_TIMEOUT_S):
+            async with self._dial_time():
                 await self.network.dial(lambda: LinkStream(self, address), host, port, own=self.own, begin=begin)
         except AddressRestsError:
             logger.debug("dial_rested", "%s was just dialled, perhaps by another name", address, address=address)
@@ -633,6 +638,27 @@ class Driver:
             logger.debug("dial_failed", "dialling %s failed: %s", address, exc, address=address, reason=str(exc))
             self._core.dial_failed(address, self.loop.time(), is_refused=is_refused, is_broken=is_broken)
             self.wake()
+
+    @asynccontextmanager
+    async def _dial_time(self) -> AsyncIterator[None]:
+        """Raise TimeoutError after DIAL_TIMEOUT_S, which begin anew if the process stood still at their end."""
+        timer: asyncio.TimerHandle
+
+        def expire(due_at: float, renewals: int) -> None:
+            nonlocal timer
+            now = self.loop.time()
+            if now > due_at + STANDSTILL_S and renewals < DIAL_RENEWALS_MAX:
+                timer = self.loop.call_at(now + DIAL_TIMEOUT_S, expire, now + DIAL_TIMEOUT_S, renewals + 1)
+            else:
+                limit.reschedule(now)
+
+        due_at = self.loop.time() + DIAL_TIMEOUT_S
+        timer = self.loop.call_at(due_at, expire, due_at, 0)
+        try:
+            async with asyncio.timeout(None) as limit:
+                yield
+        finally:
+            timer.cancel()
 
     def _begin_unproven(self, address: Address) -> None:
         self._resting.begin(address, self.loop.time())

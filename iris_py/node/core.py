@@ -112,7 +112,7 @@ class NodeCore:
         self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
         self.datagrams = Datagrams(identity, keyring, self.count_drop)
         self.peers = Peers(info, identity, keyring, entropy, config.link, rng, self.journal, name)
-        self.groups = Groups(info.id, keyring)
+        self.groups = Groups(info.id, keyring, config.overlay.groups.view_members_max)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)
             self.overlay = Overlay(info, config.overlay, rng, signer)

@@ -20,7 +20,6 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.errors import IrisError, NoMembers, RequestTimeout
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX
 from iris_py.peers.decrypted_message import Multicast, PeerMessage
-from iris_py.peers.group import DIRECT_MEMBERS_MAX
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
@@ -320,7 +319,7 @@ class Surveyor:
         # otherwise there are members outside the view
         elif not group.targets and not (group.members and group.size > len(group.members)):
             self._finish(survey_id, survey, NoMembers(group.name, self._count_nodes()))
-        elif group.size > DIRECT_MEMBERS_MAX or not group.is_watched:
+        elif not group.is_whole:
             self._ask_tree(survey_id, survey, now)
         else:
             self._ask_members(survey_id, survey, [member.peer for member in group.targets], now)

@@ -16,6 +16,7 @@ import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from iris_overlay.groups.messages import VIEW_MAX
 from iris_overlay.ids import GroupId
 from iris_py.observe.counts import CountTable, GroupCounts, Totals
 from iris_py.peers.balancer import by_distance, by_rank, is_in_zone, zone_distance
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 SUBJECT_BYTES = 16
 #: A body of this size is encrypted, so that packet and frame headers still fit one record of 64 KiB.
 BODY_BYTES = 62 * 1024
-#: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a full
-#: membership view, so that all members are known, and the number of copies a node of the tree sends.
-DIRECT_MEMBERS_MAX = 32
+#: Largest group to which a broadcast goes directly; a larger group's broadcast goes down its tree. Equals the size of a whole
+#: membership view, so that all members are known. Too small: a delivery costs a signature and its check, ten times as much as a
+#: direct copy. Too large: a sender has that number of links, and one slow link of them holds it up.
+DIRECT_MEMBERS_MAX = VIEW_MAX
 #: Time after the last broadcast down the tree for which broadcasts stay on the tree, though the group has shrunk (seconds): a
 #: direct broadcast would overtake those in transit. Longer than a broadcast takes down a tree with a failed part.
 CAST_LINGER_S = 5.0
@@ -96,6 +98,7 @@ class Group:
         keyed: The members by request key.
         hedging: When to give idempotent requests to a second member.
         size: Number of members.
+        direct_members_max: Largest size at which messages for all members go directly.
         is_watched: Whether the overlay reports changes of the membership view unasked.
         is_doubted: Whether the root's report of an empty group is uncertain; the overlay checks again at every use.
         sequence: The number of the node's last broadcast.
@@ -127,6 +130,7 @@ class Group:
         self.higher: list[list[KnownMember]] = []
         self.spills = False
         self.size = 0
+        self.direct_members_max = DIRECT_MEMBERS_MAX
         self.is_watched = True
         self.is_doubted = False
         self.sequence = sequence
@@ -147,6 +151,11 @@ class Group:
         self._multicast = multicast_associated(self.id, local)
         self._unicast_from: dict[NodeId, bytes] = {}
         self._sequences: dict[NodeId, int] = {}  # the last broadcast of each sender
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every member is known and the view is kept up to date, so that messages for all members go directly."""
+        return self.size <= self.direct_members_max and self.is_watched
 
     @property
     def members(self) -> list[KnownMember] | None:
@@ -231,7 +240,7 @@ class Group:
 
         The tree is used if some members are unknown, or if a direct copy would overtake earlier broadcasts on the tree.
         """
-        if self.size > DIRECT_MEMBERS_MAX or not self.is_watched:
+        if not self.is_whole:
             self._cast_until = now + CAST_LINGER_S
         return now < self._cast_until
 
@@ -362,6 +371,7 @@ class Groups:
 
     Args:
         local: The node's id.
+        direct_members_max: See :class:`Group`.
 
     Attributes:
         by_id: The groups in use, by group id.
@@ -370,7 +380,7 @@ class Groups:
         topic_counts: Counters of the topics with the same first token.
     """
 
-    def __init__(self, local: NodeId, keyring: Keyring) -> None:
+    def __init__(self, local: NodeId, keyring: Keyring, direct_members_max: int = DIRECT_MEMBERS_MAX) -> None:
         self.by_id: dict[bytes, Group] = {}
         self.cluster_counts = CountTable()
         self.topic_counts = CountTable()
@@ -378,6 +388,7 @@ class Groups:
         self._realms: list[Group] = []  # of all generations, the primary first; empty before the first use of a topic
         self._local = local
         self._keyring = keyring
+        self._direct_members_max = direct_members_max
         self._last_epoch = 0
         self._last_sequence = 0
         self._numbers: dict[str, int] = {}  # last sequence numbers of forgotten groups, by name
@@ -438,6 +449,7 @@ class Groups:
         if found is None:
             self._last_epoch += 1
             found = Group(group.name, keys, self._local, self._last_epoch, self._last_sequence)
+            found.direct_members_max = self._direct_members_max
             found.last_used = group.last_used
             found.is_own = self._keyring.is_own(group.name, keys)
             self.by_id[found.id] = found
@@ -484,6 +496,7 @@ class Groups:
         self._last_epoch += 1
         keys = self._keyring.cluster(name)
         group = Group(name, keys, self._local, self._last_epoch, self._numbers.get(name, self._last_sequence))
+        group.direct_members_max = self._direct_members_max
         group.is_own = self._keyring.is_own(name, keys)
         return group
 

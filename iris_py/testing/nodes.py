@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
+    from iris_overlay.groups.config import GroupConfig
     from iris_py.observe.queries import Observe
     from iris_py.tracing import TracingSetting
 
@@ -66,6 +67,7 @@ class NodeSimulation:
         network: MemoryNetwork | None = None,
         site: str = "",
         first_host: int = 0,
+        groups: GroupConfig | None = None,
     ) -> None:
         """Create a network without nodes.
 
@@ -78,6 +80,7 @@ class NodeSimulation:
             site: The site of the simulation's hosts.
             first_host: The number of the first host, counted from 10.0.0.0: simulations on a shared network need separate
                 hosts.
+            groups: The configuration of groups, for example a smaller bound of whole views; None for the defaults.
         """
         self._trace = EventHash()
         if network is None:
@@ -86,6 +89,7 @@ class NodeSimulation:
         self.network = network
         self._site = site
         self._first_host = first_host
+        self._groups = groups
         self.nodes: list[Node] = []
         self._seed = seed
         self._keyring = Keyring(Secret(Random(f"{seed} secret").randbytes(32)), network=name)
@@ -150,7 +154,7 @@ class NodeSimulation:
             observe=observe,
         )
         rng, entropy = Random(f"{self._seed} choices {number}"), Random(f"{self._seed} entropy {number}")
-        node = await start_node(config, self.network.host(host), rng, entropy.randbytes)
+        node = await start_node(config, self.network.host(host), rng, entropy.randbytes, groups=self._groups)
         self._hosts[node.id] = host
         self.nodes.append(node)
         return node

@@ -175,8 +175,8 @@ class ViewChanged(msgspec.Struct, frozen=True):
     group: GroupId
     """The group."""
     members: dict[NodeId, GroupMember]
-    """All members, including the local node if joined; of a group larger than VIEW_MAX a sample of VIEW_MAX members. The owner
-    may keep this copy but must not change it.
+    """All members, including the local node if joined; of a group larger than VIEW_MAX a sample of SAMPLE_MAX. The owner may
+    keep this copy but must not change it.
     """
     size: int = 0
     """The number of members. If `members` is a sample, it may be wrong by 3 % for some seconds."""

@@ -656,6 +656,8 @@ class Overlay:
             self._resumed_at = now
             self._ring.resume(now)
             self._groups.resume(now)
+            self._dialler.resume(now)
+            self._discovery.resume(now)
 
     def _finish_turn(self, now: float) -> None:
         """Pass the outputs of the components between them until none is left."""

@@ -88,5 +88,5 @@ def test_any_options_are_taken(options: bytes) -> None:
 
 
 def test_too_many_members_are_told_by_number() -> None:
-    places = tuple(MemberPlace(bytes((number,)) * PSEUDONYM_BYTES, "") for number in range(DIRECT_MEMBERS_MAX + 1))
+    places = tuple(MemberPlace(number.to_bytes(PSEUDONYM_BYTES, "big"), "") for number in range(DIRECT_MEMBERS_MAX + 1))
     assert decode_said(encode_said(AskedMembers(1 << 40, places))) == AskedMembers(0xFFFF_FFFF)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.api.bulk_requester import Asker
 from iris_py.peers.hedging import HEDGES_AT_FIRST, HEDGES_SHARE
 from iris_py.testing import NodeSimulation, run
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1, limit_s: float = 600.0) -> None:
+def simulate(
+    scenario: Callable[[NodeSimulation], Awaitable[Any]],
+    *,
+    seed: int = 1,
+    limit_s: float = 600.0,
+    groups: GroupConfig | None = None,
+) -> None:
     async def main() -> Any:
-        async with NodeSimulation(seed) as simulation:
+        async with NodeSimulation(seed, groups=groups) as simulation:
             return await scenario(simulation)
 
     run(main(), limit_s=limit_s)
@@ -385,4 +392,4 @@ def test_a_view_says_when_it_is_a_sample_and_how_many_there_are() -> None:
         assert caller.network_size >= len(caller.nodes())
         assert 25 < caller.network_size < 50
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))

@@ -308,6 +308,7 @@ def test_errors_of_the_opening_say_the_name_that_was_asked_for() -> None:
             ("store@eu", iris.NoMembers),
             ("hidden@eu", iris.NotExported),
             ("unknown@eu", iris.NotExported),
+            ("asked@eu", iris.NotExported),
             ("store@asia", iris.CloudUnavailable),
         ):
             with pytest.raises(expected) as raised:
@@ -322,8 +323,12 @@ def test_errors_of_the_opening_say_the_name_that_was_asked_for() -> None:
             caller.tunnel("store@")
         with pytest.raises(iris.ConfigurationError):
             caller.survey("store@eu@us", b"")
+        await world.federation.advance(1.0)
+        nodes = [caller, *world.federation.gateway_nodes("us")]
+        assert not any(len(node._core.tunnels._live) for node in nodes), "a refusal ends both ends at once"
 
-    simulate(scenario)
+    rules = [{"cluster": "store", "allow": ALLOWED}, {"cluster": "asked", "allow": ["request"]}]
+    simulate(scenario, exports={"eu": rules}, imports={"us": [{"cluster": name} for name in ("store", "hidden", "asked")]})
 
 
 def test_a_member_without_tunnels_and_full_ones_are_told_apart() -> None:
@@ -623,17 +628,6 @@ def test_surveys_beyond_the_limit_of_the_rule_are_refused() -> None:
     simulate(scenario, export={"requests_per_s": 1}, gateways=1)
 
 
-def test_a_survey_of_a_cluster_for_which_it_is_not_allowed_is_refused() -> None:
-    async def scenario(world: World) -> None:
-        await world.serve(echo)
-        with pytest.raises(iris.NotExported):
-            await world.caller.survey("store@eu", b"")
-        with pytest.raises(iris.NotExported):
-            await world.caller.tunnel("store@eu")
-
-    simulate(scenario, export={"allow": ["request"]})
-
-
 def test_large_questions_and_replies_pass() -> None:
     async def scenario(world: World) -> None:
         await world.serve(members=2)
@@ -641,18 +635,6 @@ def test_large_questions_and_replies_pass() -> None:
         assert sorted(reply.payload for reply in answers) == [b"0 " + LARGE, b"1 " + LARGE]
         with pytest.raises(iris.MessageTooLarge):
             world.caller.survey("store@eu", bytes(world.caller.max_message_bytes + 1))
-
-    simulate(scenario)
-
-
-def test_a_refused_opening_ends_at_both_ends_at_once() -> None:
-    async def scenario(world: World) -> None:
-        await world.serve()
-        with pytest.raises(iris.NotExported):
-            await world.caller.tunnel("hidden@eu")
-        await world.federation.advance(1.0)
-        nodes = [world.caller, *world.federation.gateway_nodes("us")]
-        assert not any(len(node._core.tunnels._live) for node in nodes)
 
     simulate(scenario)
 

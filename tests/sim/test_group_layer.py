@@ -14,6 +14,7 @@ from iris_overlay.events import Cast, GroupJoined, GroupLeft, ViewChanged
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.groups.messages import (
     FANOUT_MAX,
+    SAMPLE_MAX,
     VIEW_MAX,
     WATCHERS_MAX,
     CastDown,
@@ -316,17 +317,19 @@ def test_samples_of_a_hundred_watchers_cover_a_thousand_members_evenly() -> None
     for node in watchers:
         simulation.watch(node, ECHO)
     simulation.run_for(1.0)
-    assert all(node.views[ECHO].size == 1000 and len(members_seen(node)) == VIEW_MAX for node in watchers)
+    assert all(node.views[ECHO].size == 1000 and len(members_seen(node)) == SAMPLE_MAX for node in watchers)
 
     def busiest() -> float:
         samples = Counter(member for node in watchers for member in members_seen(node))
-        return max(samples.values()) / (len(watchers) * VIEW_MAX / root_of(simulation).layer.table_sizes()["directory_members"])
+        return max(samples.values()) / (
+            len(watchers) * SAMPLE_MAX / root_of(simulation).layer.table_sizes()["directory_members"]
+        )
 
     assert busiest() <= 1.5
     for node in nodes[:150]:
         simulation.crash(node)
     simulation.run_for(3.0)
-    assert all(members_seen(node).isdisjoint(ids(nodes[:150])) and len(members_seen(node)) == VIEW_MAX for node in watchers)
+    assert all(members_seen(node).isdisjoint(ids(nodes[:150])) and len(members_seen(node)) == SAMPLE_MAX for node in watchers)
     assert busiest() <= 1.5
     simulation.run_for(12.0)
     assert {node.views[ECHO].size for node in watchers} == {len([node for node in nodes[:1000] if node.is_live])}
@@ -393,7 +396,7 @@ class Checker:
             self._note(("ghost", side, group, node.info.id), is_ghost, LIMIT_S + 2)
             if group in node.watched and node.is_live and node.side == side and not node.is_stalled:
                 seen = members_seen(node, group) if group in node.views else None
-                is_sampled = len(directory) > VIEW_MAX and seen is not None and len(seen) >= VIEW_MAX - 8
+                is_sampled = len(directory) > VIEW_MAX and seen is not None and len(seen) >= SAMPLE_MAX - 8
                 self._note(("view", side, group, node.info.id), seen != directory and not is_sampled)
 
     def _note(self, key: tuple[object, ...], is_wrong: bool, limit_s: float = LIMIT_S) -> None:

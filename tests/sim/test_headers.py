@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire import packets
 from iris_py.wire.headers import HEADERS_BYTES_MAX, Headers
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 GIVEN: dict[str, HeaderValue] = {"tenant": "grün", "key": b"\xff\x00", "attempt": 3, "share": 0.25, "urgent": True}
 
 
-def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1) -> None:
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1, groups: GroupConfig | None = None) -> None:
     async def main() -> None:
-        async with NodeSimulation(seed) as simulation:
+        async with NodeSimulation(seed, groups=groups) as simulation:
             await scenario(simulation)
 
     run(main(), limit_s=600.0)
@@ -178,7 +179,7 @@ def test_large_groups_carry_them_down_their_trees() -> None:
         assert all(seen == GIVEN for noting in notings for _kind, seen in noting.seen)
         assert all(message.headers == GIVEN for message in taken)
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))
 
 
 def test_wrong_ones_are_refused_before_anything_is_sent() -> None:

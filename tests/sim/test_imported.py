@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.gateway.port import port_of
 from iris_py.node import inbound
 from iris_py.testing import NodeSimulation, run
@@ -29,9 +30,9 @@ TOPICS = ("a.x", "a.x", "a.y", "b.z", "elsewhere")
 WANTED = TOPICS[:-1]
 
 
-def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1) -> Any:
+def simulate(scenario: Callable[[NodeSimulation], Awaitable[Any]], *, seed: int = 1, groups: GroupConfig | None = None) -> Any:
     async def main() -> Any:
-        async with NodeSimulation(seed) as simulation:
+        async with NodeSimulation(seed, groups=groups) as simulation:
             return await scenario(simulation)
 
     return run(main(), limit_s=600.0)
@@ -316,7 +317,7 @@ def test_large_groups_are_reached_down_their_trees_once_each() -> None:
         for each in following:
             each.task.cancel()
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))
 
 
 def test_a_node_of_an_older_version_drops_and_counts_it_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from iris_overlay.events import (
     ProtocolViolated,
     Settled,
 )
-from iris_overlay.groups.messages import VIEW_MAX
+from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import GroupId
 from iris_py.testing.cores.overlay import OverlaySimulation
 from iris_py.testing.cores.overlay_wires import Faults, Reach
@@ -158,12 +158,12 @@ def test_links_of_a_start_that_nobody_needs_are_let_go_unless_the_application_us
 
 
 def test_a_watcher_of_a_large_group_sees_a_sample_and_the_size() -> None:
-    simulation = OverlaySimulation(seed=4)
+    simulation = OverlaySimulation(seed=4, config=OverlayConfig(groups=GroupConfig(view_members_max=32)))
     start_members(simulation, 60)
     simulation.run_until(simulation.is_converged, limit_s=10.0, step_s=0.1)
     simulation.run_for(20.0)
     for node in simulation.live_nodes():
-        assert len(node.views[ECHO].members) == VIEW_MAX
+        assert len(node.views[ECHO].members) == 32
         assert abs(node.views[ECHO].size - 60) <= 2
 
 

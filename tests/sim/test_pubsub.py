@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.api.lifecycle import CLOSE_TIMEOUT_S
 from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
@@ -283,7 +284,7 @@ def test_many_subscribers_are_reached_once_each() -> None:
         assert await publisher.publish("a.x", b"") == 40
         assert await nodes[0].publish("a.x", b"") == 40  # itself included, once
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))
 
 
 def test_very_many_subscriptions_cost_a_publisher_no_more_than_a_few() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups.config import GroupConfig
 from iris_py.api import survey
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
@@ -363,7 +364,7 @@ def test_a_large_cluster_answers_over_the_tree(count: int) -> None:
         assert (len(answers), answers.missing_count) == (10, count - 10)
         await simulation.until(lambda: voters[7].cancelled == 2)
 
-    simulate(scenario)
+    simulate(scenario, groups=GroupConfig(view_members_max=32))
 
 
 async def _join(member: Node, voter: Voter) -> None:

@@ -253,7 +253,7 @@ def test_the_messages_of_surveys_between_clouds_are_those_of_the_code() -> None:
     place = calls.MemberPlace(bytes(16), "eu")
     member = bytes(16) + b"\x02eu"
     assert calls.encode_question(b"payload") == b"\x01payload"
-    assert calls.encode_said(calls.AskedMembers(3, (place,))) == b"\x02\0\0\0\x03\x01" + member
+    assert calls.encode_said(calls.AskedMembers(3, (place,))) == b"\x02\0\0\0\x03\0\x01" + member
     reply = calls.encode_said(calls.Answer(place, packets.REPLY, True, b"payload"))
     assert reply == bytes((3, packets.REPLY, 1)) + member + b"payload"
     assert calls.encode_said(calls.Ended(b"\0")) == b"\x04\0"

@@ -29,7 +29,7 @@ def members(
 ) -> int:
     """List the members of a cluster, or without a name the nodes of the network.
 
-    A node knows up to 32 members of a cluster, and a part of a large network. Standard error reports how many are missing.
+    A node knows up to 256 members of a cluster, and a part of a large network. Standard error reports how many are missing.
     """
     if stats:
         if cluster is None:

@@ -45,8 +45,6 @@ CONNECT_S: Final = 12.0
 #: How long a multicast may take if an inner node of its tree dies: detection and repetition.
 CAST_S: Final = 8.0
 
-VIEW_MAX: Final = group_messages.VIEW_MAX
-
 #: The largest leaf set and table of a node together.
 STATE_MAX: Final = 150
 
@@ -165,7 +163,7 @@ class Checks:
         Raises:
             AssertionError: A watcher does not know.
         """
-        now = self._simulation.now
+        now, view_max = self._simulation.now, self._simulation.config.groups.view_members_max
         is_late = now - asked_at >= self._simulation.config.groups.told_timeout_s - 1e-6
         if is_late or asked_at <= self._disturbed_at or self._recent_deaths():
             return
@@ -184,7 +182,7 @@ class Checks:
             if other.id not in known:
                 continue
             view = other.views.get(group)
-            if view is None or not view.is_watched or view.size > VIEW_MAX or not other.is_running or other.is_leaving:
+            if view is None or not view.is_watched or view.size > view_max or not other.is_running or other.is_leaving:
                 continue
             if other.watched[group] > asked_at - 1.0:
                 continue
@@ -244,7 +242,7 @@ class Checks:
     ) -> None:
         definite = {node.id for node in active if group in node.joined}
         allowed = definite | {node.id for node in side if group in node.groups or node.commands.get(group) or node.is_leaving}
-        name = _name(group)
+        name, view_max = _name(group), self._simulation.config.groups.view_members_max
         for node in active:
             if group not in node.watched or node.is_leaving:
                 continue
@@ -255,10 +253,10 @@ class Checks:
             ids = set(view.members)
             if not ids <= allowed:
                 found += [("dead", node.index, f"sees {other.hex()[:8]} in {name}") for other in sorted(ids - allowed)]
-            if view.is_watched and len(allowed) <= VIEW_MAX and not definite <= ids:
+            if view.is_watched and len(allowed) <= view_max and not definite <= ids:
                 found += [("missing", node.index, f"misses {other.hex()[:8]} in {name}") for other in sorted(definite - ids)]
-            if view.is_watched and len(definite) > VIEW_MAX:
-                if len(ids) < VIEW_MAX:
+            if view.is_watched and len(definite) > view_max:
+                if len(ids) < min(group_messages.SAMPLE_MAX, view_max):
                     found.append(("missing", node.index, f"has {len(ids)} in its sample of {name}"))
                 if not 0.9 * len(definite) - 1 <= view.size <= 1.1 * len(allowed) + 1:
                     found.append(("missing", node.index, f"takes {len(definite)} for {view.size} in {name}"))

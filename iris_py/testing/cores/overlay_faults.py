@@ -10,7 +10,9 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.config import OverlayConfig
 from iris_overlay.events import DialRequested
+from iris_overlay.groups.config import GroupConfig
 from iris_overlay.ids import ID_BYTES, GroupId
 from iris_py.testing.cores.overlay import OverlaySimulation
 from iris_py.testing.cores.overlay_wires import Faults, Reach
@@ -22,8 +24,11 @@ if TYPE_CHECKING:
     from iris_py.testing.cores.overlay_wires import SimulatedNode
 
 GROUPS: Final = tuple(GroupId(name.encode().ljust(ID_BYTES)) for name in ("all", "half", "some", "few", "two", "topic"))
-#: For each group, the share of members among the nodes at the start: with more than 32 nodes, the first group has a tree and
-#: samples.
+#: The largest whole view of schedules with an even seed: with more nodes, the first group has a tree and samples. Others have
+#: the default, and whole views of all nodes.
+SMALL_VIEW: Final = 32
+
+#: For each group, the share of members among the nodes at the start.
 SHARES: Final = (1.0, 0.5, 0.25, 0.1, 0.04, 0.3)
 
 #: The time after the last fault until all promises must hold.
@@ -133,7 +138,8 @@ class ScheduleRun:
 
     def __init__(self, schedule: FaultSchedule, *, is_checked: bool = True) -> None:
         self.schedule = schedule
-        self.simulation = OverlaySimulation(schedule.seed, faults=schedule.network, is_checked=is_checked)
+        config = OverlayConfig(groups=GroupConfig() if schedule.seed % 2 else GroupConfig(view_members_max=SMALL_VIEW))
+        self.simulation = OverlaySimulation(schedule.seed, config=config, faults=schedule.network, is_checked=is_checked)
         self.report = FaultReport(schedule.seed, schedule.nodes)
         self._rng = random.Random(schedule.seed + 1)
         self._seeds = () if schedule.beacons else tuple(self.simulation.address_of(index) for index in range(3))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iris_overlay.groups.messages import VIEW_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
@@ -58,6 +60,12 @@ class GroupConfig:
     watch_refresh_s: float = 1.0
     """The age at which a membership view without updates is requested again on use. Too small: a question per request. Too
     large: requests go to departed members.
+    """
+
+    view_members_max: int = VIEW_MAX
+    """The largest number of members in a whole membership view, at most `VIEW_MAX`; broadcasts to larger groups go down trees.
+    All nodes of a network should agree. Too small: large groups cost more. Too large: each watcher holds that many members, and
+    is told of each change.
     """
 
     groups_watched_max: int = 4096

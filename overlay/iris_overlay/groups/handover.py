@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.groups.directory import Outcome, is_accusation
 from iris_overlay.groups.followers import FollowerKind
-from iris_overlay.groups.messages import VIEW_MAX, Accused, Copied
+from iris_overlay.groups.messages import PROBED_MEMBERS_MAX, Accused, Copied
 from iris_overlay.groups.table_directory import TableDirectory
 from iris_overlay.ids import is_nearer, position
 
@@ -45,7 +45,7 @@ def revive(held: HeldCopy, expires: float) -> Directory:
 
 def knows_better(directory: Directory, told: Directory) -> bool:
     """Return whether a directory has changes unknown to another directory of the same group; False for a large group."""
-    if len(directory.members) > VIEW_MAX:
+    if len(directory.members) > PROBED_MEMBERS_MAX:
         return False
     if any(
         node in told.members and told.members[node].record.stamp <= stamp for node, (stamp, _) in directory.tombstones.items()

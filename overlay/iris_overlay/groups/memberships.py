@@ -20,8 +20,8 @@ from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.entries import apply
 from iris_overlay.groups.messages import (
     BATCH_MAX,
+    PROBED_MEMBERS_MAX,
     STAMP_SHIFT,
-    VIEW_MAX,
     GroupRegistration,
     Register,
     Unregister,
@@ -336,7 +336,8 @@ class OwnMemberships:
                 if membership.root is None or membership.root.id == peer:
                     membership.root = None
                     membership.attempts = 0  # many deaths are no long silence
-                    jitter_s = 0.0 if membership.size <= VIEW_MAX else self._config.repair_jitter_s * self._rng.random()
+                    is_small = membership.size <= PROBED_MEMBERS_MAX
+                    jitter_s = 0.0 if is_small else self._config.repair_jitter_s * self._rng.random()
                     self._resend.set(group, now + jitter_s)
 
     def link_lost(self, peer: NodeId, now: float) -> None:
@@ -419,7 +420,7 @@ class OwnMemberships:
     def needs(self, peer: NodeId) -> bool:
         """Return whether a node is the root of a small joined group: the members have to notice its death first."""
         return any(
-            membership.root is not None and membership.root.id == peer and membership.size <= VIEW_MAX
+            membership.root is not None and membership.root.id == peer and membership.size <= PROBED_MEMBERS_MAX
             for membership in self.groups.values()
         )
 

@@ -51,11 +51,20 @@ from iris_overlay.node_info import (
     NodeInfo,
     is_of_unknown_kind,
 )
-from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX, PAYLOAD_BYTES_MAX
+from iris_overlay.ring.messages import LEAVES_TOLD_MAX, PATH_LENGTH_MAX
 
-#: The largest number of members in a membership view: enough for a choice of two among live and near ones. Too large: sending
-#: all of them to all watchers is expensive.
-VIEW_MAX: Final = 32
+#: The largest number of members in a whole membership view: their messages go directly, with one encryption and no signature.
+#: Too small: broadcasts and publications go down a tree, at ten times the processor time. Too large: a view of 256 members has
+#: 47 KB, each watcher is told each change, and a sender has a link to each member.
+VIEW_MAX: Final = 256
+
+#: The number of members in a sample of a larger group: enough for a choice of two among live and near ones. Too large: requests
+#: gain nothing from more, and the root sends a sample to each of its watchers.
+SAMPLE_MAX: Final = 32
+
+#: The largest number of members that keep a link to their root, and that the root asks for after a takeover: both notice the
+#: death of the other first. Too small: deaths behind a partition are found at the renewals. Too large: a root has many links.
+PROBED_MEMBERS_MAX: Final = 32
 
 #: The largest number of watchers of a group. Too small: more nodes have to poll. Too large: the root sends each change to all
 #: of them, which overloads one node.
@@ -94,8 +103,9 @@ TABLE_REMOVED_MAX: Final = 1024
 #: The largest numbers of records and of rows in one part: no more fit into it.
 _TABLE_RECORDS_MAX: Final = TABLE_CHANGE_BYTES_MAX // 32
 
-#: The largest payload of a multicast: with all headers it fits into a link message.
-CAST_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - 4096
+#: The largest payload of a multicast: with all headers it fits into a message of the ring. Too small: a body is cut into more
+#: pieces. Too large: a piece delays what follows it on the links of the tree.
+CAST_BYTES_MAX: Final = 508 * 1024
 
 STAMP_SHIFT: Final = 32
 SEQUENCE_MASK: Final = (1 << STAMP_SHIFT) - 1
@@ -259,7 +269,7 @@ class View(msgspec.Struct, frozen=True, array_like=True, tag=10):
     is_watched: bool
     """Whether the root will report changes."""
     members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
-    """All members, or a sample of VIEW_MAX."""
+    """All members if they are at most VIEW_MAX, else a sample of SAMPLE_MAX."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, tag=11):
@@ -453,8 +463,8 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, tag=25):
     """The group."""
     number: _Number
     """The number of the question."""
-    members: Annotated[list[MemberRecord], Meta(max_length=VIEW_MAX)]
-    """At most VIEW_MAX members; the requester verifies their permits."""
+    members: Annotated[list[MemberRecord], Meta(max_length=SAMPLE_MAX)]
+    """At most SAMPLE_MAX members; the requester verifies their permits."""
 
 
 class FindRoot(msgspec.Struct, frozen=True, array_like=True, tag=26):

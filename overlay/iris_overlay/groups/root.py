@@ -13,6 +13,7 @@ from iris_overlay.groups.directory import EPOCHS_CLAIMED_MAX, Outcome, accusatio
 from iris_overlay.groups.followers import ATTEMPTS_MAX, Follower, FollowerKind, Followers
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
+    SAMPLE_MAX,
     VIEW_MAX,
     WATCHERS_MAX,
     Accused,
@@ -77,6 +78,7 @@ class GroupRoot:
         "_replays",
         "_rng",
         "_size_told",
+        "_view_members_max",
         "_watcher_log",
         "accused",
         "directory",
@@ -91,7 +93,9 @@ class GroupRoot:
         "tree",
     )
 
-    def __init__(self, directory: Directory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
+    def __init__(
+        self, directory: Directory, local: NodeInfo, rng: Rng, outbox: Outbox, *, view_members_max: int = VIEW_MAX
+    ) -> None:
         self.directory = directory
         self.followers = Followers()
         self.tree = Tree()
@@ -117,6 +121,7 @@ class GroupRoot:
         # Present exactly while the members are too many for one view.
         self._dealer: Dealer | None = None
         self._size_told = 0
+        self._view_members_max = view_members_max
         self._watcher_log: deque[tuple[int, NodeId]] = deque(maxlen=WATCHERS_MAX)
         self._recent: deque[tuple[float, CastDown]] = deque()
         self._recent_bytes = 0
@@ -228,11 +233,13 @@ class GroupRoot:
         """Return a membership view for a node that finds no room as a watcher, and so gets no changes."""
         members = self.directory.members
         nodes = list(members)
-        if len(nodes) > VIEW_MAX:
-            for index in range(VIEW_MAX):
+        if len(nodes) > self._view_members_max:
+            count = min(SAMPLE_MAX, self._view_members_max)
+            for index in range(count):
                 other = index + self._rng.randrange(len(nodes) - index)
                 nodes[index], nodes[other] = nodes[other], nodes[index]
-        records = self.directory.records(nodes[:VIEW_MAX])
+            del nodes[count:]
+        records = self.directory.records(nodes)
         return View(self._local, self.directory.group, self.directory.version, len(members), False, records)
 
     # Copies
@@ -388,7 +395,7 @@ class GroupRoot:
             nodes = list(directory.members)
         else:
             if watcher.sample is None:
-                watcher.sample = dict.fromkeys(self._dealer.deal(VIEW_MAX))
+                watcher.sample = dict.fromkeys(self._dealer.deal(min(SAMPLE_MAX, self._view_members_max)))
             nodes = list(watcher.sample)
         return View(self._local, directory.group, directory.version, size, True, directory.records(nodes))
 
@@ -480,7 +487,7 @@ class GroupRoot:
 
     def _fit_mode(self) -> bool:
         """Switch between whole views and samples as needed. Return whether it switched."""
-        if (self._dealer is not None) == (len(self.directory.members) > VIEW_MAX):
+        if (self._dealer is not None) == (len(self.directory.members) > self._view_members_max):
             return False
         self._dealer = Dealer(self._rng) if self._dealer is None else None
         if self._dealer is not None:

@@ -29,8 +29,9 @@ from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, Follower, Followe
 from iris_overlay.groups.handover import ANSWER_S, Passing, knows_better, merge, revive
 from iris_overlay.groups.messages import (
     BATCH_MAX,
+    PROBED_MEMBERS_MAX,
+    SAMPLE_MAX,
     STAMP_SHIFT,
-    VIEW_MAX,
     Accuse,
     Accused,
     Applied,
@@ -292,7 +293,7 @@ class Roots:
             self._counters.permits_invalid += 1
             return
         known = next((each.members for each in self._directories(message.group) if each.members), {})
-        records = [member.record for member in islice(known.values(), VIEW_MAX)]
+        records = [member.record for member in islice(known.values(), SAMPLE_MAX)]
         answer = Seen(message.group, message.number, records)
         if path is None:
             self._outbox.send(message.info, answer)
@@ -443,7 +444,7 @@ class Roots:
                 root.is_sure = True
             elif kind is RootTimer.ACCUSED:
                 root.believe_accusations()
-            elif kind is RootTimer.REVIEW and len(root.directory.members) <= VIEW_MAX:
+            elif kind is RootTimer.REVIEW and len(root.directory.members) <= PROBED_MEMBERS_MAX:
                 for member in list(root.directory.members):
                     self.doubt(group, member, now)
             elif kind is RootTimer.RECHECK and node in root.directory.members:
@@ -612,7 +613,11 @@ class Roots:
 
     def _add(self, directory: Directory, now: float) -> GroupRoot:
         parts = (self._local, self._rng, self._outbox)
-        root = TableRoot(directory, *parts) if isinstance(directory, TableDirectory) else GroupRoot(directory, *parts)
+        root = (
+            TableRoot(directory, *parts)
+            if isinstance(directory, TableDirectory)
+            else GroupRoot(directory, *parts, view_members_max=self._config.view_members_max)
+        )
         self.roots[directory.group] = root
         root.set_copies(self._ring.replicas(directory.group, COPIES))
         if now < (self._woken_at if directory.members else max(self._changed_at, self._woken_at)) + UNSURE_S:
@@ -658,7 +663,7 @@ class Roots:
         self._timers.set(
             (RootTimer.REVIEW, group, _NOBODY), now + REVIEW_S
         )  # by then half of a large group may have been accused
-        if len(members) <= VIEW_MAX:
+        if len(members) <= PROBED_MEMBERS_MAX:
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)
 

@@ -46,7 +46,7 @@ BELIEVE_S: Final = 1.0
 
 #: The largest number of members left out at once in one group; beyond it the first one is shown again, if a root reports it.
 #: Too small: when many die together, some come back for a moment. Too large: memory, because departures count too.
-MASKED_MAX: Final = 4 * VIEW_MAX
+MASKED_MAX: Final = 2 * VIEW_MAX
 
 #: The time between questions to a root if neither the root nor this node has an address: no broken link shows the root's death.
 #: Too small: messages. Too large: views are out of date for that time.
@@ -180,11 +180,11 @@ class Watches:
             return
         if watch.table is not None or not self._is_acceptable(watch, message, now):
             return
-        members = {record.info.id: record for record in message.members}
+        members = {record.info.id: record for record in message.members[: self._config.view_members_max]}
         is_same = members == watch.members and message.size == watch.size and message.is_watched == watch.is_watched
         if not is_same or watch.version == 0:
             self._changed[message.group] = None
-        if message.size <= VIEW_MAX:
+        if message.size <= self._config.view_members_max:
             self._note_gone(watch, [node for node in watch.members if node not in members], now)
         self._take_view(watch, message, members, now)
 
@@ -267,7 +267,7 @@ class Watches:
         if watch.table is not None or watch.root is None or watch.root.id != source.id:
             return True
         changed = {*watch.members, *(record.info.id for record in message.members)}.difference(message.removed)
-        is_possible = len(changed) <= VIEW_MAX
+        is_possible = len(changed) <= self._config.view_members_max
         if message.base == watch.version and is_possible:
             if message.members or message.removed or message.size != watch.size:
                 self._changed[message.group] = None
@@ -401,8 +401,9 @@ class Watches:
     def lacks(self, group: GroupId, node: NodeId) -> bool:
         """Return whether a node is missing in the view of a group of which all members are known."""
         watch = self.groups.get(group)
-        is_whole = watch is not None and watch.version > 0 and (watch.table is not None or watch.size <= VIEW_MAX)
-        return watch is not None and is_whole and node not in watch.members
+        if watch is None or watch.version == 0 or node in watch.members:
+            return False
+        return watch.table is not None or watch.size <= self._config.view_members_max
 
     def is_table(self, group: GroupId) -> bool | None:
         """Return whether a watched group is a table; None if it is not watched."""
@@ -423,11 +424,11 @@ class Watches:
         return any(watch.root is not None and watch.root.id == peer and watch.is_watched for watch in self.groups.values())
 
     def _event(self, group: GroupId, watch: _GroupWatch) -> ViewChanged:
-        masked = [node for node in watch.masked if self._is_masked(watch, node)]
+        masked = {node for node in watch.masked if self._is_masked(watch, node)}
         members = {
             node: GroupMember(record.info, record.attributes) for node, record in watch.members.items() if node not in masked
         }
-        size = len(members) if watch.size <= VIEW_MAX else watch.size - len(masked)
+        size = len(members) if watch.size <= self._config.view_members_max else watch.size - len(masked)
         return ViewChanged(group, members, size, watch.is_watched)
 
     def _unmask(self, group: GroupId, watch: _GroupWatch, now: float) -> None:

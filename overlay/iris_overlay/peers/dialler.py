@@ -239,6 +239,11 @@ class Dialler:
                 continue
             self._find(candidate, node, now)
 
+    def resume(self, now: float) -> None:
+        """Wait anew for the reports of running dials after a standstill of this process, which made them late."""
+        for address in self._dials:
+            self._dial_timeouts.set(address, now + self._config.dial_timeout_s)
+
     def handle_timeout(self, now: float, size: int) -> None:
         """Make waiting candidates ready for a dial, and give up dials without a report; harmless if early.
 

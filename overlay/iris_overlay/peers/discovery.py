@@ -92,6 +92,8 @@ class Discovery:
         self._familiarity_of = familiarity_of
         self._timers: DeadlineTable[_DiscoveryTimer] = DeadlineTable()
         self._has_beacons = False
+        # The wait for a first link: longer once a node has accepted a connection.
+        self._settle_wait_s = config.settle_timeout_s
         # The time-out of each answer that waits for its jitter, and the size of its question.
         self._answers: DeadlineTable[Source] = DeadlineTable()
         self._question_bytes: dict[Source, int] = {}
@@ -111,7 +113,7 @@ class Discovery:
         left = list(remembered)
         while left:
             self._dialler.add_address(left.pop(self._rng.randrange(len(left))), now)
-        self._timers.set(_DiscoveryTimer.SETTLE, now + self._config.settle_timeout_s)
+        self._timers.set(_DiscoveryTimer.SETTLE, now + self._settle_wait_s)
         self._timers.set(_DiscoveryTimer.JOIN, now + self._config.join_timeout_s)
         self._has_beacons = beacons
         if beacons:
@@ -145,7 +147,19 @@ class Discovery:
     def dial_connected(self, now: float) -> None:
         """Wait longer before starting alone, because a node accepted a connection and may merely be busy."""
         if not self.is_settled:
-            self._timers.set(_DiscoveryTimer.SETTLE, now + self._config.handshake_wait_s)
+            self._settle_wait_s = self._config.handshake_wait_s
+            self._timers.set(_DiscoveryTimer.SETTLE, now + self._settle_wait_s)
+
+    def resume(self, now: float) -> None:
+        """Begin the waits of the search anew after a standstill of this process: answers may lie unread in its sockets."""
+        config = self._config
+        for timer, wait_s in (
+            (_DiscoveryTimer.SETTLE, self._settle_wait_s),
+            (_DiscoveryTimer.JOIN, config.join_timeout_s),
+            (_DiscoveryTimer.BEACON_WAIT, config.beacon_wait_s),
+        ):
+            if timer in self._timers:
+                self._timers.set(timer, now + wait_s)
 
     def should_start_alone(self, *, has_link: bool, is_linking: bool) -> bool:
         """Return whether to start an own ring, because no reachable node lets this node join.

@@ -36,8 +36,9 @@ ACKNOWLEDGEMENTS_MAX: Final = 64
 #: The rows of tables that a hint about another ring travels: 2 rows reach about 240 nodes, which merge in parallel.
 HINT_DEPTH_MAX: Final = 2
 
-#: The largest payload of the layer above. Wrapped twice, it still fits into MESSAGE_BYTES_MAX.
-PAYLOAD_BYTES_MAX: Final = 512 * 1024
+#: The largest payload of the layer above: a whole membership view with the longest addresses (655 KiB) fits. Wrapped twice, it
+#: still fits into MESSAGE_BYTES_MAX.
+PAYLOAD_BYTES_MAX: Final = 704 * 1024
 
 _NodeId: TypeAlias = Annotated[NodeId, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 _Key: TypeAlias = Annotated[bytes, Meta(min_length=ID_BYTES, max_length=ID_BYTES)]

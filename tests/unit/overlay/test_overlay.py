@@ -591,6 +591,17 @@ def test_a_stall_is_noticed_whatever_comes_first_after_it(first: str) -> None:
     assert not any(msgspec.msgpack.encode((2 << 32) + 1) in data for _, data in overlay.messages_to_send())
 
 
+def test_a_node_that_stood_still_during_its_search_does_not_begin_alone_at_once() -> None:
+    overlay = started(seeds=("seed:1",))
+    overlay.deadline()
+    overlay.handle_timeout(12.0)
+    assert not overlay.is_active()
+    assert overlay.counters.dials_timed_out == 0
+    overlay.deadline()
+    overlay.handle_timeout(12.0 + CONFIG.settle_timeout_s)
+    assert overlay.is_active()
+
+
 def test_what_a_violator_sends_is_counted_once() -> None:
     overlay = with_leaf()
     overlay.receive_message(ONE.id, b"\xff", 1.0)

@@ -406,6 +406,19 @@ def test_a_handshake_that_stalls_is_given_up(steps: int) -> None:
     assert "too long" in closed(pair.responder).reason
 
 
+def test_a_handshake_is_not_too_long_because_this_side_stood_still() -> None:
+    """The answer of the peer may lie unread in the socket."""
+    pair = LinkPair(KEYRING, latency_s=0.1)
+    pair.step()
+    pair.initiator.is_held = pair.responder.is_held = True
+    late = CONFIG.handshake_timeout_s + CONFIG.keepalive_interval_s + 0.1
+    link = pair.initiator.link
+    link.handle_timeout(late)
+    assert link.deadline() == late + CONFIG.keepalive_interval_s
+    link.handle_timeout(late + CONFIG.keepalive_interval_s)
+    assert link.state is LinkState.CLOSED
+
+
 def test_a_duplicate_is_told_before_anything_flows() -> None:
     pair = LinkPair(KEYRING, confirms=False)
     pair.drive()
@@ -416,6 +429,21 @@ def test_a_duplicate_is_told_before_anything_flows() -> None:
     assert closed(pair.initiator).duplicate
     closed(pair.responder)
     assert not any(isinstance(event, LinkOpened) for event in pair.initiator.events + pair.responder.events)
+
+
+def test_a_node_that_leaves_says_so_on_a_link_that_its_peer_may_have_opened() -> None:
+    pair = LinkPair(KEYRING, confirms=False)
+    pair.drive()
+    pair.initiator.link.confirm(pair.now)
+    pair.drive()
+    pair.responder.link.confirm(pair.now)
+    pair.responder.link.send_control(b"x")
+    pair.initiator.link.close(CloseReason.LEAVING, pair.now)
+    pair.drive()
+    for end, is_opened in ((pair.initiator, False), (pair.responder, True)):
+        assert closed(end).clean
+        assert any(isinstance(event, LinkOpened) for event in end.events) is is_opened
+    assert pair.responder.link.is_peer_leaving
 
 
 def test_an_initiator_abandons_without_a_word() -> None:

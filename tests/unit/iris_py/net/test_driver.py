@@ -19,6 +19,7 @@ import uvloop
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
 from iris_py.net.driver import (
+    DIAL_RENEWALS_MAX,
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
     RETRANSMISSIONS_READ_MAX,
@@ -502,6 +503,8 @@ def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
     async def main() -> None:
         network = MemoryNetwork(1)
         network.host(B)
+        network.host("10.0.0.3")
+        network.partition([A], ["10.0.0.3"])
         refused = f"{B}:{PORT}"
         unanswered = f"10.0.0.3:{PORT}"
         nonsense = "no address"
@@ -520,6 +523,59 @@ def test_a_refused_dial_is_told_from_one_that_nobody_answers() -> None:
         await driver.close(1.0)
 
     run(main(), limit_s=10)
+
+
+class LateNetwork:
+    """Answers a dial after some seconds."""
+
+    is_simulated = True
+
+    def __init__(self, answer_s: float) -> None:
+        self.answer_s = answer_s
+        self.answers = 0
+
+    async def dial(self, *_arguments: object, **_options: object) -> None:
+        await asyncio.sleep(self.answer_s)
+        self.answers += 1
+
+
+def stand_still(duration_s: float) -> None:
+    """Let the virtual clock go on as if a callback had blocked the event loop."""
+    loop = cast("Any", asyncio.get_running_loop())
+    loop._set_clock(loop.time() + duration_s)
+
+
+@pytest.mark.parametrize(("answer_s", "is_answered"), [(1.0, True), (11.0, True), (14.0, False)])
+def test_a_dial_is_not_silent_because_this_process_stood_still(answer_s: float, is_answered: bool) -> None:
+    """After the standstill the answer is read in the turn in which the time of the dial is over."""
+
+    async def main() -> None:
+        network, core = LateNetwork(answer_s), Core(f"{B}:{PORT}")
+        driver = make_driver(cast("Any", network))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        asyncio.get_running_loop().call_later(0.5, stand_still, 10.0)
+        await asyncio.sleep(20.0)
+        assert (network.answers, len(core.failures)) == ((1, 0) if is_answered else (0, 1))
+        driver.abort()
+
+    run(main(), limit_s=100)
+
+
+def test_a_process_that_stands_still_again_and_again_ends_a_dial_at_last() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        network, core = LateNetwork(1000.0), Core(f"{B}:{PORT}")
+        driver = make_driver(cast("Any", network))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        for number in range(100):
+            loop.call_at(4.0 * number, stand_still, 3.5)
+        while not core.failures:
+            core.changed.clear()
+            await core.changed.wait()
+        assert loop.time() <= (DIAL_RENEWALS_MAX + 1) * 2 * 4.0
+        driver.abort()
+
+    run(main(), limit_s=1000)
 
 
 def test_names_of_one_address_share_its_rest_and_proven_addresses_have_none() -> None:

@@ -12,7 +12,7 @@ from iris_overlay.node_info import NodeInfo
 from iris_py.errors import IrisError, NodeClosed, NoMembers, RequestTimeout
 from iris_py.patterns import survey
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded, SurveyEvent, Surveyor
-from iris_py.peers.group import Group
+from iris_py.peers.group import DIRECT_MEMBERS_MAX, Group
 from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 KEYRING = Keyring(Secret(bytes(range(32))), network="test")
 LOCAL = NodeId(bytes(16))
 TIMEOUT_S = 5.0
+
+
+#: The size of a group that is asked down its tree.
+LARGE = DIRECT_MEMBERS_MAX + 1
 
 
 class Asker:
@@ -271,7 +275,7 @@ def test_those_without_room_are_asked_one_by_one_as_they_get_some() -> None:
     assert asker.end() is None
 
 
-@pytest.mark.parametrize("size", [3, 40])
+@pytest.mark.parametrize("size", [3, LARGE])
 def test_questions_and_their_end_are_news_until_they_are_taken(size: int) -> None:
     asker = Asker(3, size=size)
     survey_id = asker.ask()
@@ -334,7 +338,7 @@ def test_closing_ends_it_with_an_error() -> None:
 
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_a_large_group_is_asked_down_its_tree(is_watched: bool) -> None:
-    asker = Asker(3, size=40 if is_watched else 3)
+    asker = Asker(3, size=LARGE if is_watched else 3)
     asker.group.is_watched = is_watched
     survey_id = asker.ask()
     assert asker.multicasts() == [(None, SURVEY, survey_id)]
@@ -355,7 +359,7 @@ def test_a_large_group_is_asked_down_its_tree(is_watched: bool) -> None:
 
 
 def test_a_large_group_is_told_of_the_end_down_its_tree() -> None:
-    asker = Asker(3, size=40)
+    asker = Asker(3, size=LARGE)
     survey_id = asker.ask(stop_after=1)
     asker.send()
     asker.answer(asker.peers[0], survey_id)
@@ -365,14 +369,14 @@ def test_a_large_group_is_told_of_the_end_down_its_tree() -> None:
 
 
 def test_a_tree_without_room_is_waited_for() -> None:
-    asker = Asker(3, size=40)
+    asker = Asker(3, size=LARGE)
     asker.has_room = False
     survey_id = asker.ask()
     late_id = asker.ask(timeout_s=1.0)
     asker.surveyor.view_changed(0.5)
     assert asker.multicasts() == []
     asker.surveyor.handle_timeout(1.0)
-    assert asker.events() == [SurveyAsked("token", None, 40), SurveyEnded("token", None)]
+    assert asker.events() == [SurveyAsked("token", None, LARGE), SurveyEnded("token", None)]
     assert late_id not in asker.surveyor._surveys
     asker.has_room = True
     asker.surveyor.view_changed(2.0)
@@ -381,7 +385,7 @@ def test_a_tree_without_room_is_waited_for() -> None:
 
 def test_what_a_survey_down_a_tree_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "ANSWERING_NODES_MAX", 5)
-    asker = Asker(3, size=40)
+    asker = Asker(3, size=LARGE)
     survey_id = asker.ask()
     for number in range(8):
         asker.answer(asker.peer(number), survey_id, of=1 + number % 2)
@@ -433,7 +437,7 @@ def test_stand_ins_alone_are_nobody() -> None:
 
 
 def test_a_sample_of_stand_ins_is_not_everybody() -> None:
-    asker = Asker(2, size=40)
+    asker = Asker(2, size=LARGE)
     stand_ins(asker, 0, 1)
     survey_id = asker.ask()
     assert asker.multicasts() == [(None, SURVEY, survey_id)]

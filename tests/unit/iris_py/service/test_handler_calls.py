@@ -320,7 +320,9 @@ def test_classes_are_made_with_the_node_and_resources() -> None:
     assert plan_construction(Users, RESOURCES).bind(VALUES)().given == (POOL, NODE, 3)
     assert plan_construction(InThreads, []).bind(VALUES)().node is THREADED
     assert isinstance(plan_construction(Plain, []).bind(VALUES)(), Plain)
-    with pytest.raises(ConfigurationError, match=r"test_calls\.Needy cannot be served: its parameter 'name' is annotated str"):
+    with pytest.raises(
+        ConfigurationError, match=r"test_handler_calls\.Needy cannot be served: its parameter 'name' is annotated str"
+    ):
         plan_construction(Needy, [])
 
 

@@ -18,7 +18,7 @@ from iris_overlay.groups.memberships import ROUTED_MAX
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     CAST_BYTES_MAX,
-    VIEW_MAX,
+    SAMPLE_MAX,
     Accuse,
     Accused,
     Applied,
@@ -67,6 +67,10 @@ THIRD = NodeInfo(NodeId(b"third".ljust(16)), ("192.0.2.4:1",))
 G, H = GroupId(b"g" * 16), GroupId(b"h" * 16)
 
 
+#: The largest whole view in the layers here: as large as a sample, so that groups stay small.
+BOUND = SAMPLE_MAX
+
+
 class Fixture:
     """A layer on a ring of the test's making."""
 
@@ -74,7 +78,12 @@ class Fixture:
         self.ring = StubRing()
         self.counters = Counters()
         self.layer = GroupLayer(
-            local, GroupConfig(), random.Random(1), self.ring, self.counters, signer or TrustingSigner(local.id)
+            local,
+            GroupConfig(view_members_max=BOUND),
+            random.Random(1),
+            self.ring,
+            self.counters,
+            signer or TrustingSigner(local.id),
         )
         self.layer.activated(0.0)
 
@@ -310,7 +319,7 @@ def test_a_copy_becomes_the_directory_when_the_root_dies() -> None:
 def test_a_large_directory_that_is_taken_over_is_looked_through_when_it_has_become_small() -> None:
     fixture = Fixture()
     fixture.ring.is_mine = False
-    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, VIEW_MAX + 9)]
+    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, BOUND + 9)]
     fixture.receive(Copy(G, 0, 9, True, True, [MemberRecord(info, b"", 1) for info in infos], [], [], []))
     fixture.ring.is_mine = True
     fixture.layer.peer_dead(PEER.id, 2.0)
@@ -326,13 +335,13 @@ def test_a_large_directory_that_is_taken_over_is_looked_through_when_it_has_beco
 
 def test_a_late_acknowledgement_of_a_sample_is_not_taken_for_one_of_everything() -> None:
     fixture = Fixture()
-    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, VIEW_MAX + 9)]
+    infos = [NodeInfo(NodeId(bytes([number]) * 16), ()) for number in range(1, BOUND + 9)]
     for info in infos:
         fixture.receive(register(info), info)
     fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))
     ((_, sample),) = [post for post in fixture.sent() if isinstance(post[1], View)]
     assert isinstance(sample, View)
-    assert len(sample.members) == VIEW_MAX
+    assert len(sample.members) == BOUND
     for info in infos[20:]:
         fixture.receive(Accuse(info.id, 1, G))
     fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))  # it asks again, and is sent everything, which takes its time
@@ -533,7 +542,7 @@ def test_a_member_that_sees_a_view_without_itself_registers_at_once_through_the_
     assert (G, register(LOCAL)) in fixture.sent()
     fixture.receive(View(PEER, G, 5, 1, True, [member]), now=3.0)
     assert [message for _, message in fixture.sent()] == [Told(G, 5)]
-    fixture.receive(View(PEER, G, 6, VIEW_MAX + 1, True, []), now=4.0)
+    fixture.receive(View(PEER, G, 6, BOUND + 1, True, []), now=4.0)
     assert [message for _, message in fixture.sent()] == [Told(G, 6)]  # a sample says nothing about those who are not in it
 
 
@@ -637,7 +646,7 @@ def test_every_sweep_comes_after_one_period() -> None:
 def test_the_samples_of_watchers_are_exchanged_only_for_those_who_came_late() -> None:
     """Each exchange costs the watcher a view; where all members are used alike, a renewal costs nothing."""
     fixture = Fixture()
-    members = [NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",)) for number in range(1, 2 * VIEW_MAX + 1)]
+    members = [NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",)) for number in range(1, 2 * BOUND + 1)]
     for info in members:
         fixture.receive(register(info), info)
     watchers = [
@@ -648,7 +657,7 @@ def test_the_samples_of_watchers_are_exchanged_only_for_those_who_came_late() ->
     for watcher in watchers:
         fixture.receive(Watch(watcher, 1, [(G, 0, b"")]), watcher)
         (view,) = (message for target, message in fixture.sent() if target == watcher and isinstance(message, View))
-        assert len(view.members) == VIEW_MAX
+        assert len(view.members) == BOUND
         versions[watcher.id] = view.version
         fixture.receive(Told(G, view.version), watcher)
     for watcher in watchers:
@@ -750,7 +759,7 @@ def test_a_cast_that_comes_before_an_earlier_one_is_sent_when_that_has_had_its_t
 
 def test_those_who_do_not_renew_are_taken_out_of_the_tree_and_the_samples() -> None:
     fixture = Fixture()
-    count = VIEW_MAX + 8
+    count = BOUND + 8
     for number in range(count):
         info = NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.9:1",))
         fixture.receive(register(info), info, now=1.0 if number < 4 else 100.0)

@@ -19,8 +19,8 @@ from iris_overlay.groups.memberships import (
     OwnMemberships,
 )
 from iris_overlay.groups.messages import (
+    PROBED_MEMBERS_MAX,
     STAMP_SHIFT,
-    VIEW_MAX,
     Applied,
     GroupMessage,
     GroupRegistration,
@@ -226,7 +226,7 @@ def test_many_members_of_a_dead_root_do_not_all_register_at_the_same_moment() ->
     for seed in range(5):
         fixture = Fixture(seed=seed)
         fixture.members.join(A, b"", 0.0)
-        fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX + 1, True)]), 1.0)
+        fixture.members.applied(Applied(ROOT, [(A, 1, PROBED_MEMBERS_MAX + 1, True)]), 1.0)
         fixture.members.lose_root(ROOT.id, 5.0)
         first_s.append(fixture.members.deadline())
     assert len(set(first_s)) == 5
@@ -311,7 +311,7 @@ def test_a_leave_is_told_again_until_it_would_have_expired() -> None:
     assert fixture.members.deadline() is None
 
 
-@pytest.mark.parametrize(("size", "is_needed"), [(VIEW_MAX, True), (VIEW_MAX + 1, False)])
+@pytest.mark.parametrize(("size", "is_needed"), [(PROBED_MEMBERS_MAX, True), (PROBED_MEMBERS_MAX + 1, False)])
 def test_a_link_is_kept_to_the_root_of_a_small_group(size: int, is_needed: bool) -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
@@ -398,7 +398,7 @@ def test_only_the_end_of_the_link_to_the_root_makes_it_register_again() -> None:
 def test_members_of_a_small_group_are_to_register_at_the_moment_that_its_root_dies() -> None:
     fixture = Fixture()
     fixture.members.join(A, b"", 0.0)
-    fixture.members.applied(Applied(ROOT, [(A, 1, VIEW_MAX, True)]), 0.1)
+    fixture.members.applied(Applied(ROOT, [(A, 1, PROBED_MEMBERS_MAX, True)]), 0.1)
     fixture.members.lose_root(ROOT.id, 5.0)
     assert fixture.members.deadline() == 5.0
 

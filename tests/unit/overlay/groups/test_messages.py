@@ -12,6 +12,7 @@ from iris_overlay.groups import messages as gm
 from iris_overlay.groups.messages import GroupMessage, decode_group_message, encode_group_message
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import MESSAGE_BYTES_MAX, NodeInfo
+from iris_overlay.ring.messages import PAYLOAD_BYTES_MAX
 from tests.profiles import examples
 
 G, N = GroupId(b"g" * 16), NodeId(b"n" * 16)
@@ -84,6 +85,10 @@ def test_a_message_of_full_size_fits() -> None:
         G, 0, 8, True, True, [record] * gm.COPY_MEMBERS_MAX, [(N, 1 << 62)] * gm.COPY_REMOVED_MAX, [info] * gm.WATCHERS_MAX, []
     )
     assert len(encode_group_message(copy)) < MESSAGE_BYTES_MAX
+    view = gm.View(
+        info, G, 1 << 62, gm.VIEW_MAX, True, [gm.MemberRecord(info, bytes(256), 1 << 62, bytes(128), 1 << 62)] * gm.VIEW_MAX
+    )
+    assert PAYLOAD_BYTES_MAX // 2 < len(encode_group_message(view)) <= PAYLOAD_BYTES_MAX
     cast = gm.CastUp(info, G, 1 << 62, 1 << 62, bytes(gm.CAST_BYTES_MAX))
     assert len(encode_group_message(cast)) < MESSAGE_BYTES_MAX
 

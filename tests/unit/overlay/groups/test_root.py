@@ -12,6 +12,7 @@ from iris_overlay.groups.followers import ATTEMPTS_MAX, FollowerKind
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import (
     COPY_MEMBERS_MAX,
+    SAMPLE_MAX,
     STAMP_SHIFT,
     VIEW_MAX,
     WATCHERS_MAX,
@@ -39,6 +40,9 @@ def info(number: int) -> NodeInfo:
     return NodeInfo(NodeId(number.to_bytes(16, "big")), ("192.0.2.1:1",))
 
 
+#: The largest whole view of the roots here, unless a test says otherwise: as large as a sample, so that groups stay small.
+BOUND = SAMPLE_MAX
+
 LOCAL, OTHER, THIRD = info(10_001), info(10_002), info(10_003)
 
 
@@ -49,9 +53,9 @@ def cast(number: int, payload: bytes) -> CastDown:
 class Group:
     """A root, and what it sends."""
 
-    def __init__(self, members: int = 0) -> None:
+    def __init__(self, members: int = 0, *, bound: int = BOUND) -> None:
         self.outbox = Outbox()
-        self.root = GroupRoot(Directory(G, 1), LOCAL, random.Random(1), self.outbox)
+        self.root = GroupRoot(Directory(G, 1), LOCAL, random.Random(1), self.outbox, view_members_max=bound)
         for number in range(members):
             self.register(number)
         self.settle()
@@ -185,31 +189,31 @@ def test_watchers_are_bounded() -> None:
     assert group.watch(OTHER)
 
 
-@pytest.mark.parametrize("members", [3, 3 * VIEW_MAX])
+@pytest.mark.parametrize("members", [3, 3 * BOUND])
 def test_a_node_without_a_place_among_the_watchers_gets_a_view_all_the_same(members: int) -> None:
     group = Group(members)
     view = group.root.view_unwatched()
     assert not view.is_watched
-    assert (view.size, len(view.members)) == (members, min(members, VIEW_MAX))
+    assert (view.size, len(view.members)) == (members, min(members, BOUND))
     assert len({record.info.id for record in view.members}) == len(view.members)
     seen = {record.info.id for _ in range(100) for record in group.root.view_unwatched().members}
     assert len(seen) == members, "of a large group it is another sample each time"
 
 
 def test_watchers_of_a_large_group_get_samples_that_cover_it_evenly() -> None:
-    members, watchers = 2 * VIEW_MAX, 8
+    members, watchers = 2 * BOUND, 8
     group = Group(members)
     for number in range(watchers):
         group.watch(info(1000 + number))
     views = [message for _to, message in group.sent() if isinstance(message, View)]
-    assert [(view.size, len(view.members)) for view in views] == [(members, VIEW_MAX)] * watchers
+    assert [(view.size, len(view.members)) for view in views] == [(members, BOUND)] * watchers
     uses = Counter(record.info.id for view in views for record in view.members)
     assert len(uses) == members
-    assert set(uses.values()) == {watchers * VIEW_MAX // members}
+    assert set(uses.values()) == {watchers * BOUND // members}
 
 
 def test_a_member_of_a_sample_that_leaves_is_replaced_and_the_others_hear_nothing() -> None:
-    group = Group(4 * VIEW_MAX)
+    group = Group(4 * BOUND)
     for number in range(2):
         group.watch(info(1000 + number))
     group.settle()
@@ -221,12 +225,12 @@ def test_a_member_of_a_sample_that_leaves_is_replaced_and_the_others_hear_nothin
     assert told == [first]
     sample = group.root.followers.members[WATCHER][first].sample
     assert sample is not None
-    assert len(sample) == VIEW_MAX
+    assert len(sample) == BOUND
     assert gone not in sample
 
 
 def test_a_group_that_shrinks_is_shown_whole_again() -> None:
-    group = Group(VIEW_MAX + 1)
+    group = Group(BOUND + 1)
     group.watch()
     group.settle()
     group.root.remove(info(0).id, 1, 100.0)
@@ -286,19 +290,19 @@ def test_a_root_that_is_not_sure_tells_watchers_nothing_before_its_copies_have_a
 
 def test_the_root_tells_inner_nodes_of_the_tree_their_children() -> None:
     group = Group()
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     children = {to: message for to, message in group.sent() if isinstance(message, Children)}
     assert children
     for to, message in children.items():
         assert {child.id for child in message.children} == set(group.root.tree.children(to))
     below = [child.id for message in children.values() for child in message.children]
-    assert len(below) + len(list(group.root.tree.children(None))) == VIEW_MAX + 2
+    assert len(below) + len(list(group.root.tree.children(None))) == BOUND + 2
 
 
 def test_a_cast_waits_until_the_inner_nodes_know_their_children_or_its_time_is_up() -> None:
     group = Group()
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     group.root.cast(OTHER, cast(7, b"payload"), 1.0, 0.5)
     group.root.release_casts(1.0, 5.0)
@@ -317,7 +321,7 @@ def test_a_cast_waits_until_the_inner_nodes_know_their_children_or_its_time_is_u
 def test_casts_that_wait_for_the_tree_are_bounded_and_the_oldest_go_before_their_time(size: int) -> None:
     """An inner node that never says that it knows its children holds up every cast."""
     group, payload = Group(), bytes(size)
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     most = min(HELD_MAX, HELD_BYTES_MAX // size)
     for number in range(most + 3):
@@ -386,13 +390,13 @@ def test_nothing_that_expires_is_no_news() -> None:
 
 
 def test_a_member_that_describes_itself_anew_is_described_to_those_who_have_it() -> None:
-    group = Group(4 * VIEW_MAX)
+    group = Group(4 * BOUND)
     for number in range(2):
         group.watch(info(1000 + number))
     group.settle()
     samples = {node: set(watcher.sample or ()) for node, watcher in group.root.followers.members[WATCHER].items()}
     first, second = info(1000).id, info(1001).id
-    member = next(number for number in range(4 * VIEW_MAX) if info(number).id in samples[first] - samples[second])
+    member = next(number for number in range(4 * BOUND) if info(number).id in samples[first] - samples[second])
     group.register(member, b"other", stamp=2)
     views = [(to, message) for to, message in group.sent() if isinstance(message, View | Change)]
     assert [to for to, _message in views] == [first]
@@ -404,14 +408,14 @@ def test_a_member_that_describes_itself_anew_is_described_to_those_who_have_it()
 def test_an_inner_node_that_registers_anew_is_told_its_children_again() -> None:
     """Its process may have begun again, and know none."""
     group = Group()
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     group.settle()
     (inner,) = group.root.tree.inner_nodes()
-    number = next(number for number in range(VIEW_MAX + 2) if info(number).id == inner)
+    number = next(number for number in range(BOUND + 2) if info(number).id == inner)
     group.register(number, b"other", stamp=2)
     assert [to for to, message in group.sent() if isinstance(message, Children)] == [inner]
-    child = next(number for number in range(VIEW_MAX + 2) if info(number).id in group.root.tree.children(inner))
+    child = next(number for number in range(BOUND + 2) if info(number).id in group.root.tree.children(inner))
     group.settle()
     group.register(child, b"other", stamp=2)
     assert [to for to, message in group.sent() if isinstance(message, Children)] == [inner], "it may have given the child up"
@@ -419,7 +423,7 @@ def test_an_inner_node_that_registers_anew_is_told_its_children_again() -> None:
 
 def test_who_takes_the_place_of_a_lost_inner_node_gets_the_latest_casts_again() -> None:
     group = Group()
-    for number in range(VIEW_MAX + 6):
+    for number in range(BOUND + 6):
         group.register(number)
     group.settle()
     group.root.cast(OTHER, cast(7, b"payload"), 1.0, 0.5)
@@ -440,7 +444,7 @@ def test_who_takes_the_place_of_a_lost_inner_node_gets_the_latest_casts_again() 
 
 def test_an_inner_node_that_has_no_children_left_is_told_so_and_followed_no_longer() -> None:
     group = Group()
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     group.settle()
     (inner,) = group.root.tree.inner_nodes()
@@ -453,52 +457,67 @@ def test_an_inner_node_that_has_no_children_left_is_told_so_and_followed_no_long
 
 
 def test_a_group_that_outgrows_one_view_is_told_to_be_larger_at_once() -> None:
-    group = Group(VIEW_MAX)
+    group = Group(BOUND)
     group.watch()
     group.settle()
+    group.register(BOUND)
+    view = group.told()
+    assert isinstance(view, View)
+    assert (view.size, len(view.members)) == (BOUND + 1, BOUND)
+
+
+def test_a_view_is_whole_up_to_its_bound_and_beyond_it_a_sample_of_a_few() -> None:
+    group = Group(VIEW_MAX, bound=VIEW_MAX)
+    group.watch()
+    view = group.told()
+    assert isinstance(view, View)
+    assert (view.size, len(view.members)) == (VIEW_MAX, VIEW_MAX)
+    assert len(group.root.view_unwatched().members) == VIEW_MAX
+    group.root.acknowledge(WATCHER, OTHER.id, view.version)
     group.register(VIEW_MAX)
     view = group.told()
     assert isinstance(view, View)
-    assert (view.size, len(view.members)) == (VIEW_MAX + 1, VIEW_MAX)
+    assert (view.size, len(view.members)) == (VIEW_MAX + 1, SAMPLE_MAX)
+    assert len(group.root.view_unwatched().members) == SAMPLE_MAX
 
 
 def test_the_sample_of_a_watcher_that_leaves_counts_no_more() -> None:
-    group = Group(2 * VIEW_MAX)
+    group = Group(2 * BOUND)
     for number in range(4):
         group.watch(info(1000 + number))
     group.settle()
     dealer = group.root._dealer
     assert dealer is not None
-    assert {dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)} == {2}
+    assert {dealer.uses(info(number).id) for number in range(2 * BOUND)} == {2}
     for number in range(4):
         group.root.remove_watcher(info(1000 + number).id)
-    assert {dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)} == {0}
+    assert {dealer.uses(info(number).id) for number in range(2 * BOUND)} == {0}
 
 
 def test_members_that_came_late_get_into_samples_when_watches_are_renewed() -> None:
-    group = Group(VIEW_MAX + 1)
+    group = Group(BOUND + 1)
     watchers = [info(1000 + number) for number in range(8)]
     for watcher in watchers:
         group.watch(watcher)
     group.settle()
-    for number in range(VIEW_MAX + 1, 2 * VIEW_MAX):
+    for number in range(BOUND + 1, 2 * BOUND):
         group.register(number)
     group.settle()
     dealer = group.root._dealer
     assert dealer is not None
-    assert dealer.uses(info(2 * VIEW_MAX - 1).id) == 0
+    assert dealer.uses(info(2 * BOUND - 1).id) == 0
     for _ in range(20):
         for watcher in watchers:
             told = group.root.followers.members[WATCHER][watcher.id].told
             group.watch(watcher, version=told)
         group.settle()
-    uses = [dealer.uses(info(number).id) for number in range(2 * VIEW_MAX)]
-    assert sum(uses) == 8 * VIEW_MAX
+    uses = [dealer.uses(info(number).id) for number in range(2 * BOUND)]
+    assert sum(uses) == 8 * BOUND
     assert max(uses) - min(uses) <= 1
     for watcher in watchers:
         sample = group.root.followers.members[WATCHER][watcher.id].sample
         assert sample is not None
-        assert len(sample) == VIEW_MAX
+        assert len(sample) == BOUND
 
 
 def test_a_watcher_that_has_nothing_is_told_everything_and_one_that_is_up_to_date_only_that() -> None:
@@ -515,7 +534,7 @@ def test_a_watcher_that_has_nothing_is_told_everything_and_one_that_is_up_to_dat
 
 def test_a_new_epoch_is_told_to_inner_nodes_as_if_they_knew_nothing() -> None:
     group = Group()
-    for number in range(VIEW_MAX + 2):
+    for number in range(BOUND + 2):
         group.register(number)
     group.settle()
     (inner,) = group.root.tree.inner_nodes()
@@ -539,11 +558,11 @@ def test_a_copy_gets_as_many_changes_in_one_message_as_that_holds_and_else_every
 
 
 def test_a_watcher_of_a_sample_that_does_not_answer_is_sent_all_of_it_again() -> None:
-    group = Group(members=VIEW_MAX + 1)
+    group = Group(members=BOUND + 1)
     group.watch()
     view = group.told()
     assert group.root.note_silence(WATCHER, OTHER.id)
     again = group.told()
     assert isinstance(view, View)
     assert isinstance(again, View)
-    assert len(again.members) == VIEW_MAX
+    assert len(again.members) == BOUND

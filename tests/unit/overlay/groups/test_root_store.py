@@ -10,8 +10,8 @@ from iris_overlay.groups.directory import EPOCHS_COPIED_MAX, INCARNATIONS_BELIEV
 from iris_overlay.groups.memberships import INCARNATION_LAST
 from iris_overlay.groups.messages import (
     FANOUT_MAX,
+    PROBED_MEMBERS_MAX,
     STAMP_SHIFT,
-    VIEW_MAX,
     Accuse,
     Accused,
     Applied,
@@ -224,18 +224,18 @@ def test_watchers_that_are_taken_over_are_told_for_as_long_as_if_they_had_just_a
     assert [target for target, _ in of_type(Change, fixture)] == [THIRD]
 
 
-@pytest.mark.parametrize("count", [2, VIEW_MAX, VIEW_MAX + 1])
+@pytest.mark.parametrize("count", [2, PROBED_MEMBERS_MAX, PROBED_MEMBERS_MAX + 1])
 def test_members_of_a_small_group_hear_at_once_who_its_root_is_now(count: int) -> None:
     fixture = Fixture()
     members = infos(count)
     take_over(fixture, members, [])
     told = {target for target, _ in of_type(Applied, fixture)}
-    assert told == (set(members) if count <= VIEW_MAX else set())
+    assert told == (set(members) if count <= PROBED_MEMBERS_MAX else set())
 
 
 def test_members_of_a_small_group_that_was_taken_over_are_looked_for_twice() -> None:
     fixture = Fixture()
-    members = infos(VIEW_MAX)
+    members = infos(PROBED_MEMBERS_MAX)
     take_over(fixture, members, [])
     fixture.ring.foreign = {info.id for info in members}  # the questions go to other nodes
     fixture.sent()
@@ -247,13 +247,13 @@ def test_members_of_a_small_group_that_was_taken_over_are_looked_for_twice() -> 
 
 def test_members_of_a_large_group_that_was_taken_over_are_not_looked_for() -> None:
     fixture = Fixture()
-    members = infos(VIEW_MAX + 1)
+    members = infos(PROBED_MEMBERS_MAX + 1)
     take_over(fixture, members, [])
     fixture.ring.foreign = {info.id for info in members}
     fixture.sent()
     pass_time(fixture.layer, 2.0 + REVIEW_S)
     # Those that have to pass casts on, and are silent, are doubted for that.
-    assert len(of_type(Check, fixture)) < VIEW_MAX / 2
+    assert len(of_type(Check, fixture)) < PROBED_MEMBERS_MAX / 2
 
 
 def test_a_directory_that_the_new_root_does_not_acknowledge_is_sent_again_after_a_while() -> None:

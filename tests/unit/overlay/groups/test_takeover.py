@@ -11,12 +11,12 @@ from iris_overlay.groups.directory import Directory, accusation_of
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.handover import knows_better, merge, revive
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.messages import VIEW_MAX, Accused, MemberRecord
+from iris_overlay.groups.messages import PROBED_MEMBERS_MAX, Accused, MemberRecord
 from iris_overlay.groups.root import GroupRoot
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 
-NODES = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(VIEW_MAX + 1)]
+NODES = [NodeInfo(NodeId(number.to_bytes(16, "big")), ()) for number in range(PROBED_MEMBERS_MAX + 1)]
 
 
 def directory(members: dict[int, int], dead: dict[int, int] | None = None) -> Directory:
@@ -49,8 +49,8 @@ def test_who_knows_of_a_death_that_the_other_does_not_knows_better() -> None:
 
 
 def test_large_groups_are_not_compared() -> None:
-    assert knows_better(directory(dict.fromkeys(range(VIEW_MAX), 1)), directory({}))
-    assert not knows_better(directory(dict.fromkeys(range(VIEW_MAX + 1), 1)), directory({}))
+    assert knows_better(directory(dict.fromkeys(range(PROBED_MEMBERS_MAX), 1)), directory({}))
+    assert not knows_better(directory(dict.fromkeys(range(PROBED_MEMBERS_MAX + 1), 1)), directory({}))
 
 
 def test_a_watcher_that_another_root_knew_is_given_its_attempts_anew() -> None:

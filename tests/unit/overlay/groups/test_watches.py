@@ -10,7 +10,7 @@ from iris_overlay.errors import TooManyGroupsError
 from iris_overlay.events import ViewChanged
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
-from iris_overlay.groups.messages import VIEW_MAX, Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
+from iris_overlay.groups.messages import Change, Doubt, GroupMessage, MemberRecord, Told, Unwatch, View, Watch
 from iris_overlay.groups.watches import BELIEVE_S, HIDDEN_ASKED_S, MASK_S, MASKED_MAX, TWO_ROOTS_S, Watches
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
@@ -20,12 +20,14 @@ LOCAL = NodeInfo(NodeId(b"local".ljust(16)), ("192.0.2.1:1",))
 ROOT = NodeInfo(NodeId(b"root".ljust(16)), ("192.0.2.2:1",))
 HEIR = NodeInfo(NodeId(b"heir".ljust(16)), ("192.0.2.3:1",))
 A, B = GroupId(b"a" * 16), GroupId(b"b" * 16)
-CONFIG = GroupConfig(groups_watched_max=2)
+#: The largest whole view here.
+BOUND = 32
+CONFIG = GroupConfig(groups_watched_max=2, view_members_max=BOUND)
 ASK = (A, Watch(LOCAL, 0, [(A, 0, b"")]))
 
 
 def record(number: int, stamp: int = 1) -> MemberRecord:
-    return MemberRecord(NodeInfo(NodeId(bytes([number]) * 16), ()), b"", stamp)
+    return MemberRecord(NodeInfo(NodeId(number.to_bytes(2, "big") * 8), ()), b"", stamp)
 
 
 def view(version: int, *members: MemberRecord, root: NodeInfo = ROOT, is_watched: bool = True, size: int | None = None) -> View:
@@ -45,7 +47,7 @@ class Fixture:
         return list(posts)
 
     def seen(self) -> list[set[int]]:
-        return [{node[0] for node in event.members} for event in self.watches.views_changed()]
+        return [{int.from_bytes(node[:2], "big") for node in event.members} for event in self.watches.views_changed()]
 
 
 def watching(*members: MemberRecord, **options: object) -> Fixture:
@@ -324,13 +326,13 @@ def test_a_dead_member_is_not_believed_in_again_while_no_root_answers() -> None:
     assert [len(event.members) for event in fixture.watches.views_changed()] == [2]
 
 
-@pytest.mark.parametrize("size", [VIEW_MAX, VIEW_MAX + 1])
+@pytest.mark.parametrize("size", [BOUND, BOUND + 1])
 def test_who_went_is_remembered_unless_the_view_is_a_sample(size: int) -> None:
     """Of a sample nobody knows who went: it shows others each time."""
-    members = [record(number) for number in range(1, VIEW_MAX + 1)]
-    fixture = watching(*members, size=VIEW_MAX)
+    members = [record(number) for number in range(1, BOUND + 1)]
+    fixture = watching(*members, size=BOUND)
     fixture.watches.view(view(6, *members[1:], size=size), 1.0)
-    assert (members[0].info.id in fixture.watches.groups[A].gone) == (size <= VIEW_MAX)
+    assert (members[0].info.id in fixture.watches.groups[A].gone) == (size <= BOUND)
 
 
 def test_a_view_of_the_same_root_and_version_is_taken_again() -> None:
@@ -419,10 +421,10 @@ def test_a_later_incarnation_of_a_dead_member_can_die_too() -> None:
 
 
 def test_the_size_of_a_sample_counts_no_dead_members() -> None:
-    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)), size=100)
+    fixture = watching(*(record(number) for number in range(1, BOUND + 1)), size=100)
     fixture.watches.peer_dead(record(1).info.id, 1.0)
     (event,) = fixture.watches.views_changed()
-    assert (len(event.members), event.size) == (VIEW_MAX - 1, 99)
+    assert (len(event.members), event.size) == (BOUND - 1, 99)
 
 
 def test_nothing_is_lacking_in_a_view_before_the_first_one() -> None:
@@ -436,7 +438,7 @@ def test_nothing_is_lacking_in_a_view_before_the_first_one() -> None:
 
 
 def test_a_new_size_alone_is_reported() -> None:
-    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)), size=100)
+    fixture = watching(*(record(number) for number in range(1, BOUND + 1)), size=100)
     fixture.watches.change(ROOT, Change(A, 5, 6, 101, [], []), 1.0)
     assert [event.size for event in fixture.watches.views_changed()] == [101]
     fixture.watches.change(ROOT, Change(A, 6, 7, 101, [], []), 1.0)
@@ -501,14 +503,20 @@ def test_a_root_that_dies_beside_members_that_live_is_out_of_the_view_at_once() 
 
 def test_a_change_with_more_members_than_a_view_can_have_does_not_apply() -> None:
     """A root that lies may name new ones in each change. It is told what is here, and an honest one sends everything then."""
-    fixture = watching(*(record(number) for number in range(1, VIEW_MAX + 1)))
-    more = Change(A, 5, 6, VIEW_MAX + 1, [record(100)], [])
+    fixture = watching(*(record(number) for number in range(1, BOUND + 1)))
+    more = Change(A, 5, 6, BOUND + 1, [record(100)], [])
     assert not fixture.watches.change(ROOT, more, 0.2)
     assert fixture.sent() == [(ROOT, Told(A, 5))]
     assert fixture.seen() == []
-    exchanged = Change(A, 5, 6, VIEW_MAX, [record(100)], [record(1).info.id])
+    exchanged = Change(A, 5, 6, BOUND, [record(100)], [record(1).info.id])
     assert fixture.watches.change(ROOT, exchanged, 0.2)
-    assert fixture.seen() == [{*range(2, VIEW_MAX + 1), 100}]
+    assert fixture.seen() == [{*range(2, BOUND + 1), 100}]
+
+
+def test_a_view_with_more_members_than_the_bound_of_this_node_is_cut() -> None:
+    """Its root lies, or has another bound: what a watcher holds stays within its own."""
+    fixture = watching(*(record(number) for number in range(1, BOUND + 2)))
+    assert len(fixture.watches.groups[A].members) == BOUND
 
 
 def test_the_dead_that_are_left_out_of_a_view_are_bounded() -> None:
@@ -520,6 +528,6 @@ def test_the_dead_that_are_left_out_of_a_view_are_bounded() -> None:
         fixture.watches.peer_dead(record(number).info.id, 0.2)
     assert len(fixture.watches.groups[A].masked) == MASKED_MAX
     fixture.watches.views_changed()
-    last = [record(number) for number in numbers[2:][-VIEW_MAX + 1 :]]
+    last = [record(number) for number in numbers[2:][-BOUND + 1 :]]
     fixture.watches.view(view(1000, record(numbers[0]), *last), 0.3)
     assert fixture.seen() == [{numbers[0]}]

@@ -65,6 +65,35 @@ class Harness:
         return [request.address for request in self.dialler.requests]
 
 
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_after_a_standstill_the_search_has_its_time_again(is_connected: bool) -> None:
+    """Answers may lie unread in the sockets: a node that began alone at once would make a ring of its own."""
+    harness = Harness(seeds=("192.0.2.9:7000",))
+    if is_connected:
+        harness.discovery.dial_connected(0.0)
+    harness.discovery.resume(12.0)
+    harness.discovery.handle_timeout(12.0, 0)
+    assert not harness.is_over()
+    assert not harness.is_over(has_link=True)
+    wait_s = CONFIG.handshake_wait_s if is_connected else CONFIG.settle_timeout_s
+    harness.discovery.handle_timeout(12.0 + wait_s - 0.01, 0)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(12.0 + wait_s, 0)
+    assert harness.is_over()
+    assert not harness.is_over(has_link=True)
+    harness.discovery.handle_timeout(12.0 + CONFIG.join_timeout_s, 0)
+    assert harness.is_over(has_link=True)
+
+
+def test_after_a_standstill_beacons_have_time_to_be_answered() -> None:
+    harness = Harness()
+    harness.discovery.resume(12.0)
+    harness.discovery.handle_timeout(12.0, 0)
+    assert not harness.is_over()
+    harness.discovery.handle_timeout(12.0 + CONFIG.beacon_wait_s, 0)
+    assert harness.is_over()
+
+
 def test_the_first_beacon_asks() -> None:
     ((destination, data),) = Harness().take()
     assert destination is None
