@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
+from iris_overlay.groups import promotions
 from iris_overlay.groups.config import GroupConfig
 from iris_py.gateway.port import port_of
 from iris_py.node import inbound
@@ -22,6 +23,7 @@ from tests.profiles import first_cases
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from iris_overlay.ids import GroupId
     from iris_py.api.node import Node
 
 ORIGIN, SEQUENCE = b"\xabo" * 8, b"strm"
@@ -294,13 +296,16 @@ def test_gateways_that_die_restart_lose_and_are_cut_off_lose_nothing_in_silence(
 
 
 @pytest.mark.long
-def test_large_groups_are_reached_down_their_trees_once_each() -> None:
+def test_large_groups_are_reached_down_their_trees_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotions, "PROMOTED_NODES", 32)
+
     async def scenario(simulation: NodeSimulation) -> None:
         gateways = await simulation.start_nodes(2)
         nodes = await simulation.start_nodes(40)
         subscribers = [Subscriber() for _ in nodes]
         for number, (node, subscriber) in enumerate(zip(nodes, subscribers, strict=True)):
             await node.subscribe("a.>" if number < 36 else "a.x", subscriber)
+        await asyncio.sleep(5.0)  # until the pattern of many nodes is promoted
         rng = Random(5)
         origin = Origin(rng)
         origin.topics = ["a.x", "elsewhere", "a.x", "a.x"] * 10
@@ -311,13 +316,17 @@ def test_large_groups_are_reached_down_their_trees_once_each() -> None:
         await asyncio.sleep(2.0)
         for subscriber in subscribers:
             assert subscriber.check(origin, "a.x") == 0
-        group = gateways[0]._core.groups.find_topic("a")
-        assert group is not None
-        assert group.size == 36, "more than are sent to one by one"
+        assert all(len(promoted_groups(node)) == 1 for node in nodes[:36]), "more than are sent to one by one"
+        assert not any(promoted_groups(node) for node in nodes[36:])
         for each in following:
             each.task.cancel()
 
     simulate(scenario, groups=GroupConfig(view_members_max=32))
+
+
+def promoted_groups(node: Node) -> list[GroupId]:
+    """Return the groups of promoted entries that a node has joined."""
+    return [group for group, entry in node._core.pubsub.deliveries.casts.by_group.items() if entry.is_joined]
 
 
 def test_a_node_of_an_older_version_drops_and_counts_it_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,9 @@ def several(first: int, count: int) -> bytes:
     return entries.pack((number, 1, number) for number in range(first, first + count))
 
 
-def start(simulation: OverlaySimulation, count: int, watchers: int, **options: Reach) -> list[int]:
+def start(simulation: OverlaySimulation, count: int, watchers: int, reach: Reach = Reach.OPEN) -> list[int]:
     """Start nodes with some entries each, the first of which watch."""
-    indices = [simulation.start_node(**options) for _ in range(count)]
+    indices = [simulation.start_node(reach=reach) for _ in range(count)]
     for index in indices:
         simulation.claim(index, TABLE, several(index, 5))
     for index in indices[:watchers]:

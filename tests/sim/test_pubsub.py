@@ -121,9 +121,9 @@ def test_races_of_subscribing_and_publishing_lose_nothing_after_subscribe_return
 def lose(publisher: Node) -> None:
     """Count and number all that waits for the flush, and lose it, as if a link had ended with it."""
     core = publisher._core
-    send_body, core._outbound.send_body = core._outbound.send_body, lambda *_args, **_options: None
-    core.pubsub.publisher.send_all(publisher._runtime.loop.time())
-    core._outbound.send_body = send_body
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core._outbound, "send_body", lambda *_args, **_options: None)
+        core.pubsub.publisher.send_all(publisher._runtime.loop.time())
 
 
 def test_what_was_lost_on_the_way_shows_as_a_gap() -> None:

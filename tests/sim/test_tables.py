@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from iris_overlay.events import TableChanged
 from iris_overlay.groups import entries
 from iris_overlay.groups.entries import ENTRIES_MAX
 from iris_overlay.groups.messages import VIEW_MAX, WATCHERS_MAX
@@ -210,7 +211,7 @@ def test_a_node_beyond_the_watchers_gets_the_table_when_it_asks() -> None:
     simulation, nodes = start(WATCHERS_MAX + 5)
     simulation.claim(nodes[0], TABLE, several(0, 100))
     watch(simulation, nodes)
-    late = next(node for node in nodes[::-1] if not simulation_event(node).is_watched)
+    late = next(node for node in nodes[::-1] if not is_watched(node))
     simulation.claim(nodes[0], TABLE, entry(200))
     simulation.run_for(1.5)
     assert late.tables[TABLE] == {nodes[0].info.id: several(0, 100)}
@@ -222,8 +223,9 @@ def test_a_node_beyond_the_watchers_gets_the_table_when_it_asks() -> None:
     assert simulation.bytes - before < 1_000, "it gets the changes alone"
 
 
-def simulation_event(node: SimulatedGroupNode) -> object:
-    return [event for _, event in node.log if type(event).__name__ == "TableChanged"][-1]
+def is_watched(node: SimulatedGroupNode) -> bool:
+    """Tell whether the root tells the node of changes."""
+    return [event for _, event in node.log if isinstance(event, TableChanged)][-1].is_watched
 
 
 def test_tables_move_to_nearer_nodes() -> None:

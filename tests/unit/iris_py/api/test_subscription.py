@@ -15,11 +15,11 @@ from iris_py.api.ordered_calls import CALLS_PER_TURN_MAX
 from iris_py.api.subscription import Inbox, Subscription
 from iris_py.api.threads import DaemonThreads
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.own_interest import OwnEntry
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.testing.clock import run
 
 if TYPE_CHECKING:
-    from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
 
@@ -172,7 +172,7 @@ class Blocked:
         )
         for sequence in range(8):
             self.queue.put(message(sequence))
-        self.queue.blocked[cast("Group", "group"), cast("Peer", "publisher")] = None
+        self.queue.blocked[None, cast("Peer", "publisher"), OwnEntry(("a",), 1)] = None
         self.subscription._inbox.handle_ready()
 
     def take(self, _message: Message) -> None:

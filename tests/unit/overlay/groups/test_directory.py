@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iris_overlay.groups.copies import Copies, HeldCopy, copy_parts
 from iris_overlay.groups.directory import LOG_MAX, TOMBSTONES_MAX, Directory, Outcome, accusation_of, is_accusation
-from iris_overlay.groups.messages import COPY_MEMBERS_MAX, MemberRecord
+from iris_overlay.groups.messages import COPY_MEMBERS_MAX, Copy, MemberRecord
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 from tests.profiles import examples
@@ -134,7 +134,7 @@ def test_a_change_applies_to_its_base_alone() -> None:
     copies = Copies(180.0)
     (whole,) = copy_parts(directory, [])
     copies.receive(OWNER, whole, 0.0)
-    change = type(whole)(GROUP, directory.version, 50, True, True, [record(2, 1)], [(info(1).id, 0)], [info(3)], [])
+    change = Copy(GROUP, directory.version, 50, True, True, [record(2, 1)], [(info(1).id, 0)], [info(3)], [])
     assert copies.receive(OTHER, change, 0.0) == (0, False)
     assert copies.receive(OWNER, change, 0.0) == (50, False)
     assert copies.receive(OWNER, change, 0.0) == (0, False)

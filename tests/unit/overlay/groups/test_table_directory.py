@@ -98,13 +98,13 @@ def test_net_changes_lead_from_any_version_to_the_last(steps: list[tuple[str, in
     table = TableDirectory(T, 1)
     states = {table.version: snapshot(table)}
     for stamp, (what, number, values) in enumerate(steps, start=1):
-        node = info(number, "z" * stamp if what == "zone" else "")
+        one = info(number, "z" * stamp if what == "zone" else "")
         if what == "remove":
-            table.remove(node.id, stamp, 100.0)
+            table.remove(one.id, stamp, 100.0)
         elif what == "expire":
             table.expire(1.0)
         else:
-            table.register(MemberRecord(node, b"", stamp), 0.5 if number == 3 else 100.0, packed(*values))
+            table.register(MemberRecord(one, b"", stamp), 0.5 if number == 3 else 100.0, packed(*values))
         states[table.version] = snapshot(table)
     now = snapshot(table)
     for version, state in states.items():
@@ -112,13 +112,14 @@ def test_net_changes_lead_from_any_version_to_the_last(steps: list[tuple[str, in
         assert changes is not None
         found = dict(state)
         for node, change in changes.items():
-            before = found.pop(node, (None, 0, b""))
+            before, stamp_before, entries_before = found.pop(node, (None, 0, b""))
             if node not in table.members:
                 continue
-            assert change.base == before[1]
-            assert entries.diff(before[2], now[node][2]) == (change.added, change.removed), "the net change, exactly"
-            assert change.is_new or before[0] == now[node][0]
-            found[node] = (now[node][0], now[node][1], entries.apply(before[2], change.added, change.removed))
+            after, stamp_after, entries_after = now[node]
+            assert change.base == stamp_before
+            assert entries.diff(entries_before, entries_after) == (change.added, change.removed), "the net change, exactly"
+            assert change.is_new or before == after
+            found[node] = (after, stamp_after, entries.apply(entries_before, change.added, change.removed))
         assert found == now
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,11 +12,9 @@ from iris_py.patterns.topic import own_interest
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.own_interest import OwnInterest
 from iris_py.patterns.topic.pattern_sets import covers
-from iris_py.patterns.topic.shapes import NODE_SHAPES_MAX
+from iris_py.patterns.topic.shapes import NODE_SHAPES_MAX, shape_of
 
 if TYPE_CHECKING:
-    import pytest
-
     from iris_py.patterns.topic.names import Tokens
 
 TOKEN = st.sampled_from(["a", "b", "*"])
@@ -81,7 +80,7 @@ def test_shapes_under_one_first_token_are_bounded_and_other_tokens_stay_exact() 
     for number in range(NODE_SHAPES_MAX + 4):
         node.add(("a", *(["*", "x"][number >> bit & 1] for bit in range(5))))
     assert ("b", "c") in node.patterns
-    shapes = {own_interest.shape_of(pattern) for pattern in node.patterns if pattern[0] == "a"}
+    shapes = {shape_of(pattern) for pattern in node.patterns if pattern[0] == "a"}
     assert len(shapes) <= NODE_SHAPES_MAX
 
 
@@ -89,9 +88,9 @@ def test_shapes_under_one_first_token_are_bounded_and_other_tokens_stay_exact() 
 def test_the_entries_stand_for_all_subscriptions_and_for_nothing_after_the_last(
     steps: list[tuple[bool, Tokens]], entries_max: int, shapes_max: int
 ) -> None:
-    before = own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX
-    own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX = 4 * entries_max, 2 * shapes_max  # type: ignore[misc]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_interest, "ENTRIES_MAX", 4 * entries_max)
+        patch.setattr(own_interest, "NODE_SHAPES_MAX", 2 * shapes_max)
         node = Registered()
         for is_added, pattern in steps:
             if is_added:
@@ -102,5 +101,3 @@ def test_the_entries_stand_for_all_subscriptions_and_for_nothing_after_the_last(
         for pattern in list(node.subscribed):
             node.remove(pattern)
         assert node.patterns == set()
-    finally:
-        own_interest.ENTRIES_MAX, own_interest.NODE_SHAPES_MAX = before  # type: ignore[misc]
