@@ -1,7 +1,8 @@
-"""``python -m benchmarks.topics match``: a publisher's matching of topics alone, without messages, sockets and other nodes.
+"""``python -m benchmarks.topics``: the costs of topics.
 
-Nodes have subscribed to users by their names (``users.created.7``), and one node to all of them (``users.>``). So a topic with
-a subscriber has two shapes and two targets.
+``match`` measures a publisher's matching alone, without messages, sockets and other nodes. There, nodes have subscribed to
+users by their names (``users.created.7``), and one node to all of them (``users.>``). So a topic with a subscriber has two
+shapes and two targets. The other sections, of several processes, are in :mod:`benchmarks.topic_rates`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from benchmarks import topic_rates
 from benchmarks.cli import report
 from benchmarks.harness import Sample, Section, Trial
 from iris_py.patterns.topic.interest import TOPICS_MAX, InterestIndex
@@ -40,6 +42,9 @@ class What(enum.Enum):
     """The sections to measure."""
 
     MATCH = "match"
+    NEW = "new"
+    MANY = "many"
+    CHANGES = "changes"
 
 
 def main(
@@ -48,7 +53,7 @@ def main(
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
 ) -> None:
-    """Measure parts of topics in one process."""
+    """Measure the costs of topics."""
     report([_SECTIONS[what](quick=quick)], runs, as_json=as_json_)
 
 
@@ -165,7 +170,12 @@ def _cost_of_load(index: _Index) -> float:
     return (time.process_time() - began) * 1e3
 
 
-_SECTIONS: Final[dict[What, Callable[..., Section]]] = {What.MATCH: match_section}
+_SECTIONS: Final[dict[What, Callable[..., Section]]] = {
+    What.MATCH: match_section,
+    What.NEW: topic_rates.new_section,
+    What.MANY: topic_rates.many_section,
+    What.CHANGES: topic_rates.changes_section,
+}
 
 if __name__ == "__main__":
     typer.run(main)
