@@ -35,6 +35,8 @@ PAYLOAD: Final = bytes(16)
 OFFERED, OFFERED_S, QUICK_OFFERED_S = 100_000, 5.0, 0.2
 #: Changes a second: half of them subscriptions that begin, and half that end.
 CHANGES: Final = 1_000
+#: Subscriptions that begin or end at the same time, at most.
+CHANGES_AT_ONCE: Final = 200
 #: The offered publications come in bursts, because a timer for each one would cost more than the publication.
 BURST_S: Final = 0.01
 _NETWORK: Final = "topics"
@@ -271,22 +273,32 @@ async def _listen(parameters: Parameters) -> None:
 
 
 async def _change(parameters: Parameters) -> None:
-    """Begin as many subscriptions as end, in bursts, until the parent gives a second cue."""
+    """Begin and end subscriptions, in bursts, until the parent gives a second cue."""
     async with _connect(parameters) as node:
         tell()
         await asyncio.to_thread(hear)
         end = asyncio.create_task(asyncio.to_thread(hear))
-        began, changes, number = time.monotonic(), 0, 0
+        began, changes, bursts = time.monotonic(), 0, 0
         each = int(parameters["changes"] * BURST_S) // 2
+
+        async def change(number: int) -> int:
+            async with node.subscribe(f"changed.{number}"):
+                pass
+            return 2
+
+        running: set[asyncio.Task[int]] = set()
         while not end.done():
-            begun = [node.subscribe(f"changed.{number + place}") for place in range(each)]
-            subscriptions = await asyncio.gather(*begun)
-            await asyncio.gather(*(subscription.close() for subscription in subscriptions))
-            number += each
-            changes += 2 * each
-            wait_s = began + changes / max(1, parameters["changes"]) - time.monotonic()
-            await asyncio.sleep(max(0.0, wait_s) if each else BURST_S)
-        tell(changes=changes, took_s=time.monotonic() - began)
+            running |= {asyncio.create_task(change(bursts * each + place)) for place in range(each)}
+            bursts += 1
+            await asyncio.sleep(max(0.0, began + bursts * BURST_S - time.monotonic()))
+            done = {task for task in running if task.done()}
+            changes += sum(task.result() for task in done)
+            running -= done
+            if len(running) >= CHANGES_AT_ONCE:
+                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        took_s = time.monotonic() - began
+        await asyncio.gather(*running)
+        tell(changes=changes, took_s=took_s)
 
 
 async def _nothing() -> None:

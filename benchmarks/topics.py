@@ -18,7 +18,7 @@ import typer
 from benchmarks import topic_rates
 from benchmarks.cli import report
 from benchmarks.harness import Sample, Section, Trial
-from iris_py.patterns.topic.interest import TOPICS_MAX, InterestIndex
+from iris_py.patterns.topic.interest import InterestIndex
 from iris_py.patterns.topic.shapes import ENTRIES_MAX, EntryHasher
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SIZES, QUICK_SIZES = (100, 10_000, 1_000_000), (100,)
 SHAPES, QUICK_SHAPES = (1, 3, 32), (3,)
 #: Patterns where the number of shapes varies.
 SHAPED_PATTERNS: Final = 10_000
-#: Topics of a measurement: several times the cache, so that emptying it is part of the cost.
+#: Topics of a measurement.
 TOPICS, QUICK_TOPICS = 40_000, 100
 #: Changes of a measurement.
 CHANGES: Final = 2_000
@@ -66,8 +66,8 @@ def match_section(*, quick: bool) -> Section:
     ]
     return Section(
         "match",
-        f"The targets of {topics:,} topics, in processor time for one topic. A new topic is in no cache, and has two shapes "
-        f"and two targets. By shapes: {SHAPED_PATTERNS:,} patterns, one target.",
+        f"The targets of {topics:,} topics, in processor time for one topic. A topic has two shapes and two "
+        f"targets. By shapes: {SHAPED_PATTERNS:,} patterns, one target.",
         [*sizes, *shapes],
     )
 
@@ -84,7 +84,6 @@ def _measure_size(size: int, topics: int) -> Sequence[Sample]:
     wanted = [f"users.created.{number}" for number in range(0, size, step)][:topics]
     return [
         Sample("new topic", _cost(index, wanted, topics, targets=2), "us"),
-        Sample("known topic", _cost_known(index, wanted[:TOPICS_MAX], topics), "us"),
         Sample("new topic, one target", _cost(index, [f"users.deleted.{each}" for each in range(topics)], topics, 1), "us"),
         Sample("new topic, nobody", _cost(index, [f"nobody.created.{each}" for each in range(topics)], topics, 0), "us"),
         Sample("new first token, nobody", _cost(index, [f"{each}.created" for each in range(topics)], topics, 0), "us"),
@@ -119,7 +118,7 @@ def _packed(patterns: Iterable[str]) -> bytes:
 
 
 def _cost(index: _Index, topics: Sequence[str], total: int, targets: int | None = None) -> float:
-    """Return the microseconds for a topic; a topic repeats only after the index has forgotten it."""
+    """Return the microseconds for a topic."""
     match, spent, done = index.match, 0.0, 0
     while done < total:
         began = time.process_time()
@@ -128,27 +127,7 @@ def _cost(index: _Index, topics: Sequence[str], total: int, targets: int | None 
         spent += time.process_time() - began
         done += len(topics)
         assert targets is None or len(match(topics[-1])[0]) == targets
-        _forget(index)
     return spent / done * 1e6
-
-
-def _cost_known(index: _Index, topics: Sequence[str], total: int) -> float:
-    match = index.match
-    for topic in topics:
-        match(topic)
-    rounds = range(max(1, total // len(topics)))
-    began = time.process_time()
-    for _ in rounds:
-        for topic in topics:
-            match(topic)
-    return (time.process_time() - began) / (len(rounds) * len(topics)) * 1e6
-
-
-def _forget(index: _Index) -> None:
-    """Change the index and back, which empties its cache."""
-    entry = _packed(["other"])
-    index.change(-1, entry)
-    index.change(-1, b"", entry)
 
 
 def _cost_of_change(index: _Index) -> float:

@@ -36,16 +36,13 @@ Route = TypeVar("Route")
 #: Shapes that a publisher tries under one first token, and the same number of shapes that begin with a wildcard. Too small:
 #: nodes with patterns of many forms receive unwanted messages. Too large: each shape costs a publication to a new topic 1 us.
 SHAPES_MAX = 32
-#: Topics with a cached result. Too small: a publisher to many topics hashes each of them again. Too large: memory, about 250
-#: bytes for each topic. Finding a result again costs 3 us, so the cache is emptied when it is full.
-TOPICS_MAX = 4096
 #: First tokens with a cached stem. Too small: another hash for each new topic, 1 us. Too large: memory, 150 bytes for each.
 STEMS_MAX = 4096
-#: Shared routes, by their nodes in order, and in the order in which the index finds them. Too small: below twice `TOPICS_MAX`,
-#: topics with different targets leave the cache early. Too large: memory, for a publisher to ever new sets of nodes.
+#: Shared routes, by their nodes in order, and in the order in which the index finds them. Too small: the index makes the routes
+#: of a publisher's topics again and again. Too large: memory, for a publisher to ever new sets of nodes.
 ROUTES_MAX = 16_384
-#: Nodes of all shared routes. Too small: topics with hundreds of targets leave the cache early. Too large: memory, 24 bytes for
-#: each node of each route.
+#: Nodes of all shared routes. Too small: as above, for topics with hundreds of targets. Too large: memory, 24 bytes for each
+#: node of each route.
 ROUTE_NODES_MAX = 262_144
 #: Average rows of a bucket. Too small: memory for the arrays themselves, 200 bytes for each bucket. Too large: each insertion
 #: moves half of a bucket.
@@ -227,7 +224,6 @@ class InterestIndex(Generic[Target, Route]):
         self._stems: dict[str, int] = {}
         self._routes: dict[tuple[int, ...], Route] = {}
         self._route_nodes = 0
-        self._results: dict[str, tuple[Route, tuple[int, ...]]] = {}
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -242,16 +238,45 @@ class InterestIndex(Generic[Target, Route]):
         """Whether :meth:`settle` may find a better choice of widened targets."""
         return bool(self._crowded)
 
-    def match(self, topic: str) -> tuple[Route, tuple[int, ...]]:
-        """Return the route of a topic, and the tags of the entries that match.
+    def match(self, topic: str) -> tuple[Route, tuple[int, ...], int]:
+        """Return the route of a topic, the tags of the entries that match, and the stem of the topic.
 
-        The result holds until the next change of an entry. :data:`WIDE_TAG` among the tags says that a target is widened.
+        The result holds until an entry with this stem, or with :data:`~iris_py.patterns.topic.shapes.WILD_STEM`, changes, or a
+        target gets its first entry or loses its last one. :data:`WIDE_TAG` among the tags says that a target is widened.
 
         Args:
             topic: A valid name (:func:`~iris_py.patterns.topic.names.parse_topic`).
         """
-        result = self._results.get(topic)
-        return self._find(topic) if result is None else result
+        tokens = topic.split(".")
+        stem = self._stems.get(tokens[0]) or self._stem(tokens[0])
+        plan = self._plans.find(stem)
+        probes = plan.probes.get(len(tokens))
+        if probes is None:
+            probes = self._make_probes(plan, len(tokens))
+        tags: list[int] = []
+        nodes: list[int] = []
+        for tag, copy, select, rows in probes:
+            if tag is None:
+                digest = copy()
+                digest.update((topic if select is None else ".".join(select(tokens))).encode())
+                tag = int.from_bytes(digest.digest(), "big")
+            bucket = tag >> rows.shift
+            candidates = rows.tags[bucket]
+            at = bisect_left(candidates, tag)
+            if at < len(candidates) and candidates[at] == tag:
+                tags.append(tag)
+                if at + 1 < len(candidates) and candidates[at + 1] == tag:
+                    nodes += rows.nodes[bucket][at : bisect_right(candidates, tag, at)]
+                else:
+                    nodes.append(rows.nodes[bucket][at])
+        if self._wide:
+            wide = self._wide.get(stem, {}) | self._wide.get(WILD_STEM, {})
+            if wide:
+                tags.append(WIDE_TAG)
+                nodes += wide
+        key = tuple(nodes)
+        route = self._routes.get(key)
+        return self._route_of(key) if route is None else route, tuple(tags), stem
 
     def change(self, target: Target, added: bytes, removed: bytes = b"") -> int:
         """Change the entries of a target; return the number of invalid entries, which have no effect.
@@ -272,7 +297,6 @@ class InterestIndex(Generic[Target, Route]):
             valid += len(tags)
         if not self._counts[number]:
             self._remove_target(target)
-        self._results.clear()
         return (len(added) + len(removed)) // ENTRY.size - valid
 
     def settle(self, entries_of: Callable[[Target], bytes]) -> None:
@@ -302,7 +326,6 @@ class InterestIndex(Generic[Target, Route]):
                 for shape, tags in entries:
                     self._add(number, stem, shape, tags)
         self._crowded.clear()
-        self._results.clear()
 
     # -- entries
 
@@ -374,43 +397,6 @@ class InterestIndex(Generic[Target, Route]):
 
     # -- topics
 
-    def _find(self, topic: str) -> tuple[Route, tuple[int, ...]]:
-        tokens = topic.split(".")
-        stem = self._stems.get(tokens[0]) or self._stem(tokens[0])
-        plan = self._plans.find(stem)
-        probes = plan.probes.get(len(tokens))
-        if probes is None:
-            probes = self._make_probes(plan, len(tokens))
-        tags: list[int] = []
-        nodes: list[int] = []
-        for tag, copy, select, rows in probes:
-            if tag is None:
-                digest = copy()
-                digest.update((topic if select is None else ".".join(select(tokens))).encode())
-                tag = int.from_bytes(digest.digest(), "big")
-            bucket = tag >> rows.shift
-            candidates = rows.tags[bucket]
-            at = bisect_left(candidates, tag)
-            if at < len(candidates) and candidates[at] == tag:
-                tags.append(tag)
-                if at + 1 < len(candidates) and candidates[at + 1] == tag:
-                    nodes += rows.nodes[bucket][at : bisect_right(candidates, tag, at)]
-                else:
-                    nodes.append(rows.nodes[bucket][at])
-        if self._wide:
-            wide = self._wide.get(stem, {}) | self._wide.get(WILD_STEM, {})
-            if wide:
-                tags.append(WIDE_TAG)
-                nodes += wide
-        key = tuple(nodes)
-        route = self._routes.get(key)
-        if route is None:
-            route = self._route_of(key)
-        if len(self._results) >= TOPICS_MAX:
-            self._results.clear()
-        result = self._results[topic] = (route, tuple(tags))
-        return result
-
     def _route_of(self, nodes: tuple[int, ...]) -> Route:
         """Return the route to nodes, which may repeat, and remember it for this order of the nodes."""
         key = tuple(sorted(set(nodes)))
@@ -426,7 +412,6 @@ class InterestIndex(Generic[Target, Route]):
 
     def _forget_routes(self) -> None:
         self._routes.clear()
-        self._results.clear()  # so that equal sets of targets have the same route
         self._route_nodes = 0
 
     def _stem(self, token: str) -> int:

@@ -142,6 +142,8 @@ class TopicTrie(Generic[Value]):
 
     def match(self, topic: Tokens) -> list[Value]:
         """Return the values whose patterns match a topic, without duplicates."""
+        if not self._size:
+            return []
         found: dict[Value, None] = {}
         nodes = [self._root]
         for token in topic:

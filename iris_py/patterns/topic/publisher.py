@@ -23,7 +23,7 @@ from iris_py.patterns.topic.interest import WIDE_TAG, InterestIndex
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
-from iris_py.patterns.topic.shapes import EntryHasher
+from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 #: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 500 bytes
 #: for each. Finding the receivers again costs 6 us.
-TOPICS_MAX: Final = 1024
+TOPICS_MAX: Final = 4096
 #: Time after which a publisher continues unless it is asked again to wait (seconds): the subscriber may be gone. Too small: a
 #: stall of the subscriber looks like its end, and it drops messages; too large: publishers wait for dead subscribers.
 PAUSE_S: Final = 4.0
@@ -77,9 +77,10 @@ class _TopicPlan:
         local: The subscriptions of this node.
         takers: The subscriptions of ``local`` that accept messages from other clouds.
         count: Number of receiving nodes.
+        stem: The hash of the first token, by which entries say for which topics they are.
     """
 
-    __slots__ = ("count", "counts", "head", "local", "match", "route", "tags", "takers", "topic")
+    __slots__ = ("count", "counts", "head", "local", "match", "route", "stem", "tags", "takers", "topic")
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class _TopicPlan:
         counts: GroupCounts,
         route: PublicationRoute,
         tags: tuple[int, ...],
+        stem: int,
         local: list[SubscriptionQueue],
         count: int,
     ) -> None:
@@ -95,9 +97,10 @@ class _TopicPlan:
         self.counts = counts
         self.route = route
         self.tags = tags
+        self.stem = stem
         self.match: RouteMatch = route.match(tags)
         self.local = local
-        self.takers = [queue for queue in local if queue.takes_imported]
+        self.takers = [queue for queue in local if queue.takes_imported] if local else local
         self.count = count
 
 
@@ -304,7 +307,10 @@ class Publisher:
         if self._group is None or event.group != self._group.id:
             return
         self.send_all(now)  # earlier messages go to the earlier targets
-        self._change_version()
+        if event.removed or event.promoted or any(change.member is not None for change in event.changes.values()):
+            self._change_version()
+        else:
+            self._forget_plans(event.changes)
         self._promote(packed.split(event.promoted))
         for node, change in event.changes.items():
             if node != self._local.id:
@@ -546,11 +552,11 @@ class Publisher:
         tokens = parse_topic(topic)
         if len(self._plans) >= TOPICS_MAX:
             self._plans.clear()
-        route, tags = self._index.match(topic)
+        route, tags, stem = self._index.match(topic)
         route.refresh(self._version)
         local = self._deliveries.match(tokens)
         count = self._count_receivers(route) + bool(local)
-        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, local, count)
+        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count)
         self._plans[topic] = plan
         return plan
 
@@ -636,6 +642,8 @@ class Publisher:
 
     def _count_receivers(self, route: PublicationRoute) -> int:
         """Return the number of other nodes that receive messages of a route; a node that gets them both ways counts twice."""
+        if not route.casts:
+            return len(route.present)
         joined = self._deliveries.casts.by_group
         return len(route.present) + sum(cast.size - (cast.group.id in joined) for cast in route.casts if cast.size is not None)
 
@@ -697,6 +705,15 @@ class Publisher:
         for entry in packed.split(target.entries) if self._casts else ():
             if (cast := self._casts.get(entry)) is not None:
                 cast.holders -= 1
+
+    def _forget_plans(self, changes: dict[NodeId, MemberChange]) -> None:
+        """Forget the receivers of the topics for which known nodes may have added or removed entries."""
+        both = (entries for change in changes.values() for entries in (change.added, change.removed))
+        stems = {stem for entries in both for stem, _shape, _tag in packed.unpack(entries)}
+        if WILD_STEM in stems:
+            self._plans.clear()
+        else:
+            self._plans = {topic: plan for topic, plan in self._plans.items() if plan.stem not in stems}
 
     def _change_version(self) -> None:
         """End all batches, and forget receivers: entries or subscriptions may have changed."""

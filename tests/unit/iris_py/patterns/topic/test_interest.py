@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from iris_py.patterns.topic import interest
-from iris_py.patterns.topic.interest import SHAPES_MAX, TOPICS_MAX, WIDE_TAG, InterestIndex
+from iris_py.patterns.topic.interest import SHAPES_MAX, WIDE_TAG, InterestIndex
 from iris_py.patterns.topic.names import TOKENS_MAX, Tokens, parse_pattern
 from iris_py.patterns.topic.shapes import ENTRIES_MAX, ENTRY, EntryHasher
 
@@ -56,7 +56,7 @@ def shapes_under(token: str, count: int) -> list[str]:
 
 def test_a_topic_without_subscribers_has_an_empty_route() -> None:
     net = Net()
-    route, tags = net.index.match("a.b")
+    route, tags, _stem = net.index.match("a.b")
     assert (route.targets, tags) == ((), ())
     net.add("A", "a.c")
     assert net.index.match("a.b")[0] is route
@@ -66,7 +66,7 @@ def test_a_result_has_the_tags_of_the_entries_that_match() -> None:
     net = Net()
     net.add("A", "a.*", "a.b", "a.c")
     net.add("B", "a.*")
-    route, tags = net.index.match("a.b")
+    route, tags, _stem = net.index.match("a.b")
     assert sorted(route.targets) == ["A", "B"]
     assert sorted(tags) == sorted(HASHER.entry(parse_pattern(each)).tag for each in ("a.*", "a.b"))
 
@@ -223,10 +223,10 @@ def test_the_deepest_topic_is_found() -> None:
 def test_endless_topics_take_no_memory() -> None:
     net = Net()
     net.add("A", "device.*.status")
-    for number in range(2 * TOPICS_MAX):
+    for number in range(10_000):
         net.find(f"device.{number}.status")
     tracemalloc.start()
-    for number in range(2 * TOPICS_MAX):
+    for number in range(10_000):
         net.find(f"device.{-number}.status")
         net.find(f"{number}.status")
     grown, _ = tracemalloc.get_traced_memory()

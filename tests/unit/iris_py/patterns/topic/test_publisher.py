@@ -17,6 +17,7 @@ from iris_py.node.core import CoreConfig
 from iris_py.patterns.topic import publisher
 from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
+from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.patterns.topic.publisher import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
@@ -104,6 +105,21 @@ class Pair:
     def arrived(self) -> list[tuple[bytes, int]]:
         self.net.settle()
         return [(message.payload, message.gap) for message in self.queue.take()]
+
+
+@pytest.mark.parametrize("pattern", ["c.d", "c.>", "*.d", ">"])
+def test_a_known_node_gets_a_topic_of_before_under_its_later_pattern(pattern: str) -> None:
+    pair = Pair()
+    assert pair.publish_to("c.d") == pair.publish_to("e.d") == 0
+    later = SubscriptionQueue(parse_pattern(pattern), pattern, "drop_oldest", 10_000, 1 << 30)
+    pair.subscriber.subscribe(later, pair.net.now)
+    pair.net.settle()
+    assert pair.publish_to("c.d") == 1
+    assert pair.publish_to("e.d") == (pattern in ("*.d", ">"))
+    pair.subscriber.unsubscribe(later, pair.net.now)
+    pair.net.settle()
+    assert pair.publish_to("c.d") == pair.publish_to("e.d") == 0
+    assert pair.publish(b"") == 1
 
 
 def test_a_run_goes_on_until_it_is_sealed() -> None:
