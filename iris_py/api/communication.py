@@ -292,9 +292,9 @@ class Communication:
     ) -> int:
         """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
 
-        Messages of a node to a topic arrive in order. Right after the first use of a topic the node needs a moment to learn its
-        subscribers. A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that
-        cloud has subscribers.
+        Messages of a node to a topic arrive in order. The first call waits until the node knows the subscribers of all topics.
+        A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that cloud has
+        subscribers.
 
         Args:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
