@@ -31,6 +31,7 @@ from iris_py.link.handshake import VERSION_MAX, VERSION_MIN
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import BUSY, PARTS, Desk, NodeQuestion, Pages, decode_answer, encode_question
 from iris_py.observe.reports import Hop, NodeReport, NodeReports, Route, Size, size_of
+from iris_py.wire.facts import TOPIC_VERSION
 from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ class Introspection:
         clock: Callable[[], float],
     ) -> None:
         core = runtime.core
-        self.desk = Desk(runtime.config.observe, take_statistics, core.journal, self._hide, build(), LINK_VERSIONS, core.name)
+        said = (build(), LINK_VERSIONS, core.name, TOPIC_VERSION)
+        self.desk = Desk(runtime.config.observe, take_statistics, core.journal, self._hide, *said)
         self.clock = clock
         self._runtime = runtime
         self._core, self._driver, self._loop = core, runtime.driver, runtime.loop

@@ -168,6 +168,15 @@ def log_event(event: EventRecord) -> None:
         logger.info("link_lost", "the link to node %s at %s was lost: %s", node, address, event.detail, **facts)
     elif event.kind == "died":
         logger.info("died", "node %s at %s is considered dead: %s", node, address, event.detail, **facts)
+    elif event.kind == "topics_differ":
+        logger.warning(
+            "topics_differ",
+            "publications of node %s at %s do not reach this one, nor the reverse: %s. Update the older one (docs/versions.md)",
+            node,
+            address,
+            event.detail,
+            **facts,
+        )
     elif event.kind == "stalled":
         logger.info(
             "stalled",

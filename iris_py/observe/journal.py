@@ -39,6 +39,7 @@ KINDS: Final = {
     "link_opened": "A link to a node is open.",
     "link_closed": "The link to a node ended cleanly; the detail is the reason.",
     "link_lost": "The link to a node broke; the detail is the reason.",
+    "topics_differ": "A linked node and this one do not receive each other's publications; the detail has both versions.",
     "refused": "A connection to this node, or one of its dials, ended without an authenticated peer: its address, and why.",
     "dropped": "Messages were dropped; the detail is the reason.",
     "paused": "A subscriber paused this node as a publisher.",
@@ -59,9 +60,9 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     """The time of the event, in seconds since the start of the node."""
     kind: str
-    """One of ``joined``, ``left``, ``suspected``, ``died``, ``link_opened``, ``link_closed``, ``link_lost``, ``refused``,
-    ``dropped``, ``paused``, ``stalled``, and of gateways ``cloud_up``, ``cloud_down``, ``line_opened``, ``line_lost`` and
-    ``catalogue_changed``."""
+    """One of ``joined``, ``left``, ``suspected``, ``died``, ``link_opened``, ``link_closed``, ``link_lost``, ``topics_differ``,
+    ``refused``, ``dropped``, ``paused``, ``stalled``, and of gateways ``cloud_up``, ``cloud_down``, ``line_opened``,
+    ``line_lost`` and ``catalogue_changed``."""
     node: str = ""
     """The node concerned: 32 hexadecimal digits; empty for this node, or if unknown."""
     node_name: str = ""

@@ -98,6 +98,9 @@ class About(msgspec.Struct, frozen=True):
     """The label of the node; empty for none. Any node can take any label."""
     link_versions: tuple[_Version, _Version] = (0, 0)
     """The oldest and the newest link version of the node; zeros if unknown."""
+    topic_version: _Version = 1
+    """The version of the node's topics: nodes of different versions do not receive each other's publications. 1, of nodes that
+    tell none, if unknown."""
 
 
 class AnswerPage(msgspec.Struct, frozen=True, array_like=True):
@@ -376,6 +379,7 @@ class Desk:
         version: The version of Iris.
         link_versions: The oldest and the newest link version of the node.
         name: The label of the node; empty for none.
+        topic_version: The version of the node's topics.
 
     Attributes:
         answered: The number of answered questions.
@@ -391,6 +395,7 @@ class Desk:
         version: str,
         link_versions: tuple[int, int] = (0, 0),
         name: str = "",
+        topic_version: int = 1,
     ) -> None:
         self.answered = 0
         self.refused: dict[str, int] = {}
@@ -401,6 +406,7 @@ class Desk:
         self._version = version
         self._link_versions = link_versions
         self._name = name
+        self._topic_version = topic_version
         self._statistics = Statistics()
         self._taken_at = -inf
         self._second_began = -inf
@@ -442,6 +448,7 @@ class Desk:
             last_event=self._journal.last,
             name=self._name,
             link_versions=self._link_versions,
+            topic_version=self._topic_version,
         )
         after = events_after(question)
         events = () if after is None else self._journal.told_since(after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_py.observe.node_name import NodeName
+from iris_py.wire.facts import TOPIC_VERSION
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
@@ -39,6 +40,7 @@ class Peer:
             peer's members, open surveys, and tunnels.
         is_dead: Whether it was found dead and has been silent since; the ring is not used either.
         is_local: Whether it is this node.
+        topic_version: The version of its topics (``iris_py.wire.facts``), as its last link told.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Peer:
         "link",
         "linked_at",
         "name",
+        "topic_version",
     )
 
     def __init__(self, info: NodeInfo, link: Link | None, *, is_local: bool = False, label: str = "") -> None:
@@ -72,6 +75,7 @@ class Peer:
         self.awaited = 0
         self.is_dead = False
         self.is_local = is_local
+        self.topic_version = TOPIC_VERSION
 
     @property
     def described(self) -> NodeName:

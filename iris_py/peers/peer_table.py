@@ -34,7 +34,16 @@ from iris_py.observe.journal import Journal
 from iris_py.peers.eviction import Crowd
 from iris_py.peers.peer import KnownNodes, Peer
 from iris_py.peers.rotation import Rotation, RotationEvent
-from iris_py.wire.facts import decode_hello, encode_hello, name_in, named
+from iris_py.wire.facts import (
+    TOPIC_VERSION,
+    TOPICS,
+    decode_hello,
+    encode_facts,
+    encode_hello,
+    name_in,
+    named,
+    topic_version_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +68,9 @@ LEAF_LINKS_SHARE = 0.125
 #: Ids of lost links that are remembered. Forgetting one costs its peer a keep-alive timeout if the peer dials before this side
 #: notices the loss.
 LOST_LINKS_MAX = 1024
+#: Peers with topics of another version that are remembered as named. Too small: a peer is named again after its next link; too
+#: large: memory.
+OTHER_TOPICS_MAX = 1024
 #: A node that leaves this soon after its link opened was a visitor, such as a command, and not a departure (seconds). Too
 #: small: the nodes of commands fill the list of departures; too large: programs that ran briefly are missing from it.
 VISIT_S = 10.0
@@ -226,7 +238,7 @@ class Peers:
         self.keyring = keyring
         self._entropy = entropy
         self._config = config
-        self._hello = encode_hello(local, named(name))
+        self._hello = encode_hello(local, named(name) + encode_facts({TOPICS: bytes([TOPIC_VERSION])}))
         self.peer_by_link: dict[Link, Peer | None] = {}
         self._hosts: dict[Link, str] = {}  # the address at the other end
         self._strangers = Crowd(rng)
@@ -239,6 +251,7 @@ class Peers:
         self._by_id: dict[NodeId, Peer] = {}  # peers with a link
         self._known: WeakValueDictionary[NodeId, Peer] = WeakValueDictionary()
         self._lost: dict[NodeId, bytes] = {}  # the id of the last link to each lost peer
+        self._other_topics: dict[NodeId, None] = {}  # the peers with topics of another version that the journal has named
         self._events: list[PeersEvent] = []
 
     # -- commands
@@ -486,15 +499,28 @@ class Peers:
         self._dial_succeeded(link, info.id)
         peer = self.peer_by_link[link] = self._by_id[info.id] = self.peer(info)
         peer.info, peer.link, peer.linked_at = info, link, now
-        self.learn_name(peer, name_in(self._facts.pop(link, b"")))
+        facts = self._facts.pop(link, b"")
+        self.learn_name(peer, name_in(facts))
         self.counts.opened += 1
         self._journal.note_at(now, "link_opened", peer.name, node=peer.described)
+        self._learn_topic_version(peer, topic_version_in(facts))
         self._open.add(link, self._hosts[link])
         self._claim_all(link)
         self.rotation.link_opened(link)
         self._events.append(PeerOpened(peer))
         if all(self.keyring.find(key_id) is None for key_id in link.proofs.generations):
             link.close(CloseReason.IDLE, now)  # its generation was retired meanwhile
+
+    def _learn_topic_version(self, peer: Peer, version: int) -> None:
+        """Record the version of a peer's topics. The journal names each peer with another version once."""
+        peer.topic_version = version
+        if version == TOPIC_VERSION or peer.id in self._other_topics:
+            return
+        if len(self._other_topics) >= OTHER_TOPICS_MAX:
+            del self._other_topics[next(iter(self._other_topics))]
+        self._other_topics[peer.id] = None
+        detail = f"its topics are of version {version}, and those of this node of version {TOPIC_VERSION}"
+        self._journal.note("topics_differ", peer.name, node=peer.described, detail=detail)
 
     def _handle_closed(self, link: Link, event: LinkClosed) -> None:
         info = self._infos.get(link)

@@ -26,6 +26,8 @@ __all__ = [
     "FACTS_BYTES_MAX",
     "NAME",
     "NAME_LENGTH_MAX",
+    "TOPICS",
+    "TOPIC_VERSION",
     "decode_facts",
     "decode_hello",
     "encode_facts",
@@ -33,10 +35,18 @@ __all__ = [
     "is_name",
     "name_in",
     "named",
+    "topic_version_in",
 ]
 
 #: The type of a node's name: a human-readable label in printable ASCII.
 NAME: Final = 1
+
+#: The type of the version of a node's topics: one byte. Nodes of different versions do not receive each other's publications.
+TOPICS: Final = 2
+
+#: The version of this node's topics. Version 1, of nodes that tell none, had a group for each prefix of a topic. A change of
+#: this number belongs to a change of the realm's label in ``iris_security.keyring``.
+TOPIC_VERSION: Final = 2
 
 #: Longest name of a node, in characters. Too small: host and program do not fit; too large: lists of nodes are wider than a
 #: terminal, and each member costs its watchers as many bytes.
@@ -47,6 +57,7 @@ FACTS_BYTES_MAX: Final = 192
 
 _HEAD: Final = struct.Struct(">BB")
 _VALUE_BYTES_MAX: Final = 0xFF
+_FIRST_TOPIC_VERSION: Final = 1
 _NAME: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
@@ -99,6 +110,12 @@ def name_in(data: bytes) -> str:
     """Decode the name in a node's facts; empty if the name is absent or invalid."""
     name = decode_facts(data).get(NAME, b"").decode("ascii", "replace") if data else ""
     return name if is_name(name) else ""
+
+
+def topic_version_in(data: bytes) -> int:
+    """Decode the version of the topics of a node from its facts; 1 if the node tells none."""
+    value = decode_facts(data).get(TOPICS, b"")
+    return value[0] if len(value) == 1 else _FIRST_TOPIC_VERSION
 
 
 class _Hello(NodeInfo, frozen=True, array_like=True):

@@ -382,6 +382,21 @@ def test_another_version_that_speaks_the_same_is_no_fault() -> None:
     asyncio.run(main())
 
 
+def test_nodes_whose_topics_have_another_version() -> None:
+    async def main() -> None:
+        async with Nodes([]) as nodes:
+            node, other = await nodes.start(), await nodes.start()
+            async with other.subscribe("news.>"):
+                assert "versions" not in faults(await look("versions"))
+                node._parts.introspection.desk._topic_version = 1
+                found = faults(await look("versions"))["versions"]
+            assert "different versions of topics: 1 at 1, 2 at 1" in found
+            assert node.address in found
+            assert other.address not in found
+
+    asyncio.run(main())
+
+
 def test_an_event_loop_that_a_handler_holds() -> None:
     def hold(_request: iris_py.Request) -> bytes:
         time.sleep(1.2)

@@ -192,6 +192,10 @@ class Tunnel:
         return frames
 
 
+#: The fact that its topics are of version 2.
+VERSION_OF_TOPICS = b"\x02\x01\x02"
+
+
 class WireClient:
     """A node with one link.
 
@@ -200,7 +204,7 @@ class WireClient:
         network: Its name.
         suites: The ciphers that it offers, by number.
         proves: Whether it proves the keys of groups, so that the records alone seal what is for them.
-        facts: What it says of itself in its hello and its registrations, in the typed form.
+        facts: What it says of itself in its hello and its registrations, in the typed form, beside the version of its topics.
     """
 
     def __init__(
@@ -268,9 +272,7 @@ class WireClient:
         self._seal, self._open = (cipher(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
         self.send_frame(
             HELLO,
-            bytes(8)
-            + self.signer.sign(b"link initiator", final)
-            + pack([*self.hello, self.facts] if self.facts else self.hello),
+            bytes(8) + self.signer.sign(b"link initiator", final) + pack([*self.hello, self.facts + VERSION_OF_TOPICS]),
         )
         kind, body = await self.next_frame()
         if kind == CLOSE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from tests.wire.client import CREDIT, DONE, END, FLOW, LAST, MORE, PUBLICATION, REPLY, REQUEST, WireClient
+from tests.wire.client import CREDIT, DONE, END, FLOW, LAST, MORE, PUBLICATION, REPLY, REQUEST, VERSION_OF_TOPICS, WireClient
 
 if TYPE_CHECKING:
     from iris_py.api.awaitable_context import Opening
@@ -37,7 +37,7 @@ def test_it_registers_is_asked_asks_and_reads_a_publication(
             host, port = node.address.split(":")
             await client.connect(host, int(port))
             assert client.suite == chosen
-            assert client.peer == [bytes.fromhex(node.id), [node.address], "", b"\x01\x0fweb-1/orders.py"]
+            assert client.peer == [bytes.fromhex(node.id), [node.address], "", b"\x01\x0fweb-1/orders.py" + VERSION_OF_TOPICS]
 
             await client.register(client.group("cluster", "stranger"))
             asking = asyncio.create_task(node.request("stranger", b"who are you?", timeout=60.0))
@@ -87,7 +87,9 @@ def test_its_name_is_known_by_its_link_and_by_its_registration(loop: Loops, fact
             client = WireClient(SECRET, facts=facts)
             host, port = node.address.split(":")
             await client.connect(host, int(port))
-            assert client.peer == [bytes.fromhex(node.id), [node.address], ""], "a node without a name tells none"
+            assert client.peer == [bytes.fromhex(node.id), [node.address], "", VERSION_OF_TOPICS], (
+                "a node without a name tells none"
+            )
             assert [(each.id, each.name) for each in node.nodes()[1:]] == [(client.id.hex(), name)]
             await client.register(client.group("cluster", "stranger"))
             assert [(each.id, each.name) for each in await node.members("stranger")] == [(client.id.hex(), name)]

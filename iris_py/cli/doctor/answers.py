@@ -10,6 +10,7 @@ from iris_overlay.ids import RING
 from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped, warning
 from iris_py.cli.doctor.connectivity import NOBODY
 from iris_py.cli.generations import GenerationsHolder, describe_generations, describe_holdings, holdings_of, is_split
+from iris_py.wire.facts import TOPIC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +57,7 @@ async def clock(subject: Subject) -> Finding:
 
 
 async def versions(subject: Subject) -> Finding:
-    """Check that all nodes support a common version of links, and run the same build of Iris."""
+    """Check that all nodes support a common version of links, have the same version of topics, and run the same build."""
     answers = await _answers(subject)
     if isinstance(answers, Finding):
         return answers
@@ -72,10 +73,32 @@ async def versions(subject: Subject) -> Finding:
         return fault(
             f"some nodes cannot open links to each other: they support link versions {ranges}, and run {shown}", advice
         )
+    if differ := _topics_differ(answers, advice):
+        return differ
     own = answers.own_version
     if len(found) > 1 or own not in found:
         return warning(f"this is {own}, but other nodes run {shown}", "That is fine during an update. " + advice)
     return ok(f"{own} everywhere, at {found[own]} nodes")
+
+
+def _topics_differ(answers: Statuses, advice: str) -> Finding | None:
+    """Return the finding on nodes with different versions of topics; None if all nodes have the version of this one."""
+    counts = Counter(node.topic_version for node in answers.nodes)
+    if counts.keys() == {TOPIC_VERSION}:
+        return None
+    shown = ", ".join(f"{version} at {count}" for version, count in sorted(counts.items()))
+    if len(counts) == 1:
+        return warning(
+            f"publications do not pass between these nodes and commands of this version: the version of topics is {shown}, "
+            f"and {TOPIC_VERSION} here",
+            advice,
+        )
+    older = {show_node(node): -node.topic_version for node in answers.nodes if node.topic_version < max(counts)}
+    cause = (
+        f"publications do not pass between nodes with different versions of topics: {shown}; older: "
+        f"{', '.join(_first(older))}{_more(older)}"
+    )
+    return (fault if any(node.subscriptions for node in answers.nodes) else warning)(cause, advice, "iris nodes")
 
 
 async def generations(subject: Subject) -> Finding:

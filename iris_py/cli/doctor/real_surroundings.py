@@ -444,6 +444,8 @@ def status_of(report: NodeReport, began: float, ended: float) -> NodeStatus:
         report.statistics.security.accepted,
         report.node.name,
         report.about.link_versions,
+        report.about.topic_version,
+        report.about.subscriptions,
     )
 
 

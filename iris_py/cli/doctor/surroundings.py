@@ -196,6 +196,10 @@ class NodeStatus:
     name: str = ""
     link_versions: tuple[int, int] = (0, 0)
     """The oldest and the newest supported version of links; zeros if not reported."""
+    topic_version: int = 1
+    """The version of topics; 1 if not reported."""
+    subscriptions: int = 0
+    """Number of open subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)

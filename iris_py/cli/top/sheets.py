@@ -379,7 +379,7 @@ def _moment(unix_s: float) -> str:
 
 
 #: Events that need attention, as opposed to normal arrivals and departures.
-_BAD: Final = frozenset({"died", "link_lost", "refused", "dropped", "stalled"})
+_BAD: Final = frozenset({"died", "link_lost", "refused", "dropped", "stalled", "topics_differ"})
 _TITLES: Final[dict[Kind, str]] = {
     "clusters": "Clusters",
     "members": "Members of",

@@ -42,10 +42,22 @@ def test_links_and_deaths_are_lines_with_the_node_its_address_and_the_reason(
     assert (facts["event"], facts["node"], facts["name"], facts["zone"]) == (kind, NODE.id, NODE.name, "eu/a")
 
 
+def test_a_node_with_other_topics_is_a_warning_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    forget_lines()
+    note("topics_differ", detail="its topics are of version 1, and those of this node of version 2")
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (
+        logging.WARNING,
+        "publications of node abababab (web-1/orders.py) at 10.0.0.1:1 do not reach this one, nor the reverse: its topics are "
+        "of version 1, and those of this node of version 2. Update the older one (docs/versions.md)",
+    )
+    assert record.iris["node"] == NODE.id  # type: ignore[attr-defined]
+
+
 def test_other_events_are_no_lines_and_a_resumption_is_one(caplog: pytest.LogCaptureFixture) -> None:
     forget_lines()
     with caplog.at_level(logging.INFO, "iris_py"):
-        for kind in {*KINDS} - {"link_opened", "link_closed", "link_lost", "died", "stalled"}:
+        for kind in {*KINDS} - {"link_opened", "link_closed", "link_lost", "died", "stalled", "topics_differ"}:
             note(kind)
         assert caplog.records == []
         note("stalled", None, "")

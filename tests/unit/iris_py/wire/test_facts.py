@@ -11,6 +11,7 @@ from iris_py.wire.facts import (
     FACTS_BYTES_MAX,
     NAME,
     NAME_LENGTH_MAX,
+    TOPICS,
     decode_facts,
     decode_hello,
     encode_facts,
@@ -18,6 +19,7 @@ from iris_py.wire.facts import (
     is_name,
     name_in,
     named,
+    topic_version_in,
 )
 
 INFO = NodeInfo(NodeId(b"n" * 16), ("127.0.0.1:1",), "eu")
@@ -54,6 +56,23 @@ def test_a_fact_is_a_type_a_length_and_a_value() -> None:
 )
 def test_a_name_that_could_be_none_is_no_name(data: bytes, name: str) -> None:
     assert name_in(data) == name
+
+
+@pytest.mark.parametrize(
+    ("data", "version"),
+    [
+        (b"", 1),
+        (named("web"), 1),
+        (b"\x02\x01\x02", 2),
+        (b"\x01\x03web\x02\x01\xff", 255),
+        (b"\x02\x00", 1),
+        (b"\x02\x02\x00\x02", 1),  # not one byte
+        (b"\x02\x01", 1),  # cut off
+        (encode_facts({TOPICS: b"\x07"}), 7),
+    ],
+)
+def test_a_node_that_tells_no_version_of_its_topics_has_the_first(data: bytes, version: int) -> None:
+    assert topic_version_in(data) == version
 
 
 def test_a_name_that_a_node_may_have_is_read_as_it_was_told() -> None:

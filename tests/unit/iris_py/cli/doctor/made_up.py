@@ -49,6 +49,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
 from iris_py.observe.reports import NodeReports
 from iris_py.observe.statistics import Statistics
+from iris_py.wire.facts import TOPIC_VERSION
 from iris_security import AdministrationKey, Secret
 from tests.unit.iris_py.net.machines import interface
 
@@ -60,7 +61,8 @@ PEERS: Final = tuple(ProbedPeer(peer, f"10.0.0.{number}:7400") for number, peer 
 #: Ids of generations of the secret.
 SEALS, NEW_SEALS = "541ea8b28adc7c04", "362c335a8ce3e066"
 NODES: Final = tuple(
-    NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024, SEALS, link_versions=(2, 2)) for peer in PEERS
+    NodeStatus(peer.id, peer.address, "0.1.0", 0.2, 0.01, 40, 1024, SEALS, link_versions=(2, 2), topic_version=TOPIC_VERSION)
+    for peer in PEERS
 )
 SEED: Final = PEERS[0].address
 SECRET: Final = Secret.generate(os.urandom)
@@ -344,6 +346,7 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
     "versions": {
         "too new": lambda it: node(it, link_versions=(3, 4)),
         "too old": lambda it: node(it, link_versions=(1, 1)),
+        "other topics": lambda it: node(it, topic_version=TOPIC_VERSION - 1, subscriptions=1),
     },
     "generations": {
         "put out": lambda it: node(it, seals=NEW_SEALS),

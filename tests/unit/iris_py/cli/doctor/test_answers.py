@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iris_py.cli.doctor.answers import clock, find_gaps, ring, stalls
+from iris_py.cli.doctor.answers import clock, find_gaps, ring, stalls, versions
 from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
 from iris_py.cli.doctor.prober_node import ring_node
 from iris_py.cli.doctor.surroundings import RingNode, RingReport
+from iris_py.wire.facts import TOPIC_VERSION
 from tests.unit.iris_py.cli.doctor.made_up import MadeUp, node
 from tests.unit.overlay.overlays import Owners, make_info
 
@@ -86,6 +87,29 @@ def test_lateness_between_the_bounds_is_a_warning() -> None:
     made_up = MadeUp()
     node(made_up, lateness_s=0.99)
     assert see(made_up, stalls).status is FindingStatus.WARNING
+
+
+def test_nodes_with_older_topics_are_named() -> None:
+    made_up = MadeUp()
+    node(made_up, topic_version=TOPIC_VERSION - 1)
+    finding = see(made_up, versions)
+    assert finding.status is FindingStatus.WARNING  # nobody subscribes
+    older = made_up.statuses_found.nodes[0].address
+    assert finding.cause == (
+        "publications do not pass between nodes with different versions of topics: "
+        f"{TOPIC_VERSION - 1} at 1, {TOPIC_VERSION} at 2; older: {older}"
+    )
+    node(made_up, subscriptions=1)
+    assert see(made_up, versions).status is FindingStatus.FAULT
+
+
+def test_commands_with_other_topics_than_all_nodes_are_a_warning() -> None:
+    made_up = MadeUp()
+    nodes = tuple(replace(each, topic_version=TOPIC_VERSION + 1) for each in made_up.statuses_found.nodes)
+    made_up.statuses_found = replace(made_up.statuses_found, nodes=nodes)
+    finding = see(made_up, versions)
+    assert finding.status is FindingStatus.WARNING
+    assert f"{TOPIC_VERSION + 1} at 3, and {TOPIC_VERSION} here" in finding.cause
 
 
 def test_nodes_that_say_nothing_are_skipped() -> None:

@@ -34,6 +34,7 @@ from iris_py.cli.doctor.surroundings import (
 )
 from iris_py.config import Config
 from iris_py.files.secrets import Exposure
+from iris_py.wire.facts import TOPIC_VERSION
 from tests.unit.iris_py.cli.doctor.made_up import FAULTS, NEW_SEALS, NODES, SEALS, MadeUp, ring_of
 from tests.unit.iris_py.net.machines import interface
 
@@ -232,6 +233,8 @@ def healthy(draw: st.DrawFn) -> MadeUp:
                     draw(st.integers(0, 800)),
                     1024,
                     SEALS,
+                    topic_version=TOPIC_VERSION,
+                    subscriptions=draw(st.integers(0, 1)),
                 )
                 for peer in peers
             ),
