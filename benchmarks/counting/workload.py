@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 CALLERS = 64
 CHUNK_BYTES = 16 * 1024
+_numbers = itertools.count()
 
 
 async def echo(request: iris_py.Request) -> bytes:
@@ -47,6 +49,12 @@ async def publications(node: Node, count: int) -> None:
         await node.publish("news", payload)
 
 
+async def new_topics(node: Node, count: int) -> None:
+    payload = bytes(64)
+    for _ in range(count):
+        await node.publish(f"users.created.{next(_numbers)}", payload)
+
+
 async def tunnel(node: Node, count: int) -> None:
     payload = bytes(CHUNK_BYTES)
     async with node.tunnel("sink") as opened:
@@ -59,6 +67,7 @@ WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int]] = {
     "request": (lone, 2_000),
     "callers": (callers, 12_800),
     "publication": (publications, 50_000),
+    "new topic": (new_topics, 10_000),
     "tunnel": (tunnel, 2_000),
 }
 
@@ -83,10 +92,10 @@ def main(name: str, count: int) -> None:
         member, node = await network.connect(), await network.connect()
         await member.join("echo", echo)
         await member.join("sink", Sink())
-        news = await member.subscribe("news", policy="block")
+        news = await member.subscribe("users.>" if work is new_topics else "news", policy="block")
         await node.members("echo")
         for times in (warm_up, count):
-            reading = asyncio.ensure_future(read(news, times)) if work is publications else None
+            reading = asyncio.ensure_future(read(news, times)) if work in (publications, new_topics) else None
             await work(node, times)
             if reading is not None:
                 await reading
