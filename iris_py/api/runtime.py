@@ -37,6 +37,9 @@ Result = TypeVar("Result")
 #: Broadcasts, publications and subscriptions before the event loop gets a turn. A loop of these calls may never have to wait,
 #: and would otherwise stop all other tasks. Too small: batches stay small; too large: other tasks wait.
 SENT_PER_TURN_MAX = 256
+#: Bytes of an ended batch that cost as much as a message; a publication added to a batch costs nothing. Too small: full batches
+#: are sent alone, and batches of many topics half full; too large: megabytes of payloads are made before any is sent.
+BATCH_COST_BYTES = 2048
 
 #: Cached names of the own cloud. A full cache is cleared, and names are checked again; a program with more names has as many
 #: groups, each of which costs a thousand times as much memory.

@@ -13,7 +13,7 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
-from iris_py.api.runtime import resolve
+from iris_py.api.runtime import BATCH_COST_BYTES, resolve
 from iris_py.api.subscription import Inbox, Subscription
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 logger = EventLogger("iris_py")
 
-#: The cost of a new batch in ``SENT_PER_TURN_MAX``; a message sent alone counts 1, a publication added to a batch 0.
-#: Too small: megabytes of payloads are made before any is sent; too large: batches of small messages are sent half full.
-RUN_COST: Final = 32
 #: Payloads that :meth:`Topics.publish_many` takes at a time. Too small: batches of small payloads are cut; too large: a
 #: generator makes many payloads before the first is sent.
 MANY_AT_ONCE: Final = 1024
@@ -60,7 +57,8 @@ class Topics:
         self.inboxes: dict[SubscriptionQueue, Inbox] = {}
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
-        self._add = runtime.core.pubsub.publisher.add
+        self._publisher = runtime.core.pubsub.publisher
+        self._add = self._publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._clouds = clouds
@@ -94,7 +92,7 @@ class Topics:
         if count is None:
             count = await runtime.send_to_all(self._core.publish, topic, payload, NO_HEADERS)
             if topic in runtime.runs:
-                runtime.unrested += RUN_COST
+                runtime.unrested += 1 + self._publisher.ended_bytes // BATCH_COST_BYTES
         return count
 
     async def publish_many(

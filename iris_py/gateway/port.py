@@ -13,9 +13,9 @@ from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import hooks_of
 from iris_py.api.lifecycle import parts_of
+from iris_py.api.runtime import BATCH_COST_BYTES
 from iris_py.api.server import Server, ServerType
 from iris_py.api.subscription import Inbox
-from iris_py.api.topic import RUN_COST
 from iris_py.api.tunnel_caller import open_end
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError
@@ -276,7 +276,7 @@ class GatewayPort:
                 break
             await runtime.wait_for_room()
             runtime.check_open()
-        if runtime.charge_turn(RUN_COST):
+        if runtime.charge_turn(1 + publisher.ended_bytes // BATCH_COST_BYTES):
             await asyncio.sleep(0)
         return count
 

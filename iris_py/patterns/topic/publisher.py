@@ -139,6 +139,7 @@ class Publisher:
         max_message_bytes: The largest payload that may be published; set by the owner.
         runs: The open batch by its topic, or nothing; see :meth:`add`.
         is_known: Whether the table is known, so that messages can be sent.
+        ended_bytes: The size of the last ended batch.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Publisher:
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.runs: dict[str, PublicationBatch] = {}
         self.is_known = False
+        self.ended_bytes = 0
         self._overlay = overlay
         self._outbound = outbound
         self._local = local
@@ -490,6 +492,7 @@ class Publisher:
         plan.counts.published += count
         is_long = batch.limit > BODY_BYTES
         parts, size = batch.encode(first)
+        self.ended_bytes = size
         self._bodies.add(plan.route, parts, size, count, is_long=is_long)
 
     def _publish_alone(

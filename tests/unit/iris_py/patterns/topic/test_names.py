@@ -11,11 +11,9 @@ from iris_py.patterns.topic.names import (
     TOPIC_BYTES_MAX,
     Tokens,
     TopicTrie,
-    group_name,
     literal_prefix,
     parse_pattern,
     parse_topic,
-    prefixes,
 )
 
 token = st.sampled_from(["a", "b", "c", "é"])
@@ -95,11 +93,6 @@ def test_the_literal_prefix_ends_before_the_first_wildcard(pattern: str, prefix:
 def test_what_is_no_pattern_is_refused_with_advice(pattern: str, advice: str) -> None:
     with pytest.raises(ValueError, match=advice):
         parse_pattern(pattern)
-
-
-def test_every_prefix_has_a_group_of_its_own_and_the_empty_one_has_no_name_of_a_topic() -> None:
-    assert prefixes(("a", "b")) == [(), ("a",), ("a", "b")]
-    assert [group_name(prefix) for prefix in prefixes(("a", "b"))] == [">", "a", "a.b"]
 
 
 @given(st.lists(st.tuples(patterns, st.integers(0, 3)), max_size=30), topics)
