@@ -7,7 +7,7 @@ other clouds, exports of topics, and surveys and requests for nodes of other clo
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.handler_exceptions import FailureLog
@@ -20,8 +20,8 @@ from iris_py.api.tunnel_caller import open_end
 from iris_py.defaults import DRAIN_TIMEOUT_S, HANDLER_QUEUE_BYTES, TUNNEL_WINDOW_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.patterns.request.registration import Registration
-from iris_py.patterns.topic.export import ExportQueue
 from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.member import OWN_ONLY, RANK_MAX
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.names import refusals
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.patterns.request.pending import RequestSpec
     from iris_py.patterns.topic.names import Tokens
-    from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.patterns.tunnel.end import TunnelEnd
     from iris_py.peers.group import Group
     from iris_py.wire.headers import Headers, HeaderValue
@@ -51,7 +50,53 @@ CONCURRENCY: Final = 16_384
 #: Concurrent tunnels of nodes at a gateway, for one cluster: subscriptions, publishing, surveys and tunnels.
 TUNNELS_MAX: Final = 1024
 
-Sink: TypeAlias = "Callable[[list[Message], bytes], object]"
+Sink: TypeAlias = "Callable[[list[Message]], object]"
+
+
+class ExportQueue(SubscriptionQueue):
+    """Publications received for a gateway within a turn of the event loop, in batches (docs/design.md 15.35).
+
+    The owner takes all messages in the same turn, so the queue needs no bound and drops none. Messages from other clouds are
+    ignored: they would go on to a third cloud, or back.
+
+    Args:
+        pattern: The tokens of the pattern.
+        name: The pattern as written.
+        blocks: Whether publishers wait while the queue is held.
+
+    Attributes:
+        runs: Received batches, each of one publisher.
+        is_held: Whether publishers must wait.
+    """
+
+    takes_imported: ClassVar[bool] = False
+
+    __slots__ = ("is_held", "runs")
+
+    def __init__(self, pattern: Tokens, name: str, *, blocks: bool = False) -> None:
+        policy = "block" if blocks else "drop_oldest"
+        super().__init__(pattern, name, policy, 1, 1)
+        self.runs: list[list[Message]] = []
+        self.is_held = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether publishers must wait."""
+        return self.is_held
+
+    def put_all(self, messages: list[Message], size: int) -> int:
+        """Add messages of this cloud; none is dropped."""
+        del size
+        self.runs.append(messages)
+        return 0
+
+    def mark(self, now: float) -> None:
+        """Do nothing: the owner takes all messages in the same turn."""
+
+    def take_runs(self) -> list[list[Message]]:
+        """Take all batches."""
+        runs, self.runs = self.runs, []
+        return runs
 
 
 class Export(Inbox):
@@ -77,9 +122,9 @@ class Export(Inbox):
 
     def handle_ready(self) -> None:
         """Pass the received messages to the subscription's sink."""
-        for messages, sequence in self._runs.take_runs():
+        for messages in self._runs.take_runs():
             try:
-                self._sink(messages, sequence)
+                self._sink(messages)
             except Exception as exc:  # other subscriptions continue
                 self._failures.log(exc, self._loop.time())
 
@@ -284,20 +329,16 @@ class GatewayPort:
         """Count messages of an imported sequence that a gateway dropped, with their gaps; the next message reports the sum."""
         self._core.pubsub.publisher.miss_imported(origin, sequence, count)
 
-    async def subscribe_for_export(
-        self, pattern: str, sink: Sink, *, prefix: Tokens | None = None, blocks: bool = False
-    ) -> Export:
+    async def subscribe_for_export(self, pattern: str, sink: Sink, *, blocks: bool = False) -> Export:
         """Receive the publications to some topics of this cloud. Returns when every publisher knows of the subscription.
 
         Args:
             pattern: A topic, or a pattern.
-            sink: Called in the event loop with the messages of a turn, batch by batch, and the first 4 bytes of their group's
-                id. A batch has consecutive messages of one publisher and one topic with the same headers. ``message.source`` is
-                the publisher, ``message.sequence`` the number within publisher and group; ``message.gap`` of the first message
-                counts the lost messages before it. The sink must not change the list. Messages from other clouds are left out,
-                and counted as ``imported_not_exported``.
-            prefix: The part of the pattern's literal prefix whose group delivers the messages; None for all of it. All gateways
-                must pass the same prefix: otherwise the numbers belong to different groups.
+            sink: Called in the event loop with the messages of a turn, batch by batch. A batch has consecutive messages of one
+                publisher and one topic with the same headers. ``message.source`` is the publisher, and ``message.sequence`` its
+                number, the same at all gateways; ``message.gap`` of the first message counts the lost messages before it. The
+                sink must not change the list. Messages from other clouds are left out, and counted as
+                ``imported_not_exported``.
             blocks: Whether publishers wait while :meth:`Export.hold` says so.
 
         Raises:
@@ -306,7 +347,7 @@ class GatewayPort:
         """
         self._runtime.check_open()
         with refusals:
-            queue = ExportQueue(parse_pattern(pattern), pattern, prefix, blocks=blocks)
+            queue = ExportQueue(parse_pattern(pattern), pattern, blocks=blocks)
         export = Export(queue, sink, self._topics.end_subscription, self._topics.handle_drained)
         await self._topics.begin_subscription(export)
         return export

@@ -1,9 +1,9 @@
 """Subscriptions of neighbours to topics of the local cloud; only wanted publications cross (docs/design.md 15.73).
 
-Theory of operation. For each exported pattern in use, the gateway has one subscription in its cloud, a :class:`ExportSource`,
-always to the whole pattern: so the numbers of each publisher are the same at every gateway of the cloud. Each channel of a
-neighbour is an :class:`Outflow` with its wanted patterns and a queue. A publication is renamed once for each neighbour and
-rule, and goes to the outflows with a matching pattern.
+Theory of operation. For each exported pattern in use, the gateway has one subscription in its cloud, a :class:`ExportSource`.
+Each channel of a neighbour is an :class:`Outflow` with its wanted patterns and a queue. A publication is renamed once for each
+neighbour and rule, and goes to the outflows with a matching pattern. It keeps the number of its publisher, which is the same at
+every gateway of the cloud.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
 from iris_py.gateway.imports import BLOCKING, PLAIN, ItemQueue, Memory
 from iris_py.gateway.privacy import passed_headers
-from iris_py.patterns.topic.names import TopicTrie, literal_prefix, parse_pattern, parse_topic
+from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.wire.headers import Headers
 from iris_py.wire.imported import SEQUENCE_BYTES
 
@@ -54,7 +54,7 @@ PSEUDONYMS_MAX: Final = 8192
 
 
 class NodePseudonyms:
-    """The pseudonyms, for a neighbour, of local nodes and of the sequences of their publications.
+    """The pseudonyms, for a neighbour, of local nodes, and the names of the sequences of their publications.
 
     Args:
         origin_of: Returns a node's pseudonym for a neighbour (hex): (alias, id).
@@ -64,31 +64,31 @@ class NodePseudonyms:
     def __init__(self, origin_of: Callable[[str, str], str], key_of: Callable[[str], bytes]) -> None:
         self._origin_of = origin_of
         self._key_of = key_of
-        self._known: OrderedDict[tuple[str, str | bytes, str], bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], bytes] = OrderedDict()
 
     def origin(self, alias: str, node_id: str) -> bytes:
         """Return a node's pseudonym for a neighbour."""
         return self._look_up((alias, node_id, ""))
 
-    def sequence(self, alias: str, sequence: bytes, rule: str) -> bytes:
-        """Return the pseudonym of a group's publications under one rule.
+    def sequence(self, alias: str, rule: str) -> bytes:
+        """Return the name of the sequence of all publications under one rule.
 
         Publications under another rule use another channel, without a common order, and so are another sequence.
         """
-        return self._look_up((alias, sequence, rule))
+        return self._look_up((alias, "", rule))
 
     def clear(self) -> None:
         """Forget all pseudonyms: the keys may have changed."""
         self._known.clear()
 
-    def _look_up(self, key: tuple[str, str | bytes, str]) -> bytes:
+    def _look_up(self, key: tuple[str, str, str]) -> bytes:
         found = self._known.get(key)
         if found is None:
-            alias, what, rule = key
-            if isinstance(what, str):
-                found = bytes.fromhex(self._origin_of(alias, what))
+            alias, node_id, rule = key
+            if node_id:
+                found = bytes.fromhex(self._origin_of(alias, node_id))
             else:
-                found = hashlib.blake2b(what + rule.encode(), digest_size=SEQUENCE_BYTES, key=self._key_of(alias)).digest()
+                found = hashlib.blake2b(rule.encode(), digest_size=SEQUENCE_BYTES, key=self._key_of(alias)).digest()
             if len(self._known) >= PSEUDONYMS_MAX:
                 self._known.popitem(last=False)
             self._known[key] = found
@@ -171,7 +171,7 @@ class NeighbourView:
         """Forget cached matches after a change of patterns."""
         self._found.clear()
 
-    def take(self, messages: list[Message], sequence: bytes) -> None:
+    def take(self, messages: list[Message]) -> None:
         """Queue a batch of one publisher's publications to one topic."""
         first = messages[0]
         found = self._found.get(first.topic)
@@ -181,16 +181,16 @@ class NeighbourView:
         if not wanting and not first.gap:
             return
         origin = self._pseudonyms.origin(self._alias, first.source)
-        pseudonym = self._pseudonyms.sequence(self._alias, sequence, self._rule.outside)
+        sequence = self._pseudonyms.sequence(self._alias, self._rule.outside)
         if wanting:
             headers = passed_headers(first.headers, self._rule.trace) if isinstance(first.headers, Headers) else b""
             payloads = [message.payload for message in messages]
-            item = Item(outside, payloads, first.sequence, origin, pseudonym, first.gap, headers)
+            item = Item(outside, payloads, first.sequence, origin, sequence, first.gap, headers)
             for outflow in wanting:
                 outflow.queue.put((item,))
         if first.gap:
             for outflow in others:
-                outflow.queue.owe(origin, pseudonym, first.gap)
+                outflow.queue.owe(origin, sequence, first.gap)
 
     def _look_up(self, topic: str) -> tuple[str, list[Outflow], list[Outflow]]:
         outside = self._rule.to_outside(topic)
@@ -210,14 +210,11 @@ class ExportSource:
     """The gateway's local subscription to one exported pattern, while any neighbour uses the pattern.
 
     Args:
-        prefix: The prefix of the group to subscribe under.
         is_blocking: Whether publishers wait for slow channels.
         forget: Called at the end of the source.
     """
 
-    def __init__(
-        self, port: GatewayPort, pattern: str, prefix: Tokens, *, is_blocking: bool, forget: Callable[[ExportSource], object]
-    ) -> None:
+    def __init__(self, port: GatewayPort, pattern: str, *, is_blocking: bool, forget: Callable[[ExportSource], object]) -> None:
         self.views: dict[tuple[str, str], NeighbourView] = {}  # by neighbour and rule
         self.is_blocking = is_blocking
         self._port = port
@@ -226,7 +223,7 @@ class ExportSource:
         self._is_held = False
         self._lingering: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._begun = port.loop.create_task(self._begin(pattern, prefix))
+        self._begun = port.loop.create_task(self._begin(pattern))
 
     @property
     def is_over(self) -> bool:
@@ -288,8 +285,8 @@ class ExportSource:
             self._lingering.cancel()
         self._begun.cancel()
 
-    async def _begin(self, pattern: str, prefix: Tokens) -> None:
-        self._export = await self._port.subscribe_for_export(pattern, self._take, prefix=prefix, blocks=self.is_blocking)
+    async def _begin(self, pattern: str) -> None:
+        self._export = await self._port.subscribe_for_export(pattern, self._take, blocks=self.is_blocking)
 
     async def _end(self) -> None:
         self._forget(self)
@@ -298,9 +295,9 @@ class ExportSource:
         if self._export is not None:
             await self._export.close()
 
-    def _take(self, messages: list[Message], sequence: bytes) -> None:
+    def _take(self, messages: list[Message]) -> None:
         for view in self.views.values():
-            view.take(messages, sequence)
+            view.take(messages)
         if self.is_blocking:
             self.look()
 
@@ -433,25 +430,14 @@ class Exports:
         key = rule.local, is_blocking
         source = self._sources.get(key)
         if source is None or source.is_over:
-            prefix = self._prefix_of(rule)
             source = self._sources[key] = ExportSource(
-                self._port, rule.local, prefix, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
+                self._port, rule.local, is_blocking=is_blocking, forget=lambda source: self._forget(key, source)
             )
         return source
 
     def _forget(self, key: tuple[str, bool], source: ExportSource) -> None:
         if self._sources.get(key) is source:
             del self._sources[key]
-
-    def _prefix_of(self, rule: ExportRule) -> Tokens:
-        """Return the prefix of the group to subscribe under: the shortest literal prefix among all overlapping rules.
-
-        Of two overlapping rules, one gateway may use one and another gateway both: under the narrow rule's group, the two
-        gateways would number the same publications differently.
-        """
-        own = literal_prefix(parse_pattern(rule.local))
-        others = [literal_prefix(parse_pattern(each.local)) for each in self._core.settings.exports if each.kind == "topic"]
-        return min((each for each in (own, *others) if own[: len(each)] == each), key=len)
 
     def _table(self, alias: str) -> RuleTable[ExportRule]:
         table = self._tables.get(alias)

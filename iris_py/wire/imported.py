@@ -14,7 +14,7 @@ import msgspec
 HEAD = struct.Struct(">16s4sQQB")
 #: Pseudonym of the publishing node outside its cloud.
 ORIGIN_BYTES = 16
-#: Pseudonym of the group it published under.
+#: Name of the sequence: of the rule that it crossed by.
 SEQUENCE_BYTES = 4
 #: The form of the alias by which this cloud names another cloud.
 CLOUD = re.compile(rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
@@ -27,7 +27,7 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         origin: The 16-byte pseudonym of the publishing node.
-        sequence: The 4-byte pseudonym of its group; numbers count within origin and sequence.
+        sequence: The 4-byte name of a sequence of publications of the origin; numbers grow within a sequence.
         number: The number of the publication.
         gap: Number of publications of this origin and sequence lost right before it, up to the gateway.
         cloud: The alias of the originating cloud.
@@ -45,7 +45,7 @@ class ImportedHead(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         origin: The 16-byte pseudonym of the publishing node.
-        sequence: The 4-byte pseudonym of its group; numbers count within origin and sequence.
+        sequence: The 4-byte name of a sequence of publications of the origin; numbers grow within a sequence.
         number: The number of the first publication.
         missed: Total publications of this origin and sequence the gateway has missed, up to this one.
         cloud: The alias of the originating cloud.

@@ -370,7 +370,7 @@ class Deliveries:
                 if gap != 0:
                     most = max(most, gap or 0)
                     own = [msgspec.structs.replace(run[0], gap=gap or 0, has_unknown_gap=gap is None), *run[1:]]
-            dropped = queue.put_all(own, size, sender.group)
+            dropped = queue.put_all(own, size)
             queue.mark(now)
             if dropped:
                 self._count_drop(f"subscription_{queue.policy}", dropped)

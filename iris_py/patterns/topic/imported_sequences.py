@@ -1,11 +1,11 @@
 """Publications of other clouds: deliver each once, in order, with correct gaps, over any path (docs/design.md 15.33).
 
-A publication of another cloud has an *origin* (the publishing node), a *sequence* (the group), and a *number*, which increases
-within origin and sequence. Gateways skip unwanted publications, so a missing number does not mean a loss; losses are reported
-separately. Several *paths* may bring the same sequence: two gateways that both believe to be in charge, or a slow gateway.
-Within a path all messages are in order, and each carries the total number the path has missed of the sequence. :class:`Fence`
-merges the paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay, which has one incoming path
-at a time.
+A publication of another cloud has an *origin* (the publishing node), a *sequence* (the rule that it crossed by), and a
+*number*, which increases within origin and sequence. Gateways skip unwanted publications, so a missing number does not mean a
+loss; losses are reported separately. Several *paths* may bring the same sequence: two gateways that both believe to be in
+charge, or a slow gateway. Within a path all messages are in order, and each carries the total number the path has missed of the
+sequence. :class:`Fence` merges the paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay,
+which has one incoming path at a time.
 
 All tables are bounded. After forgetting an entry, a table reports a gap for every unknown sequence, which may be the forgotten
 sequence.
@@ -61,7 +61,7 @@ class Fence:
 
         Args:
             origin: The publishing node.
-            sequence: The group it published under.
+            sequence: A sequence of its publications.
             path: Their path; all messages of a path are in order.
             number: The number of the first.
             count: The number of publications, at least one.
@@ -122,7 +122,7 @@ class GapBook:
 
         Args:
             origin: The publishing node.
-            sequence: The group it published under.
+            sequence: A sequence of its publications.
             number: The number of the first.
             count: The number of publications, at least one.
             gap: The received gap before the first.

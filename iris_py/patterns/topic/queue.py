@@ -158,12 +158,11 @@ class SubscriptionQueue:
         self._append(message, size)
         return 0
 
-    def put_all(self, messages: list[Message], size: int, group: Group | None = None) -> int:
+    def put_all(self, messages: list[Message], size: int) -> int:
         """Add messages, in order; return the number dropped. A cut-off queue ignores and does not count them.
 
         Args:
             size: Total bytes of their payloads.
-            group: The group they were sent to, hidden from applications.
         """
         waiting = self.waiting
         if (
