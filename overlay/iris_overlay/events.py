@@ -331,6 +331,8 @@ class Counters:
     """Joins and leaves completed by the time limit instead of all acknowledgements."""
     registrations_refused: int = 0
     """Refused registrations, groups, copies of groups and watchers in copies, beyond the bounds of directories and nodes."""
+    claims_refused: int = 0
+    """Claims of nodes that claimed more entries of tables in a time than a root takes."""
     casts_lost: int = 0
     """Multicasts of the local node that reached no root, because the ring was broken or too many were in progress."""
     casts_hurried: int = 0

@@ -5,7 +5,7 @@ Renewals are sent in batches, one per root. When a root dies, its members regist
 the new root took the directory over, and restores the directory if all copies died.
 
 A claim of a table is a registration with entries. Claims of the same turn, and those made while another is in transit, are sent
-together: one message with one permit.
+together: one message with one permit. So are claims beyond the rate that a root takes (claim_rates.py).
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_overlay.events import Claimed, EntriesPromoted, GroupJoined, GroupLeft
+from iris_overlay.groups.claim_rates import OWN_COST_MAX, ClaimRate, cost_of
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.entries import apply
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     PROBED_MEMBERS_MAX,
     STAMP_SHIFT,
+    Claim,
     GroupRegistration,
     Register,
     Unregister,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied, Claim, Later, Promoted, Reclaim
+    from iris_overlay.groups.messages import Applied, Later, Promoted, Reclaim
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -94,6 +96,7 @@ class OwnMemberships:
     """The memberships of the local node: register them at the roots of the groups, and keep them registered."""
 
     __slots__ = (
+        "_claim_rate",
         "_clock",
         "_commands",
         "_config",
@@ -133,6 +136,7 @@ class OwnMemberships:
         self._counters = counters
         self._signer = signer
         self._clock = clock
+        self._claim_rate = ClaimRate(OWN_COST_MAX, 0.0)
         self._is_active = False
         self._leaving: dict[GroupId, _OwnMembership] = {}
         # Waiting completions, by the stamp of the command.
@@ -246,7 +250,7 @@ class OwnMemberships:
             if is_hidden and membership.ends_at is None:
                 self._resend.set(group, now + HIDDEN_ASKED_S)
             if membership.table is not None and membership.ends_at is None and membership.table.acknowledge(stamp):
-                self._send(group, membership, now)
+                self._claim(group, membership, now)
 
     def reclaim(self, source: NodeInfo, message: Reclaim, now: float) -> None:
         """Send all entries of the local node to a root that cannot apply the last claim."""
@@ -393,7 +397,7 @@ class OwnMemberships:
         for group in self._gather.expired(now):
             membership = self.groups.get(group)
             if membership is not None and membership.table is not None and not membership.table.is_in_transit:
-                self._send(group, membership, now)
+                self._claim(group, membership, now)
         if self._renew_at is not None and now >= self._renew_at:
             self._renew_at = self._next_renewal(now)
             self.register_all(now)
@@ -424,9 +428,18 @@ class OwnMemberships:
             for membership in self.groups.values()
         )
 
-    def _send(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
+    def _claim(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
+        """Send the changes of a table, or wait if the node has claimed too much lately."""
+        wait_s = self._claim_rate.wait_s(now)
+        if wait_s:
+            self._gather.set(group, now + wait_s)
+        else:
+            self._claim_rate.charge(self._send(group, membership, now))
+
+    def _send(self, group: GroupId, membership: _OwnMembership, now: float) -> int:
+        """Send the registration, claim or unregistration of a group; return the cost of a claim, else 0."""
         if not self._is_active:
-            return
+            return 0
         message: Register | Unregister | Claim
         if membership.ends_at is not None:
             message = Unregister(self._local, [(group, membership.stamp)])
@@ -442,6 +455,7 @@ class OwnMemberships:
         else:
             self._outbox.send(membership.root, message)
         self._expect(group, membership, now)
+        return cost_of(message) if isinstance(message, Claim) else 0
 
     def _registration(self, group: GroupId, membership: _OwnMembership) -> GroupRegistration:
         said = membership.said

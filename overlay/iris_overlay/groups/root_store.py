@@ -16,6 +16,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.groups.claim_rates import ClaimRates
 from iris_overlay.groups.copies import COPIES, GROUPS_MAX, Copies, HeldCopy
 from iris_overlay.groups.directory import (
     EPOCHS_COPIED_MAX,
@@ -122,6 +123,7 @@ class Roots:
     __slots__ = (
         "_applied",
         "_changed_at",
+        "_claim_rates",
         "_config",
         "_counters",
         "_died",
@@ -175,6 +177,7 @@ class Roots:
         # Nodes that took this node for the root in this turn, with the groups.
         self._misdirected: dict[NodeId, tuple[NodeInfo, list[GroupId]]] = {}
         self._timers: DeadlineTable[tuple[RootTimer | FollowerKind, GroupId, NodeId]] = DeadlineTable()
+        self._claim_rates = ClaimRates()
         self._orders: Sequences[CastUp] = Sequences(config.reorder_s, SOURCES_MAX)
         self._sweep_at: float | None = None
         self._refresh_at = 0.0
@@ -197,7 +200,13 @@ class Roots:
                 self._outbox.send(message.info, Later(item.group, root.latest))
 
     def claim(self, message: Claim, now: float) -> None:
-        """Add, change or renew a member of a table; ask it for all of its entries if the claim does not apply here."""
+        """Add, change or renew a member of a table; ask it for all of its entries if the claim does not apply here.
+
+        A claim of a node that claims too much is dropped before any work for it. An honest node keeps to the rate itself.
+        """
+        if message.info.id != self._local.id and not self._claim_rates.take(message, now):
+            self._counters.claims_refused += 1
+            return
         record = MemberRecord(message.info, message.attributes, message.stamp, message.permit)
         if not self._may_register(message.group, record):
             self._counters.permits_invalid += 1

@@ -41,6 +41,15 @@ def test_a_change_is_that_of_sets(values: set[EntryFields], added: set[EntryFiel
     assert changed == entries.pack((values - removed) | added)
 
 
+@given(SETS, SETS, SETS, st.booleans())
+def test_the_effect_of_a_change_is_what_it_really_changes(
+    values: set[EntryFields], added: set[EntryFields], removed: set[EntryFields], is_large: bool
+) -> None:
+    added |= many(INSERTED_MAX) if is_large else set()
+    found = entries.effect(entries.pack(values), entries.pack(added), entries.pack(removed))
+    assert found == (entries.pack(added - values), entries.pack((removed - added) & values))
+
+
 @given(SETS, SETS)
 def test_a_difference_is_exact_and_leads_from_one_to_the_other(old: set[EntryFields], new: set[EntryFields]) -> None:
     added, removed = entries.diff(entries.pack(old), entries.pack(new))

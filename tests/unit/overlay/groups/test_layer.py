@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from iris_overlay.errors import InfoError, StateError, TooManyGroupsError
-from iris_overlay.events import Cast, Counters, Departed, GroupJoined, GroupLeft, GroupMember, ProtocolViolated, ViewChanged
+from iris_overlay.events import (
+    Cast,
+    CastsTaken,
+    Counters,
+    Departed,
+    GroupJoined,
+    GroupLeft,
+    GroupMember,
+    ProtocolViolated,
+    ViewChanged,
+)
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.handover import ANSWER_S
 from iris_overlay.groups.io import AnswerTo, HandoverDone, RouteTo, SendTo
@@ -118,7 +128,7 @@ def test_a_root_that_is_member_and_watcher_sends_nothing() -> None:
     events = layer.events_received()
     assert [type(event) for event in events] == [ViewChanged, GroupJoined]
     layer.cast(G, b"payload", 0.0)
-    assert layer.events_received() == [Cast(G, LOCAL.id, b"payload")]
+    assert layer.events_received() == [Cast(G, LOCAL.id, b"payload"), CastsTaken(G)]
     layer.leave_group(G, 0.0)
     assert [type(event) for event in layer.events_received()] == [ViewChanged, GroupLeft]
     assert layer.outputs_to_send() == []
