@@ -15,6 +15,7 @@ from iris_overlay.detector.messages import is_detector_message
 from iris_overlay.errors import InfoError, StateError
 from iris_overlay.events import (
     Cast,
+    CastsTaken,
     Claimed,
     Counters,
     Departed,
@@ -77,7 +78,7 @@ CONTACTS_ENOUGH: Final = 3
 #: forgotten, and found again later.
 TO_MERGE_MAX: Final = 64
 
-_COMPLETIONS: Final = (Settled, GroupJoined, GroupLeft, Claimed, Departed)
+_COMPLETIONS: Final = (CastsTaken, Settled, GroupJoined, GroupLeft, Claimed, Departed)
 
 
 class Overlay:
@@ -91,8 +92,8 @@ class Overlay:
     2. `datagrams_to_send`: encrypt and send; losing them does no harm.
     3. `events_received`: in the given order. A batch contains first the events about links, then the membership views
     (`ViewChanged`, one per group) and tables (`TableChanged`), then received messages (`Cast`, `PacketReceived`), then
-    completions (`Settled`, `GroupJoined`, `GroupLeft`, `Claimed`, `Departed`). So the owner handles a completion with current
-    views.
+    completions (`CastsTaken`, `Settled`, `GroupJoined`, `GroupLeft`, `Claimed`, `Departed`). So the owner handles a completion
+    with current views.
     4. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
     Messages precede events because events make the owner close links: the last messages have to be sent before `Departed` is

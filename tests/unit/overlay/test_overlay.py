@@ -11,6 +11,7 @@ from iris_overlay.detector.messages import Ping, encode_detector_message
 from iris_overlay.errors import StateError
 from iris_overlay.events import (
     Cast,
+    CastsTaken,
     Departed,
     DialRequested,
     Event,
@@ -245,6 +246,7 @@ def test_what_comes_before_the_start_is_handled() -> None:
         ViewChanged(GROUP, {LOCAL.id: GroupMember(LOCAL, b"")}, 1, True),
         Cast(GROUP, LOCAL.id, b"early"),
         Settled(),
+        CastsTaken(GROUP),
         GroupJoined(GROUP),
     ]
     assert overlay.events_received() == expected
@@ -538,7 +540,7 @@ def test_events_of_a_batch_come_in_the_promised_order() -> None:
     overlay.connect(ONE, 0.0)
     overlay.leave_group(GROUP, 0.0)
     kinds = [type(event) for event in overlay.events_received()]
-    assert kinds == [DialRequested, ViewChanged, Cast, PacketReceived, Settled, GroupJoined, GroupLeft]
+    assert kinds == [DialRequested, ViewChanged, Cast, PacketReceived, Settled, CastsTaken, GroupJoined, GroupLeft]
     overlay.watch_group(GroupId(b"h" * 16), 0.0)
     overlay.unwatch_group(GroupId(b"h" * 16), 0.0)
     assert overlay.events_received() == []
