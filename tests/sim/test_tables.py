@@ -182,6 +182,20 @@ def test_a_copy_takes_over_and_the_owner_of_a_watcher_hears_nothing_else() -> No
     assert all(len(node.log) <= before[node.info.id] + (root in nodes[:20]) for node in watchers)
 
 
+def test_a_new_root_does_not_send_a_table_to_watchers_that_have_it() -> None:
+    simulation, nodes = start(60)
+    for node in nodes[:20]:
+        simulation.claim(node, TABLE, several(0, 1000))
+    watch(simulation, nodes[20:60])
+    table_bytes = 20 * 1000 * entries.ENTRY_BYTES
+    root = root_of(simulation)
+    before = simulation.bytes
+    simulation.crash(root)
+    simulation.run_for(3.0)
+    check(simulation)
+    assert simulation.bytes - before < 4 * table_bytes, "one copy for a new keeper, and not 40 tables"
+
+
 def test_members_bring_a_table_back_when_root_and_copies_died() -> None:
     simulation, nodes = start(60)
     for number, node in enumerate(nodes[:20]):

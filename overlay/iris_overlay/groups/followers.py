@@ -69,7 +69,7 @@ FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
 class Follower:
     """A follower (a node told of the changes of a directory), and the versions it wants, was sent and acknowledged."""
 
-    __slots__ = ("attempts", "expires", "info", "is_stale", "path", "sample", "sent", "stamp", "told", "wants")
+    __slots__ = ("attempts", "expires", "has_view", "info", "is_stale", "path", "sample", "sent", "stamp", "told", "wants")
 
     def __init__(self, info: NodeInfo, expires: float) -> None:
         self.info = info
@@ -83,6 +83,8 @@ class Follower:
         self.attempts = 0
         # Whether it needs the whole directory rather than changes.
         self.is_stale = True
+        # Whether a watcher of a table may have the present one from an earlier root.
+        self.has_view = False
         # The sample of members for a watcher of a large group.
         self.sample: dict[NodeId, None] | None = None
         # The path of an unanswered question.

@@ -96,7 +96,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
     if is_new_epoch:
         root.begin_epoch(floor)
     for info in new:
-        root.watch(info, 0, 0, expires, None)
+        root.watch(info, 0, 0, expires, None, has_view=True)
     return is_new_epoch
 
 

@@ -14,7 +14,8 @@ They travel as payloads of the ring, routed to a key or sent to a node:
 A **table** is a group whose members register entries (entries.py). It has messages of its own:
 
 * Members send `Claim` with the changes of their entries; the root answers `Applied`, or `Reclaim` to get all of them.
-* Watchers send `WatchTable`; the root sends `TablePart`, acknowledged by `Told`.
+* Watchers send `WatchTable`; the root sends `TablePart`, acknowledged by `Told`. A new root sends the checksum of a large table
+  first.
 * The root keeps copies by `TableCopy`, acknowledged by `Copied`.
 
 **Stamps** order statements about a membership: `incarnation << 32 | sequence`. A node increments the sequence with each change,
@@ -100,6 +101,9 @@ TABLE_PARTS_MAX: Final = 512
 #: The largest number of removed nodes in one part of a view, about 20 KiB.
 TABLE_REMOVED_MAX: Final = 1024
 
+#: The size of the checksum of a whole table: nobody finds two tables with the same one.
+TABLE_CHECKSUM_BYTES: Final = 16
+
 #: The largest numbers of records and of rows in one part: no more fit into it.
 _TABLE_RECORDS_MAX: Final = TABLE_CHANGE_BYTES_MAX // 32
 
@@ -120,6 +124,7 @@ _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_M
 _Entries: TypeAlias = Annotated[bytes, Meta(max_length=ENTRIES_BYTES_MAX)]
 _Promoted: TypeAlias = Annotated[bytes, Meta(max_length=PROMOTED_BYTES_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=ENTRIES_MAX)]
+_TableChecksum: TypeAlias = Annotated[bytes, Meta(max_length=TABLE_CHECKSUM_BYTES)]
 _Checksum: TypeAlias = Annotated[bytes, Meta(min_length=CHECKSUM_BYTES, max_length=CHECKSUM_BYTES)]
 
 
@@ -559,6 +564,8 @@ class WatchTable(msgspec.Struct, frozen=True, array_like=True, tag=30):
     """The watcher's version from this root, 0 for none."""
     permit: _Signature
     """The permit of the group, see `user_part`."""
+    has_table: bool = False
+    """Whether the watcher has the table of an earlier root, so that the checksum may be enough."""
 
 
 class TablePart(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -588,6 +595,10 @@ class TablePart(msgspec.Struct, frozen=True, array_like=True, tag=31):
     """The nodes that are no longer members."""
     promoted: _Promoted = b""
     """The packed entries that are promoted since; in the first part alone."""
+    checksum: _TableChecksum = b""
+    """In place of a whole table: the checksum of its rows (`table_parts.checksum_of`). A watcher with another table answers
+    with version 0, and gets the rows. Empty in all other parts.
+    """
 
 
 class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
@@ -711,6 +722,8 @@ def decode_group_message(data: bytes) -> GroupMessage:
         raise MessageError(f"not a valid message: {exc}") from exc
     if isinstance(message, TablePart) and (len(data) > TABLE_PART_BYTES_MAX or message.number >= message.parts):
         raise MessageError(f"not a part of a table: {len(data)} bytes, number {message.number} of {message.parts}")
+    if isinstance(message, TablePart) and message.checksum and (message.base or message.rows or message.parts > 1):
+        raise MessageError("not a part of a table: a checksum beside rows")
     if isinstance(message, Claim):
         packed = [message.added, message.removed, message.promoted]
     elif isinstance(message, TablePart | TableCopy):

@@ -198,8 +198,26 @@ class GroupRoot:
 
     # Watchers
 
-    def watch(self, info: NodeInfo, stamp: int, version: int, expires: float, path: tuple[NodeId, ...] | None) -> bool:
-        """Add a watcher, or renew and answer it. Return whether there was room."""
+    def watch(
+        self,
+        info: NodeInfo,
+        stamp: int,
+        version: int,
+        expires: float,
+        path: tuple[NodeId, ...] | None,
+        *,
+        has_view: bool = False,
+    ) -> bool:
+        """Add a watcher, or renew and answer it. Return whether there was room.
+
+        Args:
+            info: The watcher.
+            stamp: Its highest stamp; 0 if unknown.
+            version: The version that it has from this root; 0 for none.
+            expires: The expiry without renewal.
+            path: The way of its question; None for an answer over a link.
+            has_view: Whether it has a view of an earlier root.
+        """
         watchers = self.followers.members[FollowerKind.WATCHER]
         watcher = watchers.get(info.id)
         if version > self.directory.version:
@@ -215,6 +233,7 @@ class GroupRoot:
         watcher.info, watcher.stamp, watcher.expires = info, max(stamp, watcher.stamp), expires
         if version == 0 or version != watcher.told:
             watcher.path = path
+            watcher.has_view = has_view
             self.followers.forget_told(FollowerKind.WATCHER, watcher, self.directory.version)
         else:
             if watcher.sample is not None:

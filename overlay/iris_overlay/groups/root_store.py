@@ -289,7 +289,8 @@ class Roots:
         way = path if self._local.addresses else None
         if not isinstance(root, TableRoot):
             return
-        if not root.watch(message.info, message.stamp, message.version, now + self._config.expiry_s, way):
+        expires = now + self._config.expiry_s
+        if not root.watch(message.info, message.stamp, message.version, expires, way, has_view=message.has_table):
             parts = root.parts_unwatched(message.version)
             if path is None or len(parts) > 1:
                 self._outbox.send_all(message.info, parts)
@@ -648,7 +649,7 @@ class Roots:
         if root is None:
             root = self._add(revive(held, now + 2 * self._config.renew_s), now)
             for info in held.watchers.values():
-                root.watch(info, 0, 0, expires, None)
+                root.watch(info, 0, 0, expires, None, has_view=True)
                 watcher = root.followers.members[FollowerKind.WATCHER].get(info.id)
                 if watcher is not None and now - self._died.get(info.id, float("-inf")) < DIED_S:
                     watcher.attempts = ATTEMPTS_WAITED_MAX  # it is told, but not waited for

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from iris_overlay.groups.directory import Outcome
 from iris_overlay.groups.entries import ENTRY_BYTES, split
 from iris_overlay.groups.followers import FollowerKind
@@ -23,7 +25,7 @@ from iris_overlay.groups.messages import (
     TablePart,
 )
 from iris_overlay.groups.root import GroupRoot
-from iris_overlay.groups.table_parts import ROW_BYTES, PartContent, cut, info_bytes, record_bytes
+from iris_overlay.groups.table_parts import ROW_BYTES, PartContent, checksum_of, cut, info_bytes, record_bytes
 from iris_overlay.ids import ID_BYTES
 
 if TYPE_CHECKING:
@@ -51,13 +53,15 @@ WHOLE_TABLES_MAX: Final = 8
 class TableRoot(GroupRoot):
     """The root of one table: keep the directory, and tell followers of changes."""
 
-    __slots__ = ("_parts", "_turns", "table")
+    __slots__ = ("_checksum", "_parts", "_turns", "table")
 
     def __init__(self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
         # The directory of the base class.
         self.table = table
         # The parts made in this turn, by the version to which they apply, and by whether they go to watchers.
         self._parts: dict[tuple[int, bool], list[TablePart]] = {}
+        # The last part with a checksum.
+        self._checksum: TablePart | None = None
         # The number of watchers that may get the whole table in this turn.
         self._turns = 0
         super().__init__(table, local, rng, outbox)
@@ -86,6 +90,12 @@ class TableRoot(GroupRoot):
         parts = self._table_parts(version, is_watched=False)
         self._parts.clear()
         return parts
+
+    def begin_epoch(self, above: int = 0) -> None:
+        """Begin a new epoch; watchers may have the table already."""
+        super().begin_epoch(above)
+        for watcher in self.followers.members[FollowerKind.WATCHER].values():
+            watcher.has_view = True
 
     def needs(self, peer: NodeId) -> bool:
         """Return whether to keep the link to a node: a follower, or a member of a small table, which needs it as well."""
@@ -118,17 +128,32 @@ class TableRoot(GroupRoot):
                 self._outbox.send(member.record.info, Promoted(self.table.group, b"".join(sorted(own))))
 
     def _has_turn(self, kind: FollowerKind, follower: Follower) -> bool:
-        is_large = self.table.size_bytes > TABLE_PART_BYTES_MAX
-        if kind is FollowerKind.WATCHER and follower.is_stale and is_large:
+        if kind is FollowerKind.WATCHER and follower.is_stale and self._is_large and not follower.has_view:
             self._turns -= 1
             return self._turns >= 0
         return True
 
     def _views(self, watcher: Follower) -> list[GroupMessage]:
+        if watcher.is_stale and watcher.has_view and self._is_large:
+            watcher.has_view = False  # if it has another table, it says so, and gets this one
+            return [self._checksum_part()]
         parts = self._table_parts(0 if watcher.is_stale else watcher.told, is_watched=True)
         if len(parts) > 1:
             watcher.path = None  # a large table goes over a link, not along the way of the question
         return list(parts)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a whole table takes several parts."""
+        return self.table.size_bytes > TABLE_PART_BYTES_MAX
+
+    def _checksum_part(self) -> TablePart:
+        """Return the part with the checksum of the table in place of its rows."""
+        if self._checksum is None or self._checksum.version != self.table.version:
+            rows = ((node, member.record.stamp, member.entries) for node, member in self.table.members.items())
+            (part,) = self._parts_of(0, [PartContent()], [], is_watched=True)
+            self._checksum = structs.replace(part, checksum=checksum_of(rows))
+        return self._checksum
 
     def _table_parts(self, base: int, *, is_watched: bool) -> list[TablePart]:
         """Return the changes since a version as messages; the whole table if the version is 0 or the changes are too many."""

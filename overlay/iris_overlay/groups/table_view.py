@@ -11,7 +11,7 @@ from iris_overlay.groups.directory import MEMBERS_MAX
 from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff, split
 from iris_overlay.groups.promotions import PROMOTED_MAX
 from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
-from iris_overlay.groups.table_parts import PartCollection
+from iris_overlay.groups.table_parts import PartCollection, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -39,6 +39,7 @@ class TableView:
 
     __slots__ = (
         "_changed",
+        "_checksum",
         "_entries",
         "_is_known",
         "_size_bytes",
@@ -55,6 +56,8 @@ class TableView:
         self.members: dict[NodeId, MemberRecord] = {}
         self.parts = PartCollection()
         self.other_parts = PartCollection()
+        # The checksum of members and entries; None after a change.
+        self._checksum: bytes | None = None
         # Invariant: the same nodes as in members.
         self._entries: dict[NodeId, bytes] = {}
         self._size_bytes = 0
@@ -81,10 +84,21 @@ class TableView:
         table = TableView()
         if not table.change(parts):
             return False
+        self._checksum = None
         self._changed |= dict.fromkeys((*self.members, *table.members))
         self.members, self._entries, self._size_bytes = table.members, table._entries, table._size_bytes
         self._is_known = True
         self._promote(table.promoted)
+        return True
+
+    def confirm(self, part: TablePart) -> bool:
+        """Keep the table as that of another root, which has sent its checksum. Return False if the root has another table."""
+        if self._checksum is None:
+            self._checksum = checksum_of((node, record.stamp, self._entries[node]) for node, record in self.members.items())
+        if part.checksum != self._checksum:
+            return False
+        self._is_known = True
+        self._promote(set(split(part.promoted)))
         return True
 
     def change(self, parts: Sequence[TablePart]) -> bool:
@@ -104,6 +118,7 @@ class TableView:
         count = len(self.members) + sum((change is not None) - (node in self.members) for node, change in changes.items())
         if self._size_bytes + growth > TABLE_BYTES_MAX or count > MEMBERS_MAX:
             return False
+        self._checksum = None
         self._promote(set(split(parts[0].promoted)))
         for node, change in changes.items():
             if change is None:

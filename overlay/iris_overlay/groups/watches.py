@@ -206,7 +206,10 @@ class Watches:
             return self._change_table(watch, table, parts, now)
         if not self._is_acceptable(watch, message, now):
             return True
-        if not table.replace(parts):
+        if message.checksum and not table.confirm(message):
+            self._outbox.send(message.root, Told(message.group, 0))
+            return True
+        if not message.checksum and not table.replace(parts):
             return False
         self._note_gone(watch, [node for node in watch.members if node not in table.members], now)
         self._changed[message.group] = None
@@ -498,7 +501,7 @@ class Watches:
         if watch.table is None:
             self._outbox.route(group, Watch(self._local, self.stamp, [(group, 0, watch.permit)]))
         elif watch.root is None or watch.is_watched:
-            self._outbox.route(group, WatchTable(self._local, self.stamp, group, 0, watch.permit))
+            self._outbox.route(group, WatchTable(self._local, self.stamp, group, 0, watch.permit, watch.version > 0))
         else:  # it sends the changes alone
             self._outbox.send(watch.root, WatchTable(self._local, self.stamp, group, watch.version, watch.permit))
         self._expect(group, watch, now)

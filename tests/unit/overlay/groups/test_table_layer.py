@@ -34,6 +34,7 @@ from iris_overlay.groups.messages import (
     member_part,
     user_part,
 )
+from iris_overlay.groups.table_parts import checksum_of
 from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, register
 
@@ -204,6 +205,9 @@ def test_another_node_s_tables_are_not_kept() -> None:
         part(9, [EntryRow(OTHER.id, 0, 1, packed(1) + b"x")], [MemberRecord(OTHER, b"", 1)]),
         TableCopy(G, 0, 9, True, True, [], [], [], [], False, [EntryRow(OTHER.id, 0, 1, b"", packed(2) + packed(1))]),
         TablePart(PEER, G, 0, 9, 0, True, 1, 1, [], [], []),
+        TablePart(PEER, G, 8, 9, 0, True, 0, 1, [], [], [], b"", bytes(16)),
+        TablePart(PEER, G, 0, 9, 0, True, 0, 2, [], [], [], b"", bytes(16)),
+        TablePart(PEER, G, 0, 9, 1, True, 0, 1, [], [EntryRow(OTHER.id, 0, 1, b"")], [], b"", bytes(16)),
         part(9, [EntryRow(OTHER.id, 0, 1, entries.pack((n, 0, 0) for n in range(TABLE_PART_BYTES_MAX // 20)))], []),
     ],
 )
@@ -255,6 +259,52 @@ def test_changes_that_do_not_apply_are_asked_for_again_as_a_whole() -> None:
     assert fixture.sent() == [(PEER, Told(G, 9))]
     fixture.receive(part(10, [row(OTHER, 3, base=1, stamp=2)], [], base=9, root=THIRD), THIRD)
     assert fixture.layer.events_received() == []
+
+
+def checksum_part(version: int, rows: list[tuple[NodeInfo, bytes]], root: NodeInfo = THIRD, promoted: bytes = b"") -> TablePart:
+    checksum = checksum_of((info.id, 1, packed_entries) for info, packed_entries in rows)
+    return TablePart(root, G, 0, version, len(rows), True, 0, 1, [], [], [], promoted, checksum)
+
+
+def test_a_table_that_another_root_has_as_well_is_kept() -> None:
+    fixture = watching()
+    fixture.receive(checksum_part(20, [(OTHER, packed(1, 2))], promoted=packed(7)), THIRD)
+    assert fixture.layer.events_received() == [TableChanged(G, {}, (), 1, promoted=packed(7))]
+    assert fixture.sent() == [(THIRD, Told(G, 20))]
+    fixture.receive(part(21, [row(OTHER, 3, base=1, stamp=2)], [], base=20, root=THIRD), THIRD)
+    (event,) = fixture.layer.events_received()
+    assert event == TableChanged(G, {OTHER.id: MemberChange(None, packed(3), b"")}, (), 1)
+
+
+def test_a_table_that_another_root_has_not_is_asked_for() -> None:
+    fixture = watching()
+    fixture.receive(checksum_part(20, [(OTHER, packed(1))]), THIRD)
+    assert fixture.layer.events_received() == []
+    assert fixture.sent() == [(THIRD, Told(G, 0))]
+    fixture.receive(part(21, [row(OTHER, 3)], [MemberRecord(OTHER, b"", 1)], root=THIRD), THIRD)
+    (event,) = fixture.layer.events_received()
+    assert event == TableChanged(G, {OTHER.id: MemberChange(None, packed(3), packed(1, 2))}, (), 1)
+
+
+def test_an_older_checksum_is_not_believed() -> None:
+    fixture = watching()
+    fixture.receive(checksum_part(8, [(OTHER, packed(1, 2))]), THIRD)
+    assert fixture.sent() == []
+    fixture.receive(part(10, [row(OTHER, 3, base=1, stamp=2)], [], base=9))
+    assert len(fixture.layer.events_received()) == 1, "the root is the one of before"
+
+
+def test_a_watcher_says_whether_it_has_the_table_of_an_earlier_root() -> None:
+    fixture = Fixture()
+    fixture.ring.is_mine = False
+    fixture.layer.watch_table(G, 0.0)
+    assert [message for _, message in fixture.sent()] == [WatchTable(LOCAL, 0, G, 0, b"", False)]
+    fixture = watching()
+    fixture.layer.peer_dead(PEER.id, 2.0)
+    fixture.layer.handle_timeout(3.0)
+    assert [message for _, message in fixture.sent() if isinstance(message, WatchTable)] == [
+        WatchTable(LOCAL, 0, G, 0, b"", True)
+    ]
 
 
 def test_views_of_the_other_kind_are_not_taken() -> None:

@@ -217,6 +217,67 @@ def test_a_whole_large_table_goes_to_few_watchers_at_once() -> None:
     assert set(told) == set(watchers)
 
 
+def taken_over(members: int) -> Table:
+    """Return the table of a root that has its watcher from a former one, with the same table."""
+    table = watched(members)
+    table.root.remove_watcher(OTHER.id)
+    table.root.begin_epoch()
+    table.root.watch(OTHER, 0, 0, 100.0, None, has_view=True)
+    return table
+
+
+def test_a_large_table_is_not_sent_to_a_watcher_that_has_it() -> None:
+    table = taken_over(members=2000)
+    ((_, part),) = table.sent()
+    assert isinstance(part, TablePart)
+    assert (part.rows, part.members, part.size) == ([], [], 2000)
+    assert table.view.confirm(part)
+    assert table.root.acknowledge(WATCHER, OTHER.id, part.version)
+    assert table.sent() == []
+    table.put(0, packed(0, 7), stamp=2)
+    (change,) = table.follow()
+    assert len(change.rows) == 1
+    table.check()
+
+
+@pytest.mark.parametrize("difference", ["entries", "member", "stamp"])
+def test_a_watcher_with_another_table_gets_the_rows(difference: str) -> None:
+    table = taken_over(members=2000)
+    if difference == "entries":
+        table.put(3, packed(9), stamp=2)
+    elif difference == "member":
+        table.root.remove(info(3).id, 1, 100.0)
+    else:
+        table.put(3, packed(3), stamp=2)
+    ((_, part),) = table.sent()
+    assert isinstance(part, TablePart)
+    assert part.checksum
+    assert not table.view.confirm(part)
+    table.root.acknowledge(WATCHER, OTHER.id, 0)
+    parts = table.follow()
+    assert len(parts) > 1
+    assert not any(each.checksum for each in parts)
+    table.check()
+
+
+def test_a_new_epoch_sends_the_checksum_of_a_large_table_and_a_small_table_at_once() -> None:
+    for members, count in ((2000, 0), (20, 20)):
+        table = watched(members)
+        table.root.begin_epoch()
+        ((_, part),) = table.sent()
+        assert isinstance(part, TablePart)
+        assert len(part.rows) == count
+        assert bool(part.checksum) == (not count)
+
+
+def test_a_checksum_that_is_not_answered_is_followed_by_the_rows() -> None:
+    table = taken_over(members=2000)
+    assert len(table.sent()) == 1
+    assert table.root.note_silence(WATCHER, OTHER.id)
+    assert len(table.follow()) > 1
+    table.check()
+
+
 def copied(table: Table) -> list[TableCopy]:
     """Let the copy take what it is told, and acknowledge it."""
     copies = [message for _, message in table.sent() if isinstance(message, TableCopy)]
