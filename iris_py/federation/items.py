@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.wire.headers import HEADERS_BYTES_MAX
-from iris_py.wire.imported import NUMBER_MAX, ORIGIN_BYTES, SEQUENCE_BYTES
+from iris_py.wire.imported import NUMBER_MAX, ORIGIN_BYTES, SEQUENCE_BYTES, UNKNOWN_GAP
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ SIZE_BYTES: Final = 4
 ITEMS_BYTES_MAX: Final = (
     MESSAGE_BYTES_LIMIT + HEADERS_BYTES_MAX + ITEM_MESSAGE_BYTES + RECORD.size + SIZE_BYTES + NAME_BYTES_MAX + 1
 )
-#: The largest gap on the wire; larger gaps are clamped.
-GAP_MAX: Final = 0xFFFF_FFFF
-
 #: Flags of a SAY: a broadcast to a cluster; an answer is wanted; a mere question whether publishing is allowed.
 BROADCAST, ANSWERED, ASKED = 1, 2, 4
 _FLAGS: Final = BROADCAST | ANSWERED | ASKED
@@ -74,7 +71,7 @@ class Item(msgspec.Struct, gc=False):
         number: The number of the first publication in its origin and sequence; the others have the following numbers.
         origin: The publishing node: a pseudonym of 16 bytes; zeros between the node and its own gateway.
         sequence: The id of a number sequence of the origin, 4 bytes.
-        gap: The known number of publications lost right before the first. Within the batch, none was lost.
+        gap: The number of publications lost right before the first, or ``UNKNOWN_GAP``. Within the batch, none was lost.
         headers: The encoded headers of every payload.
         flags: ``BROADCAST``, ``ANSWERED`` and ``ASKED``, for a SAY.
     """
@@ -118,7 +115,7 @@ def encode_items(kind: int, items: Iterable[Item]) -> bytes:
     parts = [bytes((kind,))]
     for item in items:
         topic, payloads, headers = item.topic.encode(), item.payloads, item.headers
-        count, gap = len(payloads), min(item.gap, GAP_MAX)
+        count, gap = len(payloads), min(item.gap, UNKNOWN_GAP)
         parts += (
             RECORD.pack(item.flags, len(topic), len(headers), count, item.origin, item.sequence, item.number, gap),
             struct.pack(f">{count}I", *map(len, payloads)),

@@ -24,7 +24,7 @@ from iris_py.gateway.privacy import passed_headers
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.imported_sequences import GapBook
 from iris_py.wire.headers import CLOUD_HEADER, NO_HEADERS, NUMBER_HEADER, ORIGIN_HEADER, Headers, decode_headers, encode_headers
-from iris_py.wire.imported import SEQUENCE_BYTES, Imported
+from iris_py.wire.imported import SEQUENCE_BYTES, UNKNOWN_GAP, Imported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -122,9 +122,9 @@ class Outlet:
         """Whether a channel is open."""
         return self._channel is not None
 
-    def owe(self, origin: bytes) -> None:
-        """Note that messages of an origin (publishing node) may have been lost on the way here; its next item carries a gap."""
-        self._book.owe(origin, self.sequence, 1)
+    def owe(self, origin: bytes, count: int) -> None:
+        """Note lost messages of an origin (publishing node), for the gap of its next item."""
+        self._book.owe(origin, self.sequence, count)
 
     def look(self) -> None:
         """Close the channel of a bundle that gets no new work; for a draining bundle, after the peer has consumed the data."""
@@ -187,7 +187,7 @@ class Outlet:
         if self._channel is channel:
             self._channel = self._bundle = None
             for origin in self._said:
-                self._book.owe(origin, self.sequence, 1)
+                self.owe(origin, UNKNOWN_GAP)
             self._said.clear()
 
     async def _read(self, channel: Channel, answers: dict[tuple[bytes, int], Tell]) -> None:
@@ -198,7 +198,7 @@ class Outlet:
                     origin, _sequence, number, outcome = items.decode_said(message)
                     tell = answers.pop((origin, number), None)
                     if tell is None and (tell := self._said.get(origin)) is not None:  # failed, though no answer was wanted
-                        self.owe(origin)
+                        self.owe(origin, 1)
                     if tell is not None:
                         tell(number, outcome)
         except TunnelClosed:
@@ -287,7 +287,7 @@ class Publishing:
         try:
             outlet = self._outlet(speaker.alias, item)
             if not item.flags & items.ASKED and speaker.is_new_to(outlet):
-                outlet.owe(speaker.origin)
+                outlet.owe(speaker.origin, UNKNOWN_GAP)
             await outlet.say(item, speaker.tell)
         except Refusal as refusal:
             speaker.tell(item.number, refusal.outcome)

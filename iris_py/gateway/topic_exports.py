@@ -22,7 +22,7 @@ from iris_py.gateway.imports import BLOCKING, PLAIN, ItemQueue, Memory
 from iris_py.gateway.privacy import passed_headers
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.wire.headers import Headers
-from iris_py.wire.imported import SEQUENCE_BYTES
+from iris_py.wire.imported import SEQUENCE_BYTES, UNKNOWN_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,19 +178,20 @@ class NeighbourView:
         if found is None:
             found = self._look_up(first.topic)
         outside, wanting, others = found
-        if not wanting and not first.gap:
+        gap = UNKNOWN_GAP if first.has_unknown_gap else first.gap
+        if not wanting and not gap:
             return
         origin = self._pseudonyms.origin(self._alias, first.source)
         sequence = self._pseudonyms.sequence(self._alias, self._rule.outside)
         if wanting:
             headers = passed_headers(first.headers, self._rule.trace) if isinstance(first.headers, Headers) else b""
             payloads = [message.payload for message in messages]
-            item = Item(outside, payloads, first.sequence, origin, sequence, first.gap, headers)
+            item = Item(outside, payloads, first.sequence, origin, sequence, gap, headers)
             for outflow in wanting:
                 outflow.queue.put((item,))
-        if first.gap:
+        if gap:
             for outflow in others:
-                outflow.queue.owe(origin, sequence, first.gap)
+                outflow.queue.owe(origin, sequence, gap)
 
     def _look_up(self, topic: str) -> tuple[str, list[Outflow], list[Outflow]]:
         outside = self._rule.to_outside(topic)

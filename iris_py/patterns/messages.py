@@ -67,7 +67,8 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
         cluster: The name of the addressed cluster; empty for a published message.
         topic: The topic of publication; empty for a broadcast.
         gap: Number of the node's publications for this subscription missed right before the message: lost on the way, or
-            dropped by a slow subscription. After a long absence of this node the number is an upper bound.
+            dropped by a slow subscription. After a long absence of this node, or when messages of another cloud have begun to
+            take another path, the number is an upper bound.
         headers: The sender's named values beside the payload, immutable; empty if there are none.
         cloud: The alias of the originating cloud; empty for this cloud. A message from another cloud has the publisher's
             pseudonym in this cloud as ``source``, and ``sequence`` and ``gap`` refer to the pseudonym.

@@ -18,6 +18,8 @@ ORIGIN_BYTES = 16
 SEQUENCE_BYTES = 4
 #: The form of the alias by which this cloud names another cloud.
 CLOUD = re.compile(rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
+#: A gap of unknown size: more than any number of missing numbers.
+UNKNOWN_GAP = 0xFFFF_FFFF
 #: The highest number of a publication in a sequence.
 NUMBER_MAX = (1 << 64) - 1
 
@@ -29,7 +31,8 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
         origin: The 16-byte pseudonym of the publishing node.
         sequence: The 4-byte name of a sequence of publications of the origin; numbers grow within a sequence.
         number: The number of the publication.
-        gap: Number of publications of this origin and sequence lost right before it, up to the gateway.
+        gap: Number of publications of this origin and sequence lost right before it, up to the gateway; ``UNKNOWN_GAP`` for an
+            unknown number.
         cloud: The alias of the originating cloud.
     """
 

@@ -137,7 +137,7 @@ class Subscriber:
             between = origin.topics[one.sequence : other.sequence - 1]
             missing = sum(topic in topics for topic in between)
             assert other.gap <= len(between)
-            assert bool(missing) <= bool(other.gap), f"{missing} lost in silence before {other.sequence}"
+            assert missing <= other.gap, f"{missing} lost before {other.sequence}, and a gap of {other.gap}"
             all_missing += missing
         return all_missing
 

@@ -425,8 +425,8 @@ class Shard:
             own = messages[late:]
             if not own or queue.is_cut:
                 continue
-            if gap:
-                own[0] = msgspec.structs.replace(own[0], gap=gap)
+            if gap != 0:
+                own[0] = msgspec.structs.replace(own[0], gap=gap or 0, has_unknown_gap=gap is None)
             dropped = queue.put_all(own, sum([len(message.payload) for message in own]))
             queue.mark(self._runtime.loop.time())
             if dropped:

@@ -400,8 +400,8 @@ class Deliveries:
                 self._count_drop("federation_late", late)
             own = run[late:]
             if own:
-                if gap:
-                    own[0] = msgspec.structs.replace(own[0], gap=gap)
+                if gap != 0:
+                    own[0] = msgspec.structs.replace(own[0], gap=gap or 0, has_unknown_gap=gap is None)
                 size = sum([len(message.payload) for message in own])
                 self.hand_out(own, size, (queue,), sender, now, has_gap=True)
 

@@ -7,14 +7,19 @@ charge, or a slow gateway. Within a path all messages are in order, and each car
 sequence. :class:`Fence` merges the paths ahead of the application. :class:`GapBook` and :class:`MissedTotals` serve a relay,
 which has one incoming path at a time.
 
-All tables are bounded. After forgetting an entry, a table reports a gap for every unknown sequence, which may be the forgotten
-sequence.
+A loss whose size nobody knows counts as ``UNKNOWN_GAP``, more than any hole in the numbers. The fence never reports more than
+the numbers that are missing. So its gap is exact where all losses were counted, and otherwise an upper bound: never too small.
+
+All tables are bounded. After forgetting an entry, a table reports an unknown gap for every unknown sequence, which may be the
+forgotten one.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from iris_py.wire.imported import UNKNOWN_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -23,11 +28,11 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 #: Known sequences; beyond this bound the longest silent one is forgotten. Too small: a forgotten sequence may be delivered
-#: twice where paths overlap, and all new sequences begin with a gap. Too large: memory that a hostile cloud can take, some 200
-#: bytes for each.
+#: twice where paths overlap, and all new sequences begin with an unknown gap. Too large: memory that a hostile cloud can take,
+#: some 200 bytes for each.
 SEQUENCES_MAX: Final = 8192
-#: Known paths of all sequences. Too small: a forgotten path that continues shows a possibly false gap. Too large: as above. Two
-#: for each sequence, because paths seldom change.
+#: Known paths of all sequences. Too small: a forgotten path that continues shows a gap that is too large. Too large: as above.
+#: Two for each sequence, because paths seldom change.
 PATHS_MAX: Final = 2 * SEQUENCES_MAX
 
 
@@ -56,7 +61,9 @@ class Fence:
         self._totals: OrderedDict[tuple[bytes, Hashable], int] = OrderedDict()  # missed messages, by path
         self._has_forgotten = False
 
-    def take(self, origin: bytes, sequence: bytes, path: Hashable, number: int, count: int, missed: int) -> tuple[int, int]:
+    def take(
+        self, origin: bytes, sequence: bytes, path: Hashable, number: int, count: int, missed: int
+    ) -> tuple[int, int | None]:
         """Filter publications of one sequence with consecutive numbers.
 
         Args:
@@ -68,22 +75,24 @@ class Fence:
             missed: Total number of the sequence's messages lost on that path, up to the first publication; never decreases.
 
         Returns:
-            The number of publications to drop from the start, as late or repeated; and the gap before the rest. On a known path
-            the gap is at least the number of messages missed since the last accepted one; on a new path it is 1 unless the
-            numbers are consecutive.
+            The number of publications to drop from the start, as late or repeated; and the gap before the rest, at least the
+            number of messages missed since the last accepted one. On a known path the gap is what the path has lost; on a new
+            path it is the number of missing numbers. None if the sequence was perhaps forgotten, so that the gap is unknown.
         """
         key = origin + sequence
+        late: int
+        gap: int | None
         known = self._totals.get((key, path))
         _put(self._totals, (key, path), missed, PATHS_MAX)
         last = self._lasts.get(key)
         if last is None:
-            late, gap = 0, int(self._has_forgotten)
+            late, gap = 0, None if self._has_forgotten else 0
         else:
             late = min(count, max(0, last + 1 - number))
             if late == count:
                 self._lasts.move_to_end(key)
                 return late, 0
-            lost = 1 if known is None or missed < known else missed - known
+            lost = UNKNOWN_GAP if known is None or missed < known else missed - known
             gap = min(lost, number + late - last - 1)
         if _put(self._lasts, key, number + count - 1, SEQUENCES_MAX) is not None:
             self._has_forgotten = True
@@ -110,7 +119,7 @@ class GapBook:
         self._has_forgotten = False
 
     def change_upstream(self) -> None:
-        """Handle a change of the upstream: each sequence may have lost messages between the two."""
+        """Handle a change of the upstream: each sequence may have lost all messages between the two."""
         self._upstream += 1
 
     def owe(self, origin: bytes, sequence: bytes, count: int) -> None:
@@ -128,15 +137,14 @@ class GapBook:
             gap: The received gap before the first.
 
         Returns:
-            The gap to forward: the received gap plus the owed one; at least 1 for a sequence's first message from a new
-            upstream, unless its number is the next one.
+            The gap to forward: the received gap plus the owed one. The received gap of a sequence's first message from a new
+            upstream is the number of missing numbers.
         """
         passed = self._find(origin + sequence)
-        gap, passed.owed = gap + passed.owed, 0
         if passed.upstream != self._upstream:
             passed.upstream = self._upstream
-            if number > passed.last + 1 and not gap:
-                gap = 1
+            gap = max(0, number - passed.last - 1)
+        gap, passed.owed = gap + passed.owed, 0
         passed.last = max(passed.last, number + count - 1)
         return gap
 
@@ -145,7 +153,7 @@ class GapBook:
         passed = sequences.get(key)
         if passed is None:
             passed = _Passed(self._upstream)
-            passed.owed = int(self._has_forgotten)
+            passed.owed = UNKNOWN_GAP if self._has_forgotten else 0
             if _put(sequences, key, passed, SEQUENCES_MAX) is not None:
                 self._has_forgotten = True
         else:
