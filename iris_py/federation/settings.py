@@ -188,8 +188,8 @@ def _read_uses(table: Table, kind: Kind) -> frozenset[str]:
 FILE_BYTES_MAX: Final = 1 << 20
 #: Exports and imports together. Too small: exact rules do not fit; too large: a catalogue does not fit into its message.
 RULES_MAX: Final = 1024
-#: Exports of topics. Each export is a subscription of the gateway: with more, topic memberships give way to wider ones (8.3),
-#: and the gateway receives unwanted messages. Too small: topics have to be exported by wider patterns.
+#: Exports of topics. Each export is a subscription of the gateway. Too small: topics have to be exported by wider patterns. Too
+#: large: beyond 16 shapes of patterns under one first token, the gateway receives unwanted messages (8.2).
 TOPIC_EXPORTS_MAX: Final = 128
 
 #: Bytes of a cloud's name, which neighbours see. Too small: names do not fit; too large: a name fills log lines.

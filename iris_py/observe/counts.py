@@ -1,4 +1,4 @@
-"""The counters of a working node: a set for every cluster or prefix of topics in use, and totals.
+"""The counters of a working node: a set for every cluster and first token of topics in use, and totals.
 
 Hot paths add directly to the objects, without locks or calls.
 """

@@ -28,8 +28,8 @@ _HALF: Final = RING >> 1
 #: node stays departed.
 NodeId = NewType("NodeId", bytes)
 
-#: A cluster or a topic: ID_BYTES of the hash of a public key derived for its kind and name (docs/design.md 2.3). The overlay
-#: never sees the name.
+#: A cluster, all topics, or a promoted pattern of topics: ID_BYTES of the hash of a public key derived for its kind and name
+#: (docs/design.md 2.3). The overlay never sees the name.
 GroupId = NewType("GroupId", bytes)
 
 

@@ -1,7 +1,7 @@
 """A node's secrets and all keys derived from them (docs/design.md 2).
 
 A network has one `Secret`. A `Keyring` derives the `NetworkKeys` of links and datagrams from it, and the `GroupKeys` of every
-cluster and topic. Each derivation has its own label, and the network name as its salt.
+cluster and of the realm, the name space of all topics. Each derivation has its own label, and the network name as its salt.
 
 Rotation: a secret has several *generations*. The primary generation encrypts; the accepted generations only decrypt. A key id,
 sent in clear, names the generation of the network's secret. Each generation has its own groups (docs/design.md 2.9).

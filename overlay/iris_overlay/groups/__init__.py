@@ -1,1 +1,1 @@
-"""Groups of nodes (the clusters and topics of users) over the ring: memberships, views, directories and multicasts."""
+"""Groups of nodes (clusters, and tables of topics) over the ring: memberships, views, directories and multicasts."""
