@@ -350,9 +350,10 @@ class Publisher:
     def casts_taken(self, group: GroupId, now: float) -> None:
         """Handle casts that arrived at the root of a group: send what was gathered meanwhile."""
         target = self._cast_groups.get(group)
-        if target is not None and target.segments:
-            self.send_all(now)
-            self._events.append(RoomMade())
+        if target is not None:
+            if target.segments:
+                self.send_all(now)
+            self._events.append(RoomMade())  # a publication may wait although the flush has sent all since
 
     def rekey(self, now: float) -> None:
         """Use a new keyring: watch the table of its primary generation, if topics were published before."""

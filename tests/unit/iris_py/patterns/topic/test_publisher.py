@@ -20,7 +20,7 @@ from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.patterns.topic.publisher import PAUSE_S
-from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.patterns.topic.queue import RoomMade, SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -609,6 +609,21 @@ def test_the_subscription_of_the_publishing_node_itself_gets_each_message_once(m
     assert pair.publish(b"1") == 3
     assert pair.arrived() == [(b"1", 0)]
     assert [message.payload for message in own.take()] == [b"1"]
+
+
+def test_who_waits_for_room_in_a_group_is_woken_although_all_was_sent_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Promoted(monkeypatch)
+    pair.publish(b"")
+    pair.net.settle()
+    count = 0
+    while pair.publish(bytes(60_000)) is not None:
+        count += 1
+    assert count >= 4
+    pair.publisher.send_all(pair.net.now)
+    pair.core.pubsub.events_received()
+    (group,) = pair.publisher._cast_groups
+    pair.publisher.casts_taken(group, pair.net.now)
+    assert RoomMade() in pair.core.pubsub.events_received()
 
 
 def test_a_node_without_subscriptions_leaves_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
