@@ -92,7 +92,8 @@ class Topics:
         if count is None:
             count = await runtime.send_to_all(self._core.publish, topic, payload, NO_HEADERS)
             if topic in runtime.runs:
-                runtime.unrested += 1 + self._publisher.ended_bytes // BATCH_COST_BYTES
+                runtime.unrested += self._publisher.ended_bytes // BATCH_COST_BYTES
+                self._publisher.ended_bytes = 0
         return count
 
     async def publish_many(

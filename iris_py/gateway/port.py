@@ -321,7 +321,8 @@ class GatewayPort:
                 break
             await runtime.wait_for_room()
             runtime.check_open()
-        if runtime.charge_turn(1 + publisher.ended_bytes // BATCH_COST_BYTES):
+        ended_bytes, publisher.ended_bytes = publisher.ended_bytes, 0
+        if runtime.charge_turn(1 + ended_bytes // BATCH_COST_BYTES):
             await asyncio.sleep(0)
         return count
 

@@ -139,7 +139,7 @@ class Publisher:
         max_message_bytes: The largest payload that may be published; set by the owner.
         runs: The open batch by its topic, or nothing; see :meth:`add`.
         is_known: Whether the table is known, so that messages can be sent.
-        ended_bytes: The size of the last ended batch.
+        ended_bytes: The size of the batches that ended since the owner set it to 0.
     """
 
     def __init__(
@@ -493,7 +493,7 @@ class Publisher:
         plan.counts.published += count
         is_long = batch.limit > BODY_BYTES
         parts, size = batch.encode(first)
-        self.ended_bytes = size
+        self.ended_bytes += size
         self._bodies.add(plan.route, parts, size, count, is_long=is_long)
 
     def _publish_alone(

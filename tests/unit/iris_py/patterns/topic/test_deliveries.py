@@ -469,7 +469,7 @@ def test_a_gateway_that_was_forgotten_is_another_path(monkeypatch: pytest.Monkey
     receiver.peer = gateway
     receiver.receive_imported(2, 80)
     receiver.receive_imported(3, 90)
-    assert [message.gap for message in receiver.queue.take()] == [0, 0, 1, 0]
+    assert [message.gap for message in receiver.queue.take()] == [0, 0, 9, 0]
 
 
 def test_of_another_cloud_what_is_malformed_or_unwanted_is_counted() -> None:
