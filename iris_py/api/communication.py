@@ -292,9 +292,10 @@ class Communication:
     ) -> int:
         """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
 
-        Messages of a node to a topic arrive in order. The first call waits until the node knows the subscribers of all topics.
+        Each subscription receives the messages of a node in their order. The first call of a node waits until the node knows
+        all subscriptions of the network. After that, a new topic costs some microseconds, so a topic for each entity is normal.
         A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that cloud has
-        subscribers.
+        subscribers. The first one to each such topic waits until the cloud has accepted the topic.
 
         Args:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
@@ -306,13 +307,16 @@ class Communication:
 
         Returns:
             The number of nodes that the message was sent to, including this node if subscribed; 1 for a topic of another cloud.
+            A node with several matching patterns may count twice if more than 256 nodes have one of them.
 
         Raises:
-            MessageTooLarge: The payload is too large.
+            MessageTooLarge: The payload is too large. Nothing was sent.
             EncodeError: The codec cannot encode the payload. Nothing was sent.
             CloudUnavailable: No gateway reaches the other cloud. Nothing was sent.
             NotExported: The other cloud does not accept publications to this topic. Nothing was sent. A later change is noticed
                 by the next call.
+            RequestTimeout: The other cloud has not accepted the topic within 30 s. Nothing was sent.
+            MemberLost: One gateway after the other was lost. Nothing was sent.
             ConfigurationError: The topic or a header is not valid.
             NodeClosed: The node was closed.
         """
@@ -416,15 +420,22 @@ class Communication:
     ) -> int | None:
         """Send a message to every subscriber of a topic at once, or not at all: like :meth:`publish`, but never waits.
 
-        Right after its first publication the node learns the subscribers, for all topics. Meanwhile it holds messages, up to
-        1 MiB, and sends them in order as soon as it knows the subscribers. Messages held for 1 s are dropped and counted
-        (``publication_held``).
+        The node holds messages until it knows their receivers, and then sends them in order. It learns the subscriptions of the
+        network after its first publication, and the members of a pattern with more than 256 nodes after the first one to these.
+        It holds at most 1 MiB. Messages held for 1 s are dropped and counted (``publication_held``).
+
+        Args:
+            topic: The name.
+            payload: As for :meth:`publish`, like what follows.
+            headers: Small values by name that travel beside the payload.
+            codec: The type of the payload.
 
         Returns:
-            The number of nodes that the message was sent to, 0 if nobody subscribes; None if the message is held.
+            The number of nodes, as for :meth:`publish`; 0 if nobody subscribes. None if the message is held.
 
         Raises:
-            Overloaded: :meth:`publish` would have waited: a link has no room, or too many messages are held.
+            Overloaded: :meth:`publish` would have waited: a link has no room, a subscriber blocks, too many messages are held,
+                or the other cloud has not accepted the topic yet. Nothing was sent.
             MessageTooLarge: The payload is too large.
             EncodeError: The codec cannot encode the payload.
             ConfigurationError: The topic or a header is not valid.
@@ -485,9 +496,13 @@ class Communication:
     ) -> Opening[Subscription[Any]]:
         """Subscribe to topics. Use with ``await`` or ``async with``; once open, every publisher knows of the subscription.
 
+        Opening takes a round trip for a pattern that is new at this node, and at most 1 s if some publisher does not answer.
+        Subscriptions that are opened together share the round trip.
+
         Args:
             pattern: A topic, or a pattern: ``*`` stands for any single token, ``>`` at the end for one or more further tokens.
-                With the alias of another cloud, as in ``clicks.>@eu``, it stands for topics of that cloud.
+                At most 255 bytes and 16 tokens. With the alias of another cloud, as in ``clicks.>@eu``, it stands for topics of
+                that cloud.
             callback: Called with each message, one at a time, instead of an iteration over the subscription. Exceptions are
                 logged. A plain function runs in a thread.
             policy: The overflow policy, for a full queue. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
@@ -504,6 +519,8 @@ class Communication:
             CloudUnavailable: No gateway reaches the other cloud.
             NotExported: The other cloud does not export these topics to this cloud. Also raised later, while messages are
                 taken.
+            Overloaded: This cloud has as many subscriptions there as the other cloud allows.
+            RequestTimeout: The other cloud has not confirmed the subscription within 30 s.
             ConfigurationError: An argument is wrong, or the other cloud does not allow its publishers to be blocked.
             NodeClosed: The node was closed.
         """

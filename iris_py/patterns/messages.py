@@ -61,19 +61,22 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
     Attributes:
         payload: The message's bytes, or its decoded value with a codec.
         source: The id (hex) of the sending node.
-        sequence: Sequence number among the node's broadcasts to the cluster, or among all publications of the node. It
-            increases with every message, and is the same at every receiver. A receiver does not get all publications, so
-            numbers are left out.
+        sequence: The number of the message among the node's broadcasts to the cluster, or among all publications of the node,
+            whatever their topics. It is the same at every receiver, and increases from message to message. A subscription does
+            not get all publications, so its numbers have holes that mean no loss.
         cluster: The name of the addressed cluster; empty for a published message.
         topic: The topic of publication; empty for a broadcast.
-        gap: Number of the node's publications for this subscription missed right before the message: lost on the way, or
-            dropped by a slow subscription. After a long absence of this node, or when messages of another cloud have begun to
-            take another path, the number is an upper bound.
+        gap: The number of the node's publications that this subscription missed right before the message: lost on the way, or
+            dropped because the subscription was full. 0 for the first message of a node and for broadcasts. The number is
+            exact in general, and never too small. It may be too large after an absence of the receiver of more than 180 s, with
+            more than 4,096 missing messages, or when messages of another cloud have begun to take another path
+            (docs/guarantees.md 4.3 and 4.9).
         headers: The sender's named values beside the payload, immutable; empty if there are none.
         cloud: The alias of the originating cloud; empty for this cloud. A message from another cloud has the publisher's
             pseudonym in this cloud as ``source``, and ``sequence`` and ``gap`` refer to the pseudonym.
-        has_unknown_gap: Whether publications may have been missed besides ``gap``, in an unknown number: this node had
-            forgotten the publisher, because it hears too many (docs/design.md 8.3).
+        has_unknown_gap: Whether further publications may be missing, besides ``gap``, in an unknown number. True for the first
+            message of a publisher that the receiver may have forgotten: it remembers 4,096 publishers, and for each
+            subscription 8,192 of other clouds (docs/design.md 8.3 and 15.33).
     """
 
     payload: Payload
