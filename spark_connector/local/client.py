@@ -485,7 +485,9 @@ class LocalAgent(Connected):
         return count
 
     @overload
-    def try_publish(self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]) -> int: ...
+    def try_publish(
+        self, topic: str, payload: BytesLike, *, codec: None = None, **options: Unpack[PublishOptions]
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -494,7 +496,7 @@ class LocalAgent(Connected):
         *,
         codec: Codec[Payload, Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     @overload
     def try_publish(
         self,
@@ -503,7 +505,7 @@ class LocalAgent(Connected):
         *,
         codec: CodecFormat | TypeForm[Any],
         **options: Unpack[PublishOptions],
-    ) -> int: ...
+    ) -> int | None: ...
     def try_publish(
         self,
         topic: str,
@@ -511,10 +513,10 @@ class LocalAgent(Connected):
         *,
         headers: Mapping[str, HeaderValue] | None = None,
         codec: AnyCodec | None = None,
-    ) -> int:
+    ) -> int | None:
         """Send a message to every subscriber of a topic at once, or not at all. See :meth:`iris_py.Node.try_publish`."""
         content = payload if codec is None else encode(as_codec(codec).encode_request, payload, topic=topic)
-        return cast("int", self._use("try_publish", GRACE_S, content, topic=topic, headers=_plain(headers)))
+        return cast("int | None", self._use("try_publish", GRACE_S, content, topic=topic, headers=_plain(headers)))
 
     @overload
     def subscribe(self, pattern: str, *, codec: None = None, **options: Unpack[SubscribeOptions]) -> LocalSubscription: ...

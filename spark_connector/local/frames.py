@@ -132,7 +132,7 @@ class Method(NamedTuple):
 METHODS: Final[Mapping[str, Method]] = {
     "broadcast": Method(int, ("cluster", "headers"), takes_payload=True),
     "publish": Method(int, ("topic", "headers"), takes_payload=True),
-    "try_publish": Method(int, ("topic", "headers"), takes_payload=True),
+    "try_publish": Method(int | None, ("topic", "headers"), takes_payload=True),
     "nodes": Method(tuple[Member, ...]),
     "network_size": Method(int),
     "unreached_seeds": Method(dict[str, str]),

@@ -129,6 +129,12 @@ def test_clouds_of_the_agent_are_clouds_of_the_task() -> None:
     assert msgspec.convert(returned.value, frames.METHODS["clouds"].result) == clouds
 
 
+def test_a_publication_that_the_agent_holds_has_no_number_of_nodes() -> None:
+    returned = frames.reply_decoder.decode(frames.header_of(frames.CallReturned(None)))
+    assert isinstance(returned, frames.CallReturned)
+    assert msgspec.convert(returned.value, frames.METHODS["try_publish"].result) is None
+
+
 async def _network_of(agent: Agent) -> tuple[int, dict[str, str]]:
     return agent.node.network_size, dict(agent.node.unreached_seeds())
 
