@@ -87,7 +87,7 @@ class Answers(Sequence[SurveyReply[Payload]], Generic[Payload]):
     missing_count: int
     """The number of members without an answer from all of their handlers."""
     missing: tuple[Member, ...]
-    """The members without an answer. Empty for a cluster of more than 32: a node knows the number, but not all ids."""
+    """The members without an answer. Empty for a cluster of more than 256: a node knows the number, but not all ids."""
     failed: tuple[SurveyFailure, ...]
     """Members with a failed handler, or a reply that could not be decrypted or decoded."""
     rejected: tuple[Member, ...]

@@ -4,7 +4,7 @@ A message begins with its type. A subscriber sends ADD and REMOVE. The other end
 pattern cannot continue, and sends ITEM messages with several publications. A publisher or broadcaster sends SAY messages of the
 same form, and receives SAID for some. GOING asks the receiver to move to another gateway.
 
-An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.2),
+An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.8),
 handle a batch as a whole and rarely touch its single publications.
 
 The decoders check sizes before contents, and raise :exc:`ItemError` for any fault, which ends the tunnel or channel.

@@ -1,4 +1,4 @@
-"""Received publications: detect late, repeated and missing ones, and deliver the rest (docs/design.md 8.2-8.5).
+"""Received publications: detect late, repeated and missing ones, and deliver the rest (docs/design.md 8.3-8.5).
 
 A *batch* of consecutive publications to a topic is examined once and delivered to a subscription as a whole.
 """

@@ -1,4 +1,4 @@
-"""Publications that wait until the table of interest is known, in order and bounded (docs/design.md 8.3)."""
+"""Publications that wait until the table of interest is known, in order and bounded (docs/design.md 8.2)."""
 
 from __future__ import annotations
 
