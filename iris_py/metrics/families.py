@@ -529,6 +529,22 @@ _GAUGES: Final[tuple[tuple[str, str, _Number], ...]] = (
         lambda node: sum(each.queued_messages for each in node.subscriptions),
     ),
     ("iris_subscription_oldest_seconds", "Waiting time of the oldest message in a subscription, in seconds.", _oldest_s),
+    (
+        "iris_flow_nodes_absent",
+        "Dead or cut off nodes whose publications are counted for their return.",
+        lambda node: node.interest.absent_nodes,
+    ),
+    (
+        "iris_publications_held",
+        "Publications that wait until this node knows their receivers.",
+        lambda node: node.interest.held_messages,
+    ),
+    ("iris_publications_held_bytes", "Bytes of these publications.", lambda node: node.interest.held_bytes),
+    (
+        "iris_peers_other_topics",
+        "Linked nodes with topics of another version: publications do not pass between them and this node.",
+        lambda node: node.interest.other_versions,
+    ),
     ("iris_tunnels_open", "Open tunnels.", lambda node: node.tunnels.open),
     ("iris_links", "Open links.", lambda node: node.links.open),
     ("iris_links_congested", "Links above their high watermark, so senders wait.", lambda node: node.links.congested),
@@ -566,6 +582,44 @@ _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping
         lambda node: _generations(node.security),
     ),
     ("iris_table_entries", "Entries of each table of the ring.", "table", lambda node: node.overlay.tables),
+    (
+        "iris_interest_tables",
+        "Tables of subscriptions that this node watches as a publisher, and those that it keeps for others as the root.",
+        "table",
+        lambda node: {"watched": node.interest.watched_tables, "root": node.interest.root_tables},
+    ),
+    (
+        "iris_interest_nodes",
+        "Nodes with subscriptions in these tables.",
+        "table",
+        lambda node: {"watched": node.interest.watched_nodes, "root": node.interest.root_nodes},
+    ),
+    (
+        "iris_interest_entries",
+        "Patterns of this node, of all other nodes in the watched table, and of all nodes in the tables kept here.",
+        "table",
+        lambda node: {
+            "own": node.interest.entries,
+            "watched": node.interest.watched_entries,
+            "root": node.interest.root_entries,
+        },
+    ),
+    (
+        "iris_interest_promoted",
+        "Promoted patterns, whose messages go by multicast: of this node, in the watched table, in the tables kept here.",
+        "table",
+        lambda node: {
+            "own": node.interest.promoted,
+            "watched": node.interest.watched_promoted,
+            "root": node.interest.root_promoted,
+        },
+    ),
+    (
+        "iris_flows",
+        "Nodes whose messages from this publisher are counted, and publishers whose messages to this node are.",
+        "direction",
+        lambda node: {"sent": node.interest.flows, "received": node.interest.publishers},
+    ),
 )
 _HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[Statistics], HistogramStatistics]], ...]] = (
     (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from heapq import nlargest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from iris_py.observe.counts import count_in
+import msgspec
+
+from iris_py.observe.counts import TOKENS_MAX, count_in
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import (
     LANES,
@@ -16,6 +17,7 @@ from iris_py.observe.statistics import (
     ClusterStatistics,
     FarStatistics,
     Histograms,
+    InterestStatistics,
     LinksStatistics,
     LinkStatistics,
     OverlayStatistics,
@@ -30,6 +32,7 @@ from iris_py.observe.statistics import (
     TopicStatistics,
     TunnelStatistics,
 )
+from iris_py.wire.facts import TOPIC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -54,6 +57,8 @@ LINKS_SHOWN_MAX: Final = 256
 #: Number of nodes named as holders of tunnels. Too small: two nodes that share the blame look like a single culprit; too large:
 #: a page of answers has room for fewer clusters.
 HOLDERS_SHOWN_MAX: Final = 8
+#: The sizes of the overlay that belong to ``Statistics.interest``.
+_OF_INTEREST: Final = ("root_tables", "root_nodes", "root_entries", "root_promoted")
 #: Reasons for which a subscription drops messages on arrival.
 _NEVER_KEPT: Final = ("newest", "over_block", "cut_off")
 
@@ -79,8 +84,14 @@ def statistics_of(
     """
     requests, service, groups = core.requester.counts, core.service, core.groups
     clusters = _clusters(core)  # also adds pending durations to the totals
-    shown = tuple([_subscription(queue, now) for queue in subscriptions])
+    promoted = core.pubsub.promoted_entries()
+    local = core.pubsub.deliveries.queues  # without the subscriptions to other clouds
+    shown = tuple(
+        [_subscription(queue, now, is_promoted=queue in local and queue.entry in promoted) for queue in subscriptions]
+    )
     histograms = _histograms(core)
+    tables = core.overlay.table_sizes()
+    of_interest = {name: tables.pop(name) for name in _OF_INTEREST}
     return Statistics(
         requests=groups.cluster_counts.sent(),
         replies=histograms.round_trip.count,
@@ -95,10 +106,11 @@ def statistics_of(
         clusters=clusters,
         far_requests={name: _far(counts) for name, counts in requests.far.all().items()},
         topics=_topics(core),
+        interest=_interest(core, of_interest, len(promoted)),
         subscriptions=shown,
         tunnels=_tunnels(core),
         links=_links(core, retransmissions),
-        overlay=_overlay(core.overlay),
+        overlay=_overlay(core.overlay, tables),
         security=_security(core),
         questions=questions,
         process=process,
@@ -259,13 +271,12 @@ def _surveys(counts: SurveyCounts) -> SurveyStatistics:
 
 
 def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
-    table = core.groups.topic_counts
-    entries = Counter(pattern[0] for pattern in core.pubsub.interest.entries)
+    table, entries = core.groups.topic_counts, core.pubsub.interest.counts()
     rows = table.by_name | {OTHER: table.forgotten} if table.has_forgotten else table.by_name
-    shown = {name: TopicStatistics(entries=count) for name, count in entries.items() if name not in rows}
+    shown: dict[str, TopicStatistics] = {}
     for name, counts in rows.items():  # there may be a thousand
         shown[name] = TopicStatistics(
-            entries=entries[name],
+            entries=entries.pop(name, 0),
             runs=counts.runs,
             published=counts.published,
             received=counts.received,
@@ -273,10 +284,29 @@ def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
             pauses_asked=counts.pauses_asked,
             pauses_obeyed=counts.pauses_obeyed,
         )
+    for name in list(entries)[: max(0, TOKENS_MAX - len(shown))]:
+        shown[name] = TopicStatistics(entries=entries.pop(name))
+    if entries:
+        last = shown.get(OTHER, TopicStatistics())
+        shown[OTHER] = msgspec.structs.replace(last, entries=last.entries + sum(entries.values()))
     return shown
 
 
-def _subscription(queue: SubscriptionQueue, now: float) -> SubscriptionStatistics:
+def _interest(core: NodeCore, tables: Mapping[str, int], promoted: int) -> InterestStatistics:
+    pubsub = core.pubsub
+    return InterestStatistics(
+        entries=len(pubsub.interest.entries),
+        promoted=promoted,
+        publishers=pubsub.deliveries.count_publishers(),
+        other_versions=sum(
+            [peer is not None and peer.topic_version != TOPIC_VERSION for peer in core.peers.peer_by_link.values()]
+        ),
+        **tables,
+        **pubsub.publisher.table_sizes(),
+    )
+
+
+def _subscription(queue: SubscriptionQueue, now: float, *, is_promoted: bool) -> SubscriptionStatistics:
     waiting, dropped = len(queue.waiting), queue.dropped
     return SubscriptionStatistics(
         pattern=queue.name,
@@ -290,6 +320,7 @@ def _subscription(queue: SubscriptionQueue, now: float) -> SubscriptionStatistic
         oldest_s=queue.oldest_s(now),
         publishers_waiting=len(queue.blocked),
         lag=queue.lag.show(),
+        is_promoted=is_promoted,
     )
 
 
@@ -361,8 +392,7 @@ def _link(link: Link, peer: Peer | None, received_records: int, sent_records: in
     )
 
 
-def _overlay(overlay: Overlay) -> OverlayStatistics:
-    tables = overlay.table_sizes()
+def _overlay(overlay: Overlay, tables: Mapping[str, int]) -> OverlayStatistics:
     return OverlayStatistics(
         is_active=overlay.is_active(),
         size_estimate=overlay.size_estimate(),

@@ -34,7 +34,7 @@ PAGE_BYTES: Final = 16 * 1024
 #: Pages that an asking node takes from another: half of the most for a node with 2,048 clusters and as many topics. The rest is
 #: reported as left out.
 PAGES_MAX: Final = 64
-#: Largest number of parts in one question; fewer kinds of parts exist.
+#: Largest number of parts in one question; as many kinds of parts exist.
 PARTS_MAX: Final = 16
 #: Longest name of a part or cluster.
 NAME_MAX: Final = 255
@@ -45,7 +45,7 @@ _HEAD_BYTES: Final = 128
 _MAPS: Final = ("clusters", "topics", "far_requests")
 _LISTS: Final = ("subscriptions", "peers", "events", "departures")
 #: The parts that are a single struct.
-_WHOLE: Final = ("counts", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
+_WHOLE: Final = ("counts", "interest", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
 #: The names of all parts. ``counts`` are the numbers in ``Statistics`` itself, ``peers`` are ``links.each``, ``events`` are the
 #: journal's, and ``departures`` the nodes that left or died.
 PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)

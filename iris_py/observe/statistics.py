@@ -181,6 +181,47 @@ class TopicStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Times that a subscriber paused this node."""
 
 
+class InterestStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The subscriptions of the network as this node knows them, and its flows of publications (docs/design.md section 8).
+
+    An *entry* stands for a pattern. The *table* of the network has the entries of all nodes. It is kept at its *root*, which is
+    some node; a publisher watches it. There is a table for each generation of the secret.
+    """
+
+    entries: int = 0
+    """Entries of this node now."""
+    promoted: int = 0
+    """Promoted entries of this node now: their messages come by multicast, because more than 256 nodes have them."""
+    watched_tables: int = 0
+    """Tables that this node watches and knows now, as a publisher: 0 or 1."""
+    watched_nodes: int = 0
+    """Nodes with entries in the watched table now, without this one."""
+    watched_entries: int = 0
+    """Entries of these nodes now."""
+    watched_promoted: int = 0
+    """Promoted entries that this node knows as a publisher."""
+    root_tables: int = 0
+    """Tables whose root is this node now."""
+    root_nodes: int = 0
+    """Nodes with entries in these tables now."""
+    root_entries: int = 0
+    """Entries of these nodes now."""
+    root_promoted: int = 0
+    """Promoted entries of these tables now."""
+    flows: int = 0
+    """Nodes whose messages from this publisher are counted now, or were counted before the last entry ended."""
+    absent_nodes: int = 0
+    """Nodes that are dead or cut off now, whose messages are counted for their return."""
+    publishers: int = 0
+    """Publishers whose messages to this node are counted now."""
+    held_messages: int = 0
+    """Publications of `try_publish()` that wait now until this node knows their receivers."""
+    held_bytes: int = 0
+    """Bytes of these publications."""
+    other_versions: int = 0
+    """Linked nodes with topics of another version now: their publications do not reach this node, nor the reverse."""
+
+
 class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One subscription of this node."""
 
@@ -206,6 +247,8 @@ class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False
     """Paused publishers now."""
     lag: HistogramStatistics = HistogramStatistics()
     """Times that messages waited for the program; one message of each batch is measured."""
+    is_promoted: bool = False
+    """Whether the pattern is promoted, so that its messages come by multicast."""
 
 
 class TunnelStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -434,7 +477,10 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Requests to clusters of other clouds, by name and alias, as in ``db@eu``; beyond 512 names the rest together as
     ``_other``. ``clusters`` counts the same requests at the gateways."""
     topics: Mapping[str, TopicStatistics] = {}
-    """Topics, by their common prefix, as in ``news``; ``>`` stands for the empty prefix."""
+    """Topics by their first token, as in ``news``; beyond 1,024 tokens the rest together as ``_other``. ``*`` stands for the
+    patterns of this node that begin with a wildcard."""
+    interest: InterestStatistics = InterestStatistics()
+    """The table of subscriptions, and the flows of publications."""
     subscriptions: tuple[SubscriptionStatistics, ...] = ()
     """Open subscriptions now."""
     tunnels: TunnelStatistics = TunnelStatistics()

@@ -156,6 +156,10 @@ class Deliveries:
         """Return the subscriptions that match a topic."""
         return self._trie.match(topic)
 
+    def count_publishers(self) -> int:
+        """Return the number of publishers whose messages are counted."""
+        return len(self._flows)
+
     def drained(self, queue: SubscriptionQueue, now: float) -> None:
         """Let the publishers of a drained subscription continue."""
         blocked, queue.blocked = queue.blocked, {}

@@ -23,26 +23,27 @@ class HeldPublications:
 
     Attributes:
         waiting: Topic, payload and headers of each, the oldest first.
+        bytes: Their size.
     """
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[str, bytes, Headers]] = deque()
         self._times: deque[float] = deque()
-        self._bytes = 0
+        self.bytes = 0
 
     def add(self, topic: str, payload: bytes, now: float, headers: Headers) -> bool:
         """Hold a publication; return False if there is no room."""
         size = _size_of(topic, payload, headers)
-        if self._bytes + size > HELD_BYTES_MAX:
+        if self.bytes + size > HELD_BYTES_MAX:
             return False
-        self._bytes += size
+        self.bytes += size
         self.waiting.append((topic, payload, headers))
         self._times.append(now)
         return True
 
     def remove_first(self) -> None:
         """Remove the oldest publication."""
-        self._bytes -= _size_of(*self.waiting.popleft())
+        self.bytes -= _size_of(*self.waiting.popleft())
         self._times.popleft()
 
     def expire(self, now: float) -> int:

@@ -269,6 +269,10 @@ class IncomingFlows(Generic[Held]):
         self._deadlines: DeadlineTable[int] = DeadlineTable()
         self._held_bytes = 0
 
+    def __len__(self) -> int:
+        """Return the number of known publishers."""
+        return len(self._flows)
+
     def find(self, publisher: NodeId) -> IncomingFlow[Held] | None:
         """Return the flow from a publisher, if known."""
         return self._flows.get(publisher)

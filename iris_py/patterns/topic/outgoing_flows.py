@@ -164,6 +164,15 @@ class OutgoingFlows:
         self._remembered: OrderedDict[NodeId, OutgoingFlow] = OrderedDict()
         self._log = MatchLog()
 
+    def __len__(self) -> int:
+        """Return the number of flows, including those of absent nodes and of nodes without entries."""
+        return len(self.flows) + len(self._remembered)
+
+    @property
+    def absent_count(self) -> int:
+        """The number of absent nodes."""
+        return len(self._absent)
+
     def publish(self, match: Match, flows: Iterable[Countable], count: int = 1) -> int:
         """Number publications with one match, and count them for each node. The hot path.
 

@@ -56,6 +56,10 @@ class OwnInterest:
         """Return the entry that stands for the pattern of a subscription."""
         return self._covers[pattern]
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of entries by first token; ``*`` stands for any wildcard."""
+        return {token: shapes.total() for token, shapes in self._shapes.items()}
+
     def add(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
         """Add a subscription; return the new entries, and those that are no longer needed."""
         count = self._counts.get(pattern, 0)

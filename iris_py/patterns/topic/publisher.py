@@ -421,6 +421,20 @@ class Publisher:
         self._outbound.gather(fetched, now)
         return True
 
+    def table_sizes(self) -> dict[str, int]:
+        """Return the sizes of its tables, by name: for statistics."""
+        entries = [packed.count(target.entries) for target in self._targets.values()]
+        return {
+            "watched_tables": int(self.is_known),
+            "watched_nodes": sum(1 for each in entries if each),
+            "watched_entries": sum(entries),
+            "watched_promoted": len(self._casts),
+            "flows": len(self._flows),
+            "absent_nodes": self._flows.absent_count,
+            "held_messages": len(self._held.waiting),
+            "held_bytes": self._held.bytes,
+        }
+
     # -- time
 
     def handle_timeout(self, now: float) -> None:

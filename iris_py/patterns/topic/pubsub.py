@@ -194,6 +194,10 @@ class PubSub:
             promoted.is_joined = True
             self._withdraw(promoted, now)
 
+    def promoted_entries(self) -> set[OwnEntry]:
+        """Return the promoted entries of this node whose groups it has joined."""
+        return {promoted.entry for promoted in self.deliveries.casts.by_group.values() if promoted.is_joined}
+
     def is_of_entry(self, group: GroupId) -> bool:
         """Tell whether a group is that of a promoted entry."""
         found = self._groups.by_id.get(group)

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from iris_overlay.groups import death_reports
 from iris_overlay.groups import messages as group_messages
 from iris_overlay.groups.copies import GROUPS_MAX
+from iris_overlay.groups.entries import ENTRY_BYTES
+from iris_overlay.groups.promotions import PROMOTED_MAX
+from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
 from iris_overlay.ids import GroupId, NodeId, is_nearer, position
 from iris_overlay.peers import dial_back
 from iris_overlay.ring import hops, routing, state
@@ -398,6 +401,10 @@ _SIZES_MAX: Final = {
     "held": routing.HELD_MAX,
     "arrivals": 65536,
     "directories": GROUPS_MAX,
+    "root_tables": GROUPS_MAX,
+    "root_nodes": 100_000,
+    "root_entries": GROUPS_MAX * TABLE_BYTES_MAX // ENTRY_BYTES,
+    "root_promoted": GROUPS_MAX * PROMOTED_MAX,
     "directory_members": 100_000,
     "watchers": 100_000,
     "copies": GROUPS_MAX,

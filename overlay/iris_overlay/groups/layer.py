@@ -15,7 +15,7 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
-from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, ENTRIES_MAX, apply, is_packed
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, ENTRIES_MAX, apply, count, is_packed
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.memberships import OwnMemberships
@@ -443,8 +443,13 @@ class GroupLayer:
     def table_sizes(self) -> dict[str, int]:
         """Return the sizes of the tables that grow with the network, by name: for metrics and tests."""
         roots = self._roots
+        tables = [root.table for root in roots.roots.values() if isinstance(root, TableRoot)]
         return {
             "directories": len(roots.roots),
+            "root_tables": len(tables),
+            "root_nodes": sum([len(table.members) for table in tables]),
+            "root_entries": sum([count(member.entries) for table in tables for member in table.members.values()]),
+            "root_promoted": sum([len(table.promotions) for table in tables]),
             "directory_members": sum(len(root.directory.members) for root in roots.roots.values()),
             "watchers": sum(len(root.followers.members[FollowerKind.WATCHER]) for root in roots.roots.values()),
             "copies": len(roots.copies),
