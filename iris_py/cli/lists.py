@@ -25,6 +25,16 @@ from iris_py.cli.network import (
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
 from iris_py.cli.request import MembersSummary
+from iris_py.cli.topic_table import (
+    INTEREST_PARTS,
+    TableLine,
+    TokenLine,
+    say_table,
+    say_tokens,
+    say_versions,
+    table_line,
+    token_lines,
+)
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.observe.histogram import add_up
 from iris_py.observe.statistics import ClusterStatistics, FarStatistics, ServiceStatistics, SubscriptionStatistics
@@ -54,6 +64,7 @@ __all__ = [
     "share_of",
     "topic_lines",
     "topics",
+    "way_of",
 ]
 
 _NOTHING: Final = ServiceStatistics()
@@ -146,6 +157,8 @@ class TopicLine(Line, tag="topic", kw_only=True):
     """Messages in the queues now."""
     oldest_s: float
     """Waiting time of the oldest queued message, in seconds."""
+    is_promoted: bool
+    """Whether the pattern is promoted, so that its messages come by multicast."""
 
 
 class MemberStatsLine(Line, tag="member-stats", kw_only=True):
@@ -183,7 +196,7 @@ class MemberStatsLine(Line, tag="member-stats", kw_only=True):
 LINES: Final[Lines] = {
     "nodes": (NodeLine, AskedSummary),
     "clusters": (ClusterLine, AskedSummary),
-    "topics": (TopicLine, AskedSummary),
+    "topics": (TopicLine, TokenLine, TableLine, AskedSummary),
     "members": (MemberStatsLine,),
 }
 
@@ -216,6 +229,7 @@ _TOPIC_COLUMNS: Final = (
     Column[TopicLine]("dropped", lambda line: format_count(line.dropped), is_number=True),
     Column[TopicLine]("queued", lambda line: format_count(line.queued), is_number=True),
     Column[TopicLine]("oldest", lambda line: format_seconds(line.oldest_s) if line.oldest_s else "", is_number=True, rank=1),
+    Column[TopicLine]("way", lambda line: way_of(line), rank=2),
 )
 _MEMBER_COLUMNS: Final = (
     Column[MemberStatsLine]("member", lambda line: short_id(line.id)),
@@ -261,12 +275,22 @@ async def topics(
     limit: int,
     as_json: bool,
 ) -> int:
-    """List the subscribed patterns, with deliveries and drops (`iris topics`); return the exit code."""
+    """List the subscribed patterns, the first tokens of topics and the table (`iris topics`); return the exit code."""
+    output = Output(as_json=as_json)
     async with visit(settings) as node:
         network = node.network
-        pairs, found = await measure(node, "subscriptions", query=query)
-    lines = topic_lines(pairs, found, pattern, sort)
-    return _print(Output(as_json=as_json), lines, _TOPIC_COLUMNS, found, limit, network)
+        pairs, found = await measure(node, "subscriptions", *INTEREST_PARTS, query=query)
+        own = node.statistics().interest
+    lines, share = topic_lines(pairs, found, pattern, sort), share_of(pairs, found)
+    tokens, table = token_lines(pairs, share, pattern), table_line(pairs, share, own)
+    output.table(lines[:limit], _TOPIC_COLUMNS)
+    output.lines([(line, None) for line in tokens[:limit]])
+    output.line(table)
+    output.labelled("tokens", say_tokens(tokens))
+    output.labelled("table", say_table(table, pairs))
+    if differ := say_versions(found.reports):
+        complain(f"{differ}. See `iris doctor`.")
+    return _end(output, found, len(lines), limit, network)
 
 
 async def member_stats(settings: Settings, cluster: str, *, query: QueryOptions, as_json: bool) -> int:
@@ -432,7 +456,13 @@ def _topic_line(pattern: str, pairs: list[Pair], share: float) -> TopicLine:
         dropped=estimate(lambda pair: sum(sum(each.dropped.values()) for each in mine(pair.last))),
         queued=estimate(lambda pair: sum(each.queued_messages for each in mine(pair.last))),
         oldest_s=round(max((each.oldest_s for pair in pairs for each in mine(pair.last)), default=0.0), 3),
+        is_promoted=any(each.is_promoted for pair in pairs for each in mine(pair.last)),
     )
+
+
+def way_of(line: TopicLine) -> str:
+    """Return how the messages for a pattern come, as text."""
+    return "multicast" if line.is_promoted else "direct"
 
 
 def overlaps(one: str, other: str) -> bool:
@@ -505,8 +535,13 @@ def _print(
     limit: int,
     network: str,
 ) -> int:
-    shown = lines[:limit]
-    output.table(shown, columns)
-    output.line(summary_of(found, shown=len(shown), total=len(lines)))
-    complain_of(found, shown=len(shown), total=len(lines))
+    output.table(lines[:limit], columns)
+    return _end(output, found, len(lines), limit, network)
+
+
+def _end(output: Output, found: NodeReports, total: int, limit: int, network: str) -> int:
+    """Print the summary of a list, and return the exit code."""
+    shown = min(limit, total)
+    output.line(summary_of(found, shown=shown, total=total))
+    complain_of(found, shown=shown, total=total)
     return exit_code_of(found, network)

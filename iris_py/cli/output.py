@@ -74,6 +74,9 @@ __all__ = [
 GAP: Final = "  "
 #: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: no room for other columns.
 ID_DIGITS: Final = 8
+#: Maximum number of texts in a labelled line; `--json` has more. Too small: the important one may be missing; too large: a line
+#: that nobody reads.
+SAID_MAX: Final = 5
 #: The text in place of an empty cell, so that every line has the same number of columns.
 EMPTY: Final = "-"
 
@@ -178,6 +181,12 @@ class Output:
             make_console().print(text, style=style, soft_wrap=True)
         else:
             self.write(f"{text}\n".encode(errors="backslashreplace"))
+
+    def labelled(self, label: str, said: Sequence[str], style: str = "") -> None:
+        """Print a line only as text, with a label and at most ``SAID_MAX`` texts; nothing without texts."""
+        if said:
+            more = f";  and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
+            self.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
 
     def table(self, lines: Sequence[AnyLine], columns: Sequence[Column[AnyLine]]) -> None:
         """Print rows: JSON objects, a table on a terminal, or aligned columns elsewhere. Without rows, print nothing."""

@@ -344,7 +344,7 @@ def _add_histogram(numbers: dict[_Key, float], name: str, histogram: HistogramSt
 
 
 def _add_topic(numbers: dict[_Key, float], topic: TopicStatistics) -> None:
-    """Add the counters of a topic prefix to ``numbers``, which belong to the first word of the topic."""
+    """Add the counters of topics to ``numbers``, which belong to their first token."""
     for key in ("published", "received", "gaps"):
         numbers[key] = numbers.get(key, 0) + getattr(topic, key)
 
@@ -419,7 +419,7 @@ _CLUSTER_GAUGES: Final[tuple[tuple[str, str, Callable[[ClusterStatistics], float
 _TOPIC_COUNTERS: Final = (
     ("iris_published_total", "Messages that this node published, by the first token of the topic.", "published"),
     ("iris_received_total", "Messages received by subscriptions of this node, by the first token.", "received"),
-    ("iris_gaps_total", "Messages missing in the publishers' numbering, by the first token.", "gaps"),
+    ("iris_gaps_total", "Messages that subscriptions of this node missed, by the first token.", "gaps"),
 )
 _SUMS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Key], ...]], ...]] = (
     (
@@ -539,7 +539,7 @@ _GAUGES: Final[tuple[tuple[str, str, _Number], ...]] = (
         "Publications that wait until this node knows their receivers.",
         lambda node: node.interest.held_messages,
     ),
-    ("iris_publications_held_bytes", "Bytes of these publications.", lambda node: node.interest.held_bytes),
+    ("iris_publications_held_bytes", "Bytes of the publications that wait until this node knows their receivers.", lambda node: node.interest.held_bytes),
     (
         "iris_peers_other_topics",
         "Linked nodes with topics of another version: publications do not pass between them and this node.",
@@ -590,7 +590,7 @@ _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping
     ),
     (
         "iris_interest_nodes",
-        "Nodes with subscriptions in these tables.",
+        "Nodes with subscriptions in the table that this node watches, and in the tables that it keeps.",
         "table",
         lambda node: {"watched": node.interest.watched_nodes, "root": node.interest.root_nodes},
     ),

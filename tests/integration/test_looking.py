@@ -94,10 +94,17 @@ async def show_lists(looking: Looking, first: iris_py.Node, second: iris_py.Node
     assert "these are 1 of 2: --limit shows more." in looking.errors
     clusters = await looking.lines("clusters", lists.clusters, sort="name", **RATES)
     assert [(line["name"], line["members"]) for line in clusters[:-1]] == [("echo", 2)]
-    (topic, _summary) = await looking.lines("topics", lists.topics, None, sort="pattern", **RATES)
-    assert (topic["pattern"], topic["subscriptions"]) == ("news.>", 1)
-    (summary,) = await looking.lines("topics", lists.topics, "other.>", sort="pattern", **RATES)
-    assert summary["total"] == 0
+    assert await first.publish("news.a", b"") == 1
+    (topic, token, table, _summary) = await looking.lines("topics", lists.topics, None, sort="pattern", **RATES)
+    assert (topic["pattern"], topic["subscriptions"], topic["is_promoted"]) == ("news.>", 1, False)
+    assert [token[name] for name in ("token", "entries", "published", "received", "gaps")] == ["news", 1, 1, 1, 0]
+    assert [table[name] for name in ("entries", "nodes", "promoted", "watchers")] == [1, 1, 0, 1]
+    assert {*table["roots"]} <= {first.id, second.id}  # empty if the node of the command keeps it
+    _code, text = await looking.run(lists.topics, "news.a", sort="pattern", as_json=False, **RATES)
+    assert "\ntokens:  news: 1 pattern, 0/s published, 0/s received, 0 missed\n" in text
+    assert "\ntable:  1 pattern of 1 node, 0 promoted;  " in text
+    (table, summary) = await looking.lines("topics", lists.topics, "other.>", sort="pattern", **RATES)
+    assert (table["kind"], summary["total"]) == ("table", 0)
     *members, summary = await looking.lines("members", lists.member_stats, "echo", query=QueryOptions())
     assert {(line["id"], line["concurrency"]) for line in members} == {(first.id, 3), (second.id, 128)}
     *nodes, summary = await looking.lines("topology", topology.topology, svg=None, **SHOWN)
@@ -106,11 +113,10 @@ async def show_lists(looking: Looking, first: iris_py.Node, second: iris_py.Node
     for line, other in zip(nodes, reversed(nodes), strict=True):
         assert other["id"] in line["links"], "beside the node of the command before, which has just left"
     assert (summary["links"], summary["is_whole"]) == (1, True)
-    totals, *clusters, summary = await looking.lines(
-        "top", top.top, sort="queued", cluster=None, node=None, is_once=True, **RATES
-    )
+    totals, *lines, summary = await looking.lines("top", top.top, sort="queued", cluster=None, node=None, is_once=True, **RATES)
     assert totals["nodes"] == {"total": 2.0, "error": 0.0}
-    assert [line["name"] for line in clusters] == ["echo"]
+    assert [line["name"] for line in lines if line["kind"] == "cluster"] == ["echo"]
+    assert [(line["entries"], line["nodes"]) for line in lines if line["kind"] == "table"] == [(1, 1)]
 
 
 async def draw_topology(looking: Looking, path: Path, first: iris_py.Node) -> None:

@@ -26,6 +26,7 @@ from iris_py.cli.top.load_sources import (
 )
 from iris_py.cli.top.sheets import PARTS, RowOrder, TablePlace
 from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
+from iris_py.cli.topic_table import TableLine, say_table, say_versions, table_line
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 
@@ -41,14 +42,12 @@ __all__ = ["LINES", "top"]
 
 #: The lines of `--json`, by command.
 LINES: Final[Lines] = {
-    "top": (TotalsLine, FailureLine, SlowLine, CloudLine, PublisherLine, TunnelsLine, ClusterLine, AskedSummary)
+    "top": (TotalsLine, FailureLine, SlowLine, CloudLine, PublisherLine, TunnelsLine, TableLine, ClusterLine, AskedSummary)
 }
 
 #: Maximum number of failures, slow members, publishers and holders of tunnels in `--json`. Too small: the relevant one may be
 #: missing; too large: a program with invented names floods the output.
 DETAILS_MAX: Final = 200
-#: The same maximum for a line of text; `--json` has more.
-SAID_MAX: Final = 5
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
 #: The title of the column to sort by on the screen, by the value of `--sort`.
@@ -81,6 +80,7 @@ async def top(
         nodes = None if node is None else [await _find(own, node, query.timeout_s)]
         pairs, found = await measure(own, *PARTS, "topics", query=query, nodes=nodes)
         clouds = await ask_clouds(own) if has_gateways(pairs) else []
+        own_interest = own.statistics().interest
     totals = totals_of(pairs, found)
     output.line(totals, describe_totals(totals, found))
     failures = failure_lines(pairs, share_of(pairs, found), names)
@@ -88,18 +88,23 @@ async def top(
     _print_failures(output, failures, unserved)
     slow = [line for line in slow_lines(pairs) if not names or line.cluster in names]
     output.lines([(line, None) for line in slow[:DETAILS_MAX]])
-    _say(output, "slow", say_slow(slow), "bold red")
+    output.labelled("slow", say_slow(slow), "bold red")
     publishers = publisher_lines(pairs)
     tunnels = [line for line in tunnels_lines(pairs) if not names or line.cluster in names]
     output.lines([(line, None) for line in clouds])
-    _say(output, "gateways", cloud_faults(clouds), "bold red")
+    output.labelled("gateways", cloud_faults(clouds), "bold red")
     output.lines([(line, None) for line in [*publishers[:DETAILS_MAX], *tunnels[:DETAILS_MAX]]])
-    _say(output, "publishing", say_publishers(publishers))
-    _say(output, "tunnels", say_tunnels(tunnels))
+    output.labelled("publishing", say_publishers(publishers))
+    output.labelled("tunnels", say_tunnels(tunnels))
+    table = table_line(pairs, share_of(pairs, found), own_interest)
+    output.line(table)
+    output.labelled("topics", say_table(table, pairs))
     lines = [line for line in cluster_lines(pairs, found, sort) if not names or line.name in names]
     output.table(lines[:limit], CLUSTER_COLUMNS)
     output.line(summary_of(found, shown=min(limit, len(lines)), total=len(lines)))
     if differ := generations_differ([node_line(report) for report in found.reports]):
+        complain(f"{differ}. See `iris doctor`.")
+    if differ := say_versions(found.reports):
         complain(f"{differ}. See `iris doctor`.")
     complain_of(found, shown=min(limit, len(lines)), total=len(lines))
     if found.reports and names and not lines:
@@ -112,15 +117,8 @@ def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: M
     """Print the errors of callers between both queries, and then the errors of callers before."""
     output.lines((line, None) for line in failures[:DETAILS_MAX])
     before = {Met(line.cluster, line.use, line.error): round(line.total) for line in failures if not line.per_s}
-    _say(output, "failing", say_rates(failures, unserved), "bold red")
-    _say(output, "failed before", say_met(before, {}))
-
-
-def _say(output: Output, label: str, said: Sequence[str], style: str = "") -> None:
-    """Print a labelled line with the given texts; print nothing without texts."""
-    if said:
-        more = f";  and {len(said) - SAID_MAX} more" if len(said) > SAID_MAX else ""
-        output.sentence(f"{label}:  {';  '.join(said[:SAID_MAX])}{more}", style)
+    output.labelled("failing", say_rates(failures, unserved), "bold red")
+    output.labelled("failed before", say_met(before, {}))
 
 
 def _has_screen() -> bool:

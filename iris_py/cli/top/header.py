@@ -8,11 +8,13 @@ from rich.text import Text
 
 from iris_py.cli.caller_failures import say_met, unserved_clusters
 from iris_py.cli.generations import GenerationsHolder, holdings_of, short_generations
+from iris_py.cli.lists import share_of
 from iris_py.cli.network import format_count, format_estimate, format_seconds
 from iris_py.cli.outcome import one_line
 from iris_py.cli.slowness import say_slow, slow_lines
 from iris_py.cli.top.clouds import cloud_faults
 from iris_py.cli.top.totals import total_parts, totals_of
+from iris_py.cli.topic_table import say_table, say_versions, table_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +78,9 @@ def say_head(gathering: Readings, network: str, now: float, interval_s: float, *
     if differ := _say_generations(found.reports):
         head.append("\n")
         head.append(differ[:width], "yellow")
+    if differ := say_versions(found.reports):
+        head.append("\n")
+        head.append(differ[:width], "bold red")
     faults = cloud_faults(gathering.clouds)
     if faults:
         head.append("\n")
@@ -99,7 +104,9 @@ def say_place(trail: Sequence[TablePlace], arranged: Arranged[Any] | None, words
         said.append(f"{rows} row{'s' * (arranged.total != 1)}")
     if words:
         said.append(f"with {one_line(words)!r}")
-    detail, place = gathering.detail, trail[-1]
+    detail, place, view = gathering.detail, trail[-1], gathering.view
+    if place.kind == "topics" and view is not None:
+        said += say_table(table_line(view.pairs, share_of(view.pairs, view.found)), view.pairs)
     if place.kind == "node" and detail is not None and detail.node.id == place.name and detail.state != "answers":
         said.append(f"NO ANSWER for {format_seconds(round(now - detail.since))}")
     return _GAP.join(said)

@@ -22,7 +22,7 @@ _NO_TOPIC = TopicStatistics()
 
 
 class PublisherLine(Line, tag="publisher", kw_only=True):
-    """The publications of one node below one prefix of topics."""
+    """The publications of one node to topics with one first token."""
 
     id: str
     """The node id."""
@@ -31,7 +31,7 @@ class PublisherLine(Line, tag="publisher", kw_only=True):
     address: str
     """The address of the node."""
     topic: str
-    """The prefix: `news` for all topics below it, `>` for the empty prefix."""
+    """The first token of the topics, as in `news`."""
     published_per_s: float
     """Messages published per second."""
     published: int
@@ -64,7 +64,7 @@ class TunnelsLine(Line, tag="tunnels", kw_only=True):
 
 
 def publisher_lines(pairs: Sequence[Pair]) -> list[PublisherLine]:
-    """Return a line for each node and topic prefix with publications, the highest rate first."""
+    """Return a line for each node and first token with publications, the highest rate first."""
     lines = []
     for pair in pairs:
         node = pair.last.node

@@ -21,6 +21,7 @@ from iris_py.cli.lists import (
     member_line,
     members_text,
     topic_lines,
+    way_of,
 )
 from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.cli.outcome import one_line
@@ -65,7 +66,7 @@ Kind: TypeAlias = Literal[
 #: The kinds of tables with a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
 #: The statistics requested from every node for every table; the totals need them.
-PARTS: Final = ("counts", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
+PARTS: Final = ("counts", "interest", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
 
 Row = TypeVar("Row")
 #: The value by which a row is sorted. None comes last in both directions.
@@ -497,6 +498,7 @@ _TOPICS: Final = Sheet[TopicLine](
         Field("dropped", 12, lambda row: format_count(row.dropped), lambda row: row.dropped),
         Field("queued", 10, lambda row: format_count(row.queued), lambda row: row.queued),
         Field("oldest", 10, lambda row: format_seconds(row.oldest_s) if row.oldest_s else "", lambda row: row.oldest_s),
+        Field("way", 10, way_of, way_of, is_number=False, is_wide=True),
     ),
     key=lambda row: row.pattern,
     sort="messages/s",

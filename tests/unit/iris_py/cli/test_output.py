@@ -137,6 +137,7 @@ TABLES: Any = {
             dropped=12_345,
             queued=12_345,
             oldest_s=12.3,
+            is_promoted=True,
         ),
     ),
     "members --stats": (
