@@ -539,7 +539,11 @@ _GAUGES: Final[tuple[tuple[str, str, _Number], ...]] = (
         "Publications that wait until this node knows their receivers.",
         lambda node: node.interest.held_messages,
     ),
-    ("iris_publications_held_bytes", "Bytes of the publications that wait until this node knows their receivers.", lambda node: node.interest.held_bytes),
+    (
+        "iris_publications_held_bytes",
+        "Bytes of the publications that wait until this node knows their receivers.",
+        lambda node: node.interest.held_bytes,
+    ),
     (
         "iris_peers_other_topics",
         "Linked nodes with topics of another version: publications do not pass between them and this node.",
