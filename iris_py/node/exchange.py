@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from iris_overlay.events import (
     Cast,
     CastsTaken,
+    ClaimConfirmed,
     Claimed,
     ConnectFailed,
     EntriesPromoted,
@@ -22,6 +23,7 @@ from iris_overlay.events import (
     PeerDied,
     PeerSuspected,
     ProtocolViolated,
+    SplitTold,
     TableChanged,
     ViewChanged,
 )
@@ -191,7 +193,11 @@ class Exchange:
         elif isinstance(event, TableChanged):
             pubsub.table_changed(event, self.peer_of, now)
         elif isinstance(event, Claimed):
-            pubsub.claimed(event)
+            pubsub.claimed(event, now)
+        elif isinstance(event, ClaimConfirmed):
+            pubsub.claim_confirmed(event, now)
+        elif isinstance(event, SplitTold):
+            pubsub.split(event, now)
         elif isinstance(event, EntriesPromoted):
             pubsub.promoted(event, now)
         elif isinstance(event, CastsTaken):

@@ -84,8 +84,10 @@ class Group:
         name: The name the application uses.
         id: The group id in the overlay.
         is_realm: Whether it is the group of all topics, in which each body is for one node.
-        realm: The group of the realm, if this is the group of a promoted entry of its table; else None.
+        realm: The group of the realm, if this is the group of a promoted entry, or of a child table of interest; else None.
         entry: That entry, packed.
+        path: The path of that child table.
+        users: Number of users of the child table: the node's own entries, and its publications.
         is_own: Whether the cluster has its own secret, which only some nodes hold.
         is_left: Whether the generation of the secret is no longer accepted. Then the node does not begin to use the group.
         subject: A hash of the name, equal in every generation.
@@ -119,6 +121,8 @@ class Group:
         self.is_realm = is_realm
         self.realm: Group | None = None
         self.entry = b""
+        self.path = b""
+        self.users = 0
         self.is_own = False
         self.is_left = False
         self.subject = hashlib.sha256(name.encode()).digest()[:SUBJECT_BYTES]
@@ -176,7 +180,7 @@ class Group:
 
     @property
     def is_of_topics(self) -> bool:
-        """Whether only topics use the group: that of the realm, or of a promoted entry."""
+        """Whether only topics use the group: that of the realm, of a child table, or of a promoted entry."""
         return self.is_realm or self.realm is not None
 
     def forget_view(self) -> None:
@@ -483,6 +487,32 @@ class Groups:
             self.by_id[found.id] = found
         found.is_left = False
         return found
+
+    def use_table(self, realm: Group, path: bytes) -> Group:
+        """Return the group of a table of interest of the realm, for a user; create a missing group.
+
+        Args:
+            realm: The group of the realm.
+            path: The path of the table (``patterns/topic/table_paths``).
+        """
+        if not path:
+            return realm
+        keys = realm.keys.table_group(path)
+        found = self.by_id.get(keys.group_id)
+        if found is None:
+            self._last_epoch += 1
+            found = Group(REALM_NAME, keys, self._local, self._last_epoch)
+            found.realm, found.path = realm, path
+            self.by_id[found.id] = found
+        found.is_left = False
+        found.users += 1
+        return found
+
+    def release_table(self, group: Group) -> None:
+        """End one use of the group of a child table; without another one, it is forgotten."""
+        group.users -= 1
+        if group.path and group.users <= 0:
+            self.by_id.pop(group.id, None)
 
     def make(self, name: str) -> Group:
         """Return a new group.

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from iris_overlay.groups.splits import UNSPLIT, TableSplit
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
 
@@ -148,6 +149,17 @@ class Claimed(msgspec.Struct, frozen=True):
     """The table."""
     number: int
     """The number that `claim` returned. One event per call, in the order of the calls."""
+    is_confirmed: bool = True
+    """Whether a root confirms it. If not, `ClaimConfirmed` follows when a root does."""
+
+
+class ClaimConfirmed(msgspec.Struct, frozen=True):
+    """Report that a root confirms claims after their time limit."""
+
+    group: GroupId
+    """The table."""
+    number: int
+    """The number of the last of them. All earlier claims of the table are confirmed, too."""
 
 
 class EntriesPromoted(msgspec.Struct, frozen=True):
@@ -160,6 +172,18 @@ class EntriesPromoted(msgspec.Struct, frozen=True):
     """The table."""
     entries: bytes
     """Packed entries (`groups/entries.py`)."""
+
+
+class SplitTold(msgspec.Struct, frozen=True):
+    """Report that a table of the local node is split, or split in a further way: all watchers know.
+
+    The owner should claim the entries that belong elsewhere there, and then remove them here.
+    """
+
+    group: GroupId
+    """The table."""
+    split: TableSplit
+    """The split, with all that was told before."""
 
 
 class CastsTaken(msgspec.Struct, frozen=True):
@@ -222,6 +246,8 @@ class TableChanged(msgspec.Struct, frozen=True):
     """The packed entries that are promoted since the last event, for ever: too many nodes have them. The owner reaches these
     nodes in another way.
     """
+    split: TableSplit = UNSPLIT
+    """The split of the table, for ever: which further entries are in other tables."""
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -291,6 +317,7 @@ Event: TypeAlias = (
     | ViewChanged
     | TableChanged
     | EntriesPromoted
+    | SplitTold
     | CastsTaken
     | Cast
     | PacketReceived
@@ -301,6 +328,7 @@ Event: TypeAlias = (
     | GroupJoined
     | GroupLeft
     | Claimed
+    | ClaimConfirmed
     | Departed
 )
 

@@ -183,6 +183,16 @@ class GroupKeys(KeyMaterial):
             key=hkdf(self.key, info=b"iris entry " + entry), permit_seed=hkdf(self.key, info=b"iris entry permit " + entry)
         )
 
+    def table_group(self, path: bytes) -> "GroupKeys":
+        """Derive the keys of the group of a child table of interest from those of the realm (docs/design.md 8.13).
+
+        Args:
+            path: The path of the table, not empty.
+        """
+        return GroupKeys(
+            key=hkdf(self.key, info=b"iris table " + path), permit_seed=hkdf(self.key, info=b"iris table permit " + path)
+        )
+
     def tunnel_psk(self) -> bytes:
         """Return the pre-shared key of the handshakes of this group's tunnels (docs/design.md 11.2)."""
         return hkdf(self.key, info=b"iris tunnel")

@@ -1,6 +1,7 @@
 """Sent publications: the nodes each topic goes to, and back-pressure (docs/design.md 8.3, 8.5, 8.6).
 
-The publisher watches the table of the network's interest from its first publication on. The index of the table
+The publisher watches the table of the network's interest from its first publication on, and the child tables of a table that is
+split when it needs them (:mod:`iris_py.patterns.topic.watched_tables`). The index of the entries
 (:mod:`iris_py.patterns.topic.interest`) finds the *route* of a topic, without a look-up in the network.
 
 :meth:`Publisher.publish` checks for room everywhere and starts a *batch*, to which :meth:`Publisher.add` only appends. A batch
@@ -21,10 +22,11 @@ from iris_py.patterns.topic.held_publications import HeldPublications
 from iris_py.patterns.topic.imported_sequences import MissedTotals
 from iris_py.patterns.topic.interest import WIDE_TAG, InterestIndex
 from iris_py.patterns.topic.names import parse_topic
-from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
+from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
+from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.deliveries import Deliveries
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.patterns.topic.targets import RouteMatch
+    from iris_py.patterns.topic.watched_tables import WatchedTable
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
@@ -78,9 +81,10 @@ class _TopicPlan:
         takers: The subscriptions of ``local`` that accept messages from other clouds.
         count: Number of receiving nodes.
         stem: The hash of the first token, by which entries say for which topics they are.
+        tables: The tables on its way, if there are child tables or one does not report its changes.
     """
 
-    __slots__ = ("count", "counts", "head", "local", "match", "route", "stem", "tags", "takers", "topic")
+    __slots__ = ("count", "counts", "head", "local", "match", "route", "stem", "tables", "tags", "takers", "topic")
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class _TopicPlan:
         stem: int,
         local: list[SubscriptionQueue],
         count: int,
+        tables: list[WatchedTable],
     ) -> None:
         self.topic = topic
         self.head = topic.encode()
@@ -98,6 +103,7 @@ class _TopicPlan:
         self.route = route
         self.tags = tags
         self.stem = stem
+        self.tables = tables
         self.match: RouteMatch = route.match(tags)
         self.local = local
         self.takers = [queue for queue in local if queue.takes_imported] if local else local
@@ -166,8 +172,10 @@ class Publisher:
         self._count_drop = count_drop
         self._events = events
         self._version = 0
-        self._group: Group | None = None  # the watched table
-        self._is_watched = True
+        self._group: Group | None = None  # the group of the realm whose tables are watched
+        self._tables = WatchedTables(groups, overlay)
+        # The tables that have lost a node, until they are forgotten if the node lives.
+        self._lost: DeadlineTable[tuple[NodeId, GroupId]] = DeadlineTable()
         self._index: InterestIndex[AnyTarget, PublicationRoute]
         self._settle_at: float | None = None
         self._targets: dict[NodeId, PublicationTarget] = {}
@@ -232,12 +240,13 @@ class Publisher:
         return self._publish_known(topic, payload, now, headers, imported)
 
     def hold(self, topic: str, payload: bytes, now: float, headers: Headers) -> bool:
-        """Hold a message, which :meth:`publish` did not send, until the table and the groups of promoted entries are known.
+        """Hold a message, which :meth:`publish` did not send, until the tables and the groups of promoted entries are known.
 
         Returns:
             False if it cannot be held.
         """
-        awaits = not self.is_known or any(cast.is_watched and cast.size is None for cast in self._casts.values())
+        is_way_known = self.is_known and self._tables.way(parse_topic(topic), now) is not None
+        awaits = not is_way_known or any(cast.is_watched and cast.size is None for cast in self._casts.values())
         if not awaits and not self._held.waiting:
             return False  # a receiver is congested
         if not self._held.add(topic, payload, now, headers):
@@ -301,33 +310,30 @@ class Publisher:
         self._change_version()
 
     def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
-        """Handle changes of the table of interest.
+        """Handle changes of a table of interest.
 
         Args:
             peer_of: Returns the peer of a node.
         """
-        if self._group is None or event.group != self._group.id:
+        table = self._tables.find(event.group)
+        if table is None:
             return
         self.send_all(now)  # earlier messages go to the earlier targets
-        if event.removed or event.promoted or any(change.member is not None for change in event.changes.values()):
+        is_first = not table.is_known
+        is_news = self._tables.change(event) or event.removed or event.promoted
+        if is_news or any(change.member is not None for change in event.changes.values()):
             self._change_version()
         else:
             self._forget_plans(event.changes)
         self._promote(packed.split(event.promoted))
         for node, change in event.changes.items():
             if node != self._local.id:
-                self._change_target(node, change, peer_of, now)
+                self._change_target(node, change, table.group, peer_of, now)
         for node in event.removed:
-            target = self._targets.get(node)
-            if target is not None and target.entries:
-                for forgotten in self._flows.lose(node, now):
-                    self._forget_target(forgotten)
-            elif target is not None:
-                del self._targets[node]
-        self._is_watched = event.is_watched
+            self._lose_target(node, event.group, now)
         if self._index.is_crowded and self._settle_at is None:
             self._settle_at = now + SETTLE_S
-        if not self.is_known:
+        if is_first:
             self.is_known = True
             self._send_held(now)
             self._events.append(RoomMade())
@@ -361,7 +367,7 @@ class Publisher:
         if self._group is None or group is self._group:
             return
         self.send_all(now)
-        self._overlay.unwatch_group(self._group.id, now)
+        self._tables.stop(now)
         for node, target in self._targets.items():
             target.entries = b""
             self._flows.withdraw(node)
@@ -443,6 +449,11 @@ class Publisher:
             self._go_on(tag, node)
         if dropped := self._held.expire(now):
             self._count_drop("publication_held", dropped)
+        if self._tables.handle_timeout(now):
+            self._send_held(now)
+            self._events.append(RoomMade())
+        for node, table in self._lost.expired(now):
+            self._forget_lost(node, table, now)
         forgotten = self._flows.handle_timeout(now)
         if forgotten:
             self.send_all(now)
@@ -457,18 +468,21 @@ class Publisher:
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (self._pauses.deadline(), self._held.deadline(), self._flows.deadline(), self._settle_at)
+        tables = (self._tables.deadline(), self._lost.deadline())
+        times = (self._pauses.deadline(), self._held.deadline(), self._flows.deadline(), self._settle_at, *tables)
         return min((time for time in times if time is not None), default=None)
 
     # -- for Publisher: messages
 
     def _publish_known(self, topic: str, payload: bytes, now: float, headers: Headers, imported: Imported | None) -> int | None:
-        plan = self._plans.get(topic)
+        plan = self._plans.get(topic) or self._make_plan(topic, now)
         if plan is None:
-            plan = self._make_plan(topic)
-        if not self._is_watched:
-            self._overlay.use_group(self._watched().id, now)
-            self._outbound.has_events = True
+            return None
+        for table in plan.tables:
+            table.used = now
+            if not table.is_watched:
+                self._overlay.use_group(table.group.id, now)
+                self._outbound.has_events = True
         if plan.route.casts and not self._can_cast(plan, now):
             return None
         if not self._has_room(plan):
@@ -566,15 +580,22 @@ class Publisher:
             held.remove_first()
         return True
 
-    def _make_plan(self, topic: str) -> _TopicPlan:
+    def _make_plan(self, topic: str, now: float) -> _TopicPlan | None:
+        """Return the receivers of a topic; None if a table on its way is not known yet."""
         tokens = parse_topic(topic)
+        tables = self._tables.way(tokens, now)
+        if self._tables.given_up:
+            self._forget_tables(now)
+        if tables is None:
+            self._outbound.has_events = True  # a table may have to be requested
+            return None
         if len(self._plans) >= TOPICS_MAX:
             self._plans.clear()
         route, tags, stem = self._index.match(topic)
         route.refresh(self._version)
         local = self._deliveries.match(tokens)
         count = self._count_receivers(route) + bool(local)
-        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count)
+        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
         self._plans[topic] = plan
         return plan
 
@@ -617,9 +638,10 @@ class Publisher:
         if self._group is not None:
             return
         group = self._groups.realms()[0]
-        self._overlay.watch_table(group.id, now)
+        hasher = EntryHasher(group.keys.interest_key())
+        self._tables.start(group, hasher, now)
         self._group = self._bodies.group = group
-        self._index = InterestIndex(EntryHasher(group.keys.interest_key()), PublicationRoute)
+        self._index = InterestIndex(hasher, PublicationRoute)
 
     def _promote(self, entries: list[bytes]) -> None:
         """Send the messages for some entries to their groups, too, from now on."""
@@ -678,24 +700,24 @@ class Publisher:
             can &= cast.size is not None and self._bodies.has_room(cast)
         return can and not self._outbound.is_control_full()
 
-    def _change_target(self, node: NodeId, change: MemberChange, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
+    def _change_target(
+        self, node: NodeId, change: MemberChange, table: Group, peer_of: Callable[[NodeInfo], Peer], now: float
+    ) -> None:
         target, member = self._targets.get(node), change.member
         if member is not None:
             proof, statement = member.attributes[:PROOF_BYTES], member.attributes[PROOF_BYTES:]
-            if not self._watched().keys.verify_proof(node, proof, statement):
+            if not table.keys.verify_proof(node, proof, statement):
                 self._count_drop("unproven_member")
-                self._drop_target(node)
+                if target is not None:
+                    self._drop_entries(node, target, target.drop(table.id))
                 return
             if target is None:
                 target = self._targets[node] = PublicationTarget(peer_of(member.info), self._flows.begin(node))
             else:
                 target.peer = peer_of(member.info)
-        if target is None:
+        if target is None or (member is None and not target.is_in(table.id)):
             return  # its proof was wrong before
-        added, removed = change.added, change.removed
-        if target.flow.is_absent:  # all entries are told anew
-            added, removed = packed.diff(target.entries, added)
-        target.entries = packed.apply(target.entries, added, removed)
+        added, removed = target.change(table.id, change.added, change.removed)
         if target.entries or target.flow.is_absent:
             target.flow = self._flows.begin(node)
         self._move(target, added, removed, now)
@@ -704,23 +726,58 @@ class Publisher:
         if invalid := self._index.change(target, added, removed):
             self._count_drop("invalid_entry", invalid)
 
-    def _drop_target(self, node: NodeId) -> None:
-        """Remove a node that does not prove its membership."""
-        target = self._targets.pop(node, None)
-        if target is not None:
-            self._index.change(target, b"", target.entries)
-            self._forget_holder(target)
+    def _lose_target(self, node: NodeId, table: GroupId, now: float) -> None:
+        """Handle a node that a table has lost. Without another table that has the node and entries of it, it is absent."""
+        target = self._targets.get(node)
+        if target is None:
+            return
+        if target.lose(table):
+            self._lost.set((node, table), now + ABSENT_S)
+        if target.entries and target.is_lost:
+            for forgotten in self._flows.lose(node, now):
+                self._forget_target(forgotten)
+        elif target.is_gone:
+            del self._targets[node]
+
+    def _forget_lost(self, node: NodeId, table: GroupId, now: float) -> None:
+        """Forget the entries of a node in a table that has lost it long ago, although other tables have the node."""
+        target = self._targets.get(node)
+        if target is not None and not target.flow.is_absent:
+            self.send_all(now)
+            self._change_version()
+            self._drop_entries(node, target, target.drop(table, is_lost=True))
+
+    def _forget_tables(self, now: float) -> None:
+        """Forget the entries in tables that are watched no more."""
+        given_up, self._tables.given_up = self._tables.given_up, []
+        self.send_all(now)
+        self._change_version()
+        for table in given_up:
+            for node, target in list(self._targets.items()):
+                if target.is_in(table.group.id):
+                    self._drop_entries(node, target, target.drop(table.group.id))
+
+    def _drop_entries(self, node: NodeId, target: PublicationTarget, entries: bytes) -> None:
+        """Remove entries that a node no longer has, and the node with its last table."""
+        self._index.change(target, b"", entries)
+        self._forget_holder(entries)
+        if not target.entries:
             self._flows.withdraw(node)
+        if target.is_gone:
+            del self._targets[node]
 
     def _forget_target(self, node: NodeId) -> None:
-        """Remove an absent node, whose flow is forgotten."""
-        target = self._targets.pop(node)
-        self._index.change(target, b"", target.entries)
-        self._forget_holder(target)
+        """Remove the entries of an absent node, whose flow is forgotten."""
+        target = self._targets[node]
+        entries = target.drop_lost()
+        self._index.change(target, b"", entries)
+        self._forget_holder(entries)
+        if target.is_gone:
+            del self._targets[node]
 
-    def _forget_holder(self, target: PublicationTarget) -> None:
-        """Count the promoted entries of a removed target no more."""
-        for entry in packed.split(target.entries) if self._casts else ():
+    def _forget_holder(self, entries: bytes) -> None:
+        """Count the promoted entries of a node that no longer has them."""
+        for entry in packed.split(entries) if self._casts else ():
             if (cast := self._casts.get(entry)) is not None:
                 cast.holders -= 1
 

@@ -1,8 +1,9 @@
 """Publish and subscribe, on both sides (docs/design.md section 8).
 
 The *realm* is the name space of all topics of a network. Its *table of interest* has an entry for each pattern that a node
-subscribes to. A subscriber claims its entries in the table of every accepted generation of the secret; a publisher watches the
-table of the primary generation, and sends each message to the nodes whose entries match.
+subscribes to. A subscriber claims its entries in the table of every accepted generation of the secret, or in its child tables
+(:mod:`iris_py.patterns.topic.own_claims`). A publisher watches the tables of the primary generation that it needs, and sends
+each message to the nodes whose entries match.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iris_overlay.errors import OverlayError
-from iris_overlay.groups.entries import pack, split, unpack
+from iris_overlay.groups.entries import split, unpack
 from iris_py.observe.counts import BoundedCounts
 from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.patterns.topic.own_claims import OwnClaims
 from iris_py.patterns.topic.own_interest import OwnInterest
 from iris_py.patterns.topic.publisher import Publisher
 from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionReady, SubscriptionTold
@@ -21,11 +23,12 @@ from iris_py.patterns.topic.shapes import Entry, EntryHasher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.events import Claimed, EntriesPromoted, TableChanged
+    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged
     from iris_overlay.ids import GroupId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.topic.incoming_casts import PromotedEntry
+    from iris_py.patterns.topic.own_claims import ClaimKey
     from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
     from iris_py.peers.group import Group, Groups
@@ -46,7 +49,7 @@ class _EntryChange:
     __slots__ = ("ended", "entries", "pending", "told")
 
     def __init__(self, entries: list[OwnEntry]) -> None:
-        self.pending: set[tuple[bytes, int]] = set()
+        self.pending: set[ClaimKey] = set()
         self.entries = entries
         self.told: dict[SubscriptionQueue, None] = {}
         self.ended: dict[SubscriptionQueue, None] = {}
@@ -69,7 +72,8 @@ class PubSub:
         self._overlay = overlay
         self._local = local
         self._hashers: dict[bytes, EntryHasher] = {}  # of the tables with claims of this node
-        self._claims: dict[tuple[bytes, int], _EntryChange] = {}
+        self._own = OwnClaims(groups, overlay, local)
+        self._claims: dict[ClaimKey, _EntryChange] = {}
         self._changes: dict[OwnEntry, _EntryChange] = {}  # of entries that some publisher may not know yet
         self.interest = OwnInterest()
         self.events: list[TopicEvent] = []
@@ -96,10 +100,10 @@ class PubSub:
                 self._leave(promoted, now)
         for group in left:
             if self._hashers.pop(group.id, None) is not None:
-                self._overlay.leave_group(group.id, now)
                 for entry in entries:
                     self.deliveries.forget_tag(entry.hashed.pop(group.id).tag)
-                for claim in [claim for claim in self._claims if claim[0] == group.id]:
+                tables = self._own.leave(group, now)
+                for claim in [claim for claim in self._claims if claim[0] in tables]:
                     self._confirm(claim)  # the overlay will not confirm it any more
         self.publisher.rekey(now)
         if self._hashers:
@@ -160,16 +164,25 @@ class PubSub:
 
     # -- the table of interest
 
-    def claimed(self, event: Claimed) -> None:
+    def claimed(self, event: Claimed, now: float) -> None:
         """Handle the overlay's confirmation that every publisher knows a claim."""
+        self._own.claimed(event.group, event.number, now, is_confirmed=event.is_confirmed)
         self._confirm((event.group, event.number))
+
+    def claim_confirmed(self, event: ClaimConfirmed, now: float) -> None:
+        """Handle the confirmation by a root of claims that were reported without one."""
+        self._own.claimed(event.group, event.number, now, is_confirmed=True)
+
+    def split(self, event: SplitTold, now: float) -> None:
+        """Handle the split of a table with entries of this node."""
+        self._own.split(event, now)
 
     def promoted(self, event: EntriesPromoted, now: float) -> None:
         """Handle promoted entries of this node: join their groups. Without room for a group, the entry stays direct."""
-        realm = self._groups.by_id.get(event.group)
+        realm = self._own.realm_of(event.group)
         if realm is None:
             return  # of a generation that is no longer accepted
-        entries = {entry.hashed[event.group]: entry for entry in self.interest.entries.values() if event.group in entry.hashed}
+        entries = {entry.hashed[realm.id]: entry for entry in self.interest.entries.values() if realm.id in entry.hashed}
         for each, fields in zip(split(event.entries), unpack(event.entries), strict=True):
             hashed = Entry(*fields)
             entry = entries.get(hashed)
@@ -185,6 +198,7 @@ class PubSub:
                 self._overlay.join_group(group.id, group.keys.proof(self._local.id), now)
             except OverlayError:
                 continue
+            self._own.promote(realm, hashed)
             self.deliveries.promote(entry, realm, group, hashed.tag, is_confirmed=entry not in self._changes)
 
     def joined(self, group: GroupId, now: float) -> None:
@@ -201,7 +215,7 @@ class PubSub:
     def is_of_entry(self, group: GroupId) -> bool:
         """Tell whether a group is that of a promoted entry."""
         found = self._groups.by_id.get(group)
-        return found is not None and found.realm is not None
+        return found is not None and bool(found.entry)
 
     def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
         """Handle changes of the table that the publisher watches."""
@@ -211,13 +225,14 @@ class PubSub:
 
     def handle_timeout(self, now: float) -> None:
         """Handle expired deadlines; harmless if early."""
+        self._own.handle_timeout(now)
         self.publisher.handle_timeout(now)
         self.deliveries.handle_timeout(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        expiry, again = self.publisher.deadline(), self.deliveries.deadline()
-        return expiry if again is None or (expiry is not None and expiry < again) else again
+        times = (self.publisher.deadline(), self.deliveries.deadline(), self._own.deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def events_received(self) -> list[TopicEvent]:
         """Take the events, in order."""
@@ -234,7 +249,7 @@ class PubSub:
         self, change: _EntryChange, groups: list[Group], added: list[OwnEntry], removed: list[OwnEntry], now: float
     ) -> None:
         """Claim entries in the tables of some groups; on an overlay error, in none."""
-        done: list[tuple[Group, bytes, bytes]] = []
+        done: list[tuple[Group, list[Entry], list[Entry]]] = []
         try:
             for group in groups:
                 hasher = self._hashers.get(group.id)
@@ -243,21 +258,20 @@ class PubSub:
                 for entry in added:
                     hashed = entry.hashed[group.id] = hasher.entry(entry.pattern)
                     self.deliveries.add_tag(hashed.tag, entry)
-                new = pack([entry.hashed[group.id] for entry in added])
-                old = pack([entry.hashed[group.id] for entry in removed])
-                number = self._overlay.claim(group.id, group.keys.proof(self._local.id), new, old, now)
+                new = [entry.hashed[group.id] for entry in added]
+                old = [entry.hashed[group.id] for entry in removed]
+                change.pending |= set(self._own.change(group, new, old, now))
                 done.append((group, new, old))
-                change.pending.add((group.id, number))
         except OverlayError:
             for group, new, old in done:
-                self._overlay.claim(group.id, group.keys.proof(self._local.id), old, new, now)
+                self._own.change(group, old, new, now)
             raise
         for claim in change.pending:
             self._claims[claim] = change
         for entry in change.entries:
             self._changes[entry] = change
 
-    def _confirm(self, claim: tuple[bytes, int]) -> None:
+    def _confirm(self, claim: ClaimKey) -> None:
         change = self._claims.pop(claim, None)
         if change is None:
             return
@@ -272,9 +286,8 @@ class PubSub:
 
     def _withdraw(self, promoted: PromotedEntry, now: float) -> None:
         """Withdraw a promoted entry from the table; its subscriptions get casts."""
-        realm = promoted.realm
         try:
-            self._overlay.claim(realm.id, realm.keys.proof(self._local.id), b"", promoted.group.entry, now)
+            self._own.withdraw(promoted.realm, Entry(*unpack(promoted.group.entry)[0]), now)
         except OverlayError:  # the node is leaving
             return
 

@@ -141,10 +141,14 @@ class EntryHasher:
         digest.update(shape.to_bytes(4, "big"))
         return digest
 
+    def tag(self, shape: int, tokens: Tokens) -> int:
+        """Return the tag of the patterns of a shape with the literal tokens of a pattern or topic, which is long enough."""
+        digest = self.tag_hash(shape)
+        digest.update(".".join([tokens[position] for position in literal_positions(shape)]).encode())
+        return int.from_bytes(digest.digest(), "big")
+
     def entry(self, pattern: Tokens) -> Entry:
         """Return the entry of a valid pattern."""
         shape = shape_of(pattern)
-        digest = self.tag_hash(shape)
-        digest.update(".".join([pattern[position] for position in literal_positions(shape)]).encode())
         stem = self.stem(pattern[0]) if shape & 1 else WILD_STEM
-        return Entry(stem, shape, int.from_bytes(digest.digest(), "big"))
+        return Entry(stem, shape, self.tag(shape, pattern))

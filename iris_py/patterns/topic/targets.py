@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from iris_overlay.groups.entries import ENTRY_BYTES, apply, contains, diff, split
 from iris_py.wire.flows import encode_cast
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from iris_overlay.ids import NodeId
+    from iris_overlay.ids import GroupId, NodeId
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 #: memory, for a publisher whose topics have ever new tags.
 MATCHES_MAX: Final = 64
 
+#: Changed entries that are looked up one by one in the other tables of their node. Too small: a change of few entries takes the
+#: packed entries of all tables apart. Too large: the first view of a table takes a look-up for each entry.
+FEW_ENTRIES: Final = 64
+
 
 class PublicationTarget:
     """A node with entries, as a publisher knows it.
@@ -28,12 +33,12 @@ class PublicationTarget:
     Attributes:
         peer: The node.
         flow: The count of messages to it.
-        entries: Its packed entries. Those of an absent node are the last ones known.
+        entries: Its packed entries, in whatever tables. Those of an absent node are the last ones known.
         segments: The messages gathered for its next body, in order.
         gathered_bytes: Size of the closed segments.
     """
 
-    __slots__ = ("entries", "flow", "gathered_bytes", "peer", "segments")
+    __slots__ = ("_lost", "_shares", "entries", "flow", "gathered_bytes", "peer", "segments")
 
     def __init__(self, peer: Peer, flow: OutgoingFlow) -> None:
         self.peer = peer
@@ -41,6 +46,74 @@ class PublicationTarget:
         self.entries = b""
         self.segments: list[BodySegment] = []
         self.gathered_bytes = 0
+        self._shares: dict[GroupId, bytes] = {}  # the entries in each watched table where the node is a member
+        self._lost: set[GroupId] = set()  # tables that have lost the node; its entries there are the last ones known
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether all tables where the node has entries have lost it."""
+        return all(table in self._lost for table, share in self._shares.items() if share)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the node is in no table."""
+        return not self._shares
+
+    def is_in(self, table: GroupId) -> bool:
+        """Tell whether the node is in a table."""
+        return table in self._shares
+
+    def change(self, table: GroupId, added: bytes, removed: bytes) -> tuple[bytes, bytes]:
+        """Change the packed entries in a table; of a table that has lost the node all entries are added anew.
+
+        Returns:
+            The packed entries that the node has now, and those that it no longer has, in any table.
+        """
+        before = self._shares.get(table, b"")
+        if table in self._lost:
+            self._lost.discard(table)
+            added, removed = diff(before, added)
+        self._shares[table] = apply(before, added, removed)
+        return self._apply(table, added, removed)
+
+    def lose(self, table: GroupId) -> bool:
+        """Note that a table has lost the node; return whether the entries there are remembered."""
+        if self._shares.get(table):
+            self._lost.add(table)
+            return True
+        self._shares.pop(table, None)
+        return False
+
+    def drop(self, table: GroupId, *, is_lost: bool = False) -> bytes:
+        """Forget the entries in a table, or only if the table has lost the node; return those that it has in no other table."""
+        if is_lost and table not in self._lost:
+            return b""
+        self._lost.discard(table)
+        return self._apply(table, b"", self._shares.pop(table, b""))[1]
+
+    def drop_lost(self) -> bytes:
+        """Forget the entries in the tables that have lost the node; return the entries, which are in no other table."""
+        for table in self._lost:
+            del self._shares[table]
+        self._lost.clear()
+        entries, self.entries = self.entries, b""
+        return entries
+
+    def _apply(self, table: GroupId, added: bytes, removed: bytes) -> tuple[bytes, bytes]:
+        """Change the entries as one table has changed; return the changes that no other table hides."""
+        others = [share for other, share in self._shares.items() if other != table and share]
+        if others:
+            added, removed = _without(added, others), _without(removed, others)
+        self.entries = apply(self.entries, added, removed)
+        return added, removed
+
+
+def _without(entries: bytes, others: list[bytes]) -> bytes:
+    """Return the packed entries that are in no other packed entries."""
+    if len(entries) > FEW_ENTRIES * ENTRY_BYTES:
+        hidden = set().union(*map(split, others))
+        return b"".join(entry for entry in split(entries) if entry not in hidden)
+    return b"".join(entry for entry in split(entries) if not any(contains(other, entry) for other in others))
 
 
 class CastCount:

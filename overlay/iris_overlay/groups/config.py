@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from iris_overlay.groups.entries import ENTRIES_MAX
 from iris_overlay.groups.messages import VIEW_MAX
 
 
@@ -66,6 +67,11 @@ class GroupConfig:
     """The largest number of members in a whole membership view, at most `VIEW_MAX`; broadcasts to larger groups go down trees.
     All nodes of a network should agree. Too small: large groups cost more. Too large: each watcher holds that many members, and
     is told of each change.
+    """
+
+    table_entries_max: int = ENTRIES_MAX
+    """The number of entries beyond which the root splits a table (splits.py). Too small: watchers look up many tables. Too
+    large: each watcher gets, and holds, that many entries.
     """
 
     groups_watched_max: int = 4096

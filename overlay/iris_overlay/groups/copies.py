@@ -15,6 +15,7 @@ from iris_overlay.groups.messages import (
     EntryRow,
     TableCopy,
 )
+from iris_overlay.groups.splits import unpack_split
 from iris_overlay.groups.table_directory import TableDirectory
 from iris_overlay.groups.table_parts import cut
 
@@ -91,6 +92,7 @@ def _table_copy_parts(directory: TableDirectory, watching: list[NodeInfo], versi
             version is not None,
             chunks[part].rows if part < len(chunks) else [],
             b"" if part else directory.promotions.since(0),
+            b"" if part else directory.splits.known().pack(),
         )
         for part in range(count)
     ]
@@ -148,6 +150,7 @@ class HeldCopy:
         assert isinstance(directory, TableDirectory)
         if message.promoted:
             directory.promotions.add(split(message.promoted), directory.version)
+        directory.splits.add(unpack_split(message.split), directory.version)
         records = {record.info.id: record for record in message.members}
         for row in message.rows:
             record, member = records.get(row.node), directory.members.get(row.node)
@@ -174,6 +177,7 @@ class HeldCopy:
             self.directory.register(member.record, member.expires, member.entries)
         if isinstance(self.directory, TableDirectory) and isinstance(other.directory, TableDirectory):
             self.directory.promotions.add(split(other.directory.promotions.since(0)), self.directory.version)
+            self.directory.splits.add(other.directory.splits.known(), self.directory.version)
         self._watch(other.watchers.values())
         self.floor = max(self.floor, other.floor, other.directory.version)
 

@@ -98,9 +98,15 @@ def effect(packed: bytes, added: bytes, removed: bytes) -> tuple[bytes, bytes]:
         return diff(packed, apply(packed, added, removed))
     gone = set(split(removed)).difference(split(added))
     return (
-        b"".join([entry for entry in split(added) if not _has(packed, entry)]),
-        b"".join([entry for entry in split(removed) if entry in gone and _has(packed, entry)]),
+        b"".join([entry for entry in split(added) if not contains(packed, entry)]),
+        b"".join([entry for entry in split(removed) if entry in gone and contains(packed, entry)]),
     )
+
+
+def contains(packed: bytes, entry: bytes) -> bool:
+    """Return whether packed entries have one."""
+    at = _find(packed, entry)
+    return packed[at : at + ENTRY_BYTES] == entry
 
 
 def diff(old: bytes, new: bytes) -> tuple[bytes, bytes]:
@@ -136,12 +142,6 @@ def _find(packed: bytes | bytearray, entry: bytes) -> int:
     """Return the place of an entry in a packed string, or the place for it (bytes)."""
     starts = range(0, len(packed), ENTRY_BYTES)
     return ENTRY_BYTES * bisect_left(starts, entry, key=lambda start: bytes(packed[start : start + ENTRY_BYTES]))
-
-
-def _has(packed: bytes, entry: bytes) -> bool:
-    """Return whether an entry is in a packed string."""
-    at = _find(packed, entry)
-    return packed[at : at + ENTRY_BYTES] == entry
 
 
 def _common(one: bytes, other: bytes, *, is_at_end: bool = False) -> int:

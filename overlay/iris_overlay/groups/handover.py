@@ -84,6 +84,7 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
             doubtful[node] = directory.tombstones[node][0]
     if isinstance(directory, TableDirectory) and isinstance(held.directory, TableDirectory):
         directory.promote(held.directory.promotions.since(0))
+        directory.split(held.directory.splits.known())
     for node, stamp in doubtful.items():
         outbox.route(node, Accused(node, stamp))
     watchers = root.followers.members[FollowerKind.WATCHER]

@@ -48,6 +48,7 @@ from iris_overlay.groups.messages import (
     Register,
     RootFound,
     Seen,
+    Split,
     TableCopy,
     TablePart,
     Told,
@@ -667,4 +668,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     TablePart: GroupLayer._handle_part,
     TableCopy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
     Promoted: lambda layer, message, source, path, now: layer._memberships.promoted(source, message),
+    Split: lambda layer, message, source, path, now: layer._memberships.split(source, message),
 }

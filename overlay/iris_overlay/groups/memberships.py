@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.events import Claimed, EntriesPromoted, GroupJoined, GroupLeft
+from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, GroupJoined, GroupLeft, SplitTold
 from iris_overlay.groups.claim_rates import OWN_COST_MAX, ClaimRate, cost_of
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
 from iris_overlay.groups.entries import apply
@@ -30,6 +30,7 @@ from iris_overlay.groups.messages import (
     member_part,
 )
 from iris_overlay.groups.own_entries import OwnEntries
+from iris_overlay.groups.splits import unpack_split
 from iris_overlay.node_info import SEQUENCE_MAX
 from iris_overlay.timers import DeadlineTable
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied, Later, Promoted, Reclaim
+    from iris_overlay.groups.messages import Applied, Later, Promoted, Reclaim, Split
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -127,7 +128,7 @@ class OwnMemberships:
         clock: WallClock,
     ) -> None:
         self.groups: dict[GroupId, _OwnMembership] = {}
-        self.completions: list[GroupJoined | GroupLeft | Claimed | EntriesPromoted] = []
+        self.completions: list[GroupJoined | GroupLeft | Claimed | ClaimConfirmed | EntriesPromoted | SplitTold] = []
         self.stamp = 0
         self._local = local
         self._config = config
@@ -237,6 +238,9 @@ class OwnMemberships:
                 self._outbox.send(message.root, Unregister(self._local, [(group, max(stamp, self.stamp))]))
             if membership is None or membership.stamp != stamp:
                 continue
+            if membership.table is not None and 0 < membership.table.unconfirmed <= stamp:
+                self.completions.append(ClaimConfirmed(group, membership.table.unconfirmed))
+                membership.table.unconfirmed = 0
             self._complete_group(group, stamp)
             if membership.ends_at is None and not is_member:
                 # It was applied, but then the member was accused, and may not have been told.
@@ -277,6 +281,16 @@ class OwnMemberships:
         entries = membership.table.promote(message.entries)
         if entries:
             self.completions.append(EntriesPromoted(message.group, entries))
+
+    def split(self, source: NodeInfo, message: Split) -> None:
+        """Report the split of a table of this node, with `SplitTold`."""
+        membership = self.groups.get(message.group)
+        if membership is None or membership.table is None:
+            return
+        if membership.root is not None and membership.root.id != source.id:
+            return
+        if membership.table.learn_split(unpack_split(message.split)):
+            self.completions.append(SplitTold(message.group, membership.table.split))
 
     def accused(self, stamp: int, now: float) -> bool:
         """Begin a new incarnation after a report of this node's death, and register again.
@@ -403,7 +417,7 @@ class OwnMemberships:
             self.register_all(now)
         for command in self._deadlines.expired(now):
             self._counters.changes_unconfirmed += 1
-            self.completions.append(self._commands.pop(command))
+            self._complete_late(command)
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
@@ -476,7 +490,7 @@ class OwnMemberships:
         if len(self._commands) >= COMMANDS_MAX:
             oldest = next(iter(self._commands))
             self._deadlines.cancel(oldest)
-            self.completions.append(self._commands.pop(oldest))
+            self._complete_late(oldest)
             self._counters.changes_unconfirmed += 1
         self._commands[self.stamp] = completion
         if self._is_active and is_sent:
@@ -488,6 +502,16 @@ class OwnMemberships:
             for command, done in self._commands.items():
                 if done.group == group and command not in self._deadlines:
                     self._deadlines.set(command, now + self._config.told_timeout_s)
+
+    def _complete_late(self, command: int) -> None:
+        """Complete a command that no root has confirmed."""
+        done = self._commands.pop(command)
+        if isinstance(done, Claimed):
+            done = Claimed(done.group, done.number, is_confirmed=False)
+            membership = self.groups.get(done.group)
+            if membership is not None and membership.table is not None:
+                membership.table.unconfirmed = done.number
+        self.completions.append(done)
 
     def _complete_group(self, group: GroupId, stamp: int) -> None:
         for command in [command for command, done in self._commands.items() if done.group == group and command <= stamp]:

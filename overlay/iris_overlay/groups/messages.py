@@ -43,6 +43,7 @@ from iris_overlay.environment import SIGNATURE_BYTES_MAX
 from iris_overlay.errors import MessageError, UnknownMessageError
 from iris_overlay.groups.entries import CHECKSUM_BYTES, ENTRIES_BYTES_MAX, ENTRIES_MAX, is_packed
 from iris_overlay.groups.promotions import PROMOTED_BYTES_MAX
+from iris_overlay.groups.splits import SPLIT_BYTES_MAX, is_split
 from iris_overlay.ids import ID_BYTES, GroupId, NodeId
 from iris_overlay.node_info import (
     ATTRIBUTES_BYTES_MAX,
@@ -123,6 +124,7 @@ _Counts: TypeAlias = Annotated[tuple[_Number, ...], Meta(max_length=2)]
 _Groups: TypeAlias = Annotated[list[_GroupId], Meta(max_length=GROUPS_PER_NODE_MAX)]
 _Entries: TypeAlias = Annotated[bytes, Meta(max_length=ENTRIES_BYTES_MAX)]
 _Promoted: TypeAlias = Annotated[bytes, Meta(max_length=PROMOTED_BYTES_MAX)]
+_Split: TypeAlias = Annotated[bytes, Meta(max_length=SPLIT_BYTES_MAX)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=ENTRIES_MAX)]
 _TableChecksum: TypeAlias = Annotated[bytes, Meta(max_length=TABLE_CHECKSUM_BYTES)]
 _Checksum: TypeAlias = Annotated[bytes, Meta(min_length=CHECKSUM_BYTES, max_length=CHECKSUM_BYTES)]
@@ -540,6 +542,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=28):
     """Packed entries."""
     promoted: _Promoted = b""
     """In a claim of all entries: the packed entries that a root called promoted, whether the member still has them or not."""
+    split: _Split = b""
+    """In a claim of all entries: the split of the table that a root told the member, see `splits.TableSplit`."""
 
 
 class Reclaim(msgspec.Struct, frozen=True, array_like=True, tag=29):
@@ -599,6 +603,8 @@ class TablePart(msgspec.Struct, frozen=True, array_like=True, tag=31):
     """In place of a whole table: the checksum of its rows (`table_parts.checksum_of`). A watcher with another table answers
     with version 0, and gets the rows. Empty in all other parts.
     """
+    split: _Split = b""
+    """The split of the table; in the first part alone."""
 
 
 class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
@@ -628,6 +634,8 @@ class TableCopy(msgspec.Struct, frozen=True, array_like=True, tag=32):
     """The entries of these members."""
     promoted: _Promoted = b""
     """The packed entries that are promoted since; in the first part alone."""
+    split: _Split = b""
+    """The split of the table; in the first part alone."""
 
 
 class Promoted(msgspec.Struct, frozen=True, array_like=True, tag=33):
@@ -637,6 +645,15 @@ class Promoted(msgspec.Struct, frozen=True, array_like=True, tag=33):
     """The table."""
     entries: _Promoted
     """Packed entries."""
+
+
+class Split(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    """Tell a member of a table which of its entries belong into other tables, as far as all watchers know it (splits.py)."""
+
+    group: _GroupId
+    """The table."""
+    split: _Split
+    """The split of the table."""
 
 
 #: A copy of a directory of either kind.
@@ -677,6 +694,7 @@ GroupMessage: TypeAlias = (
     | TablePart
     | TableCopy
     | Promoted
+    | Split
 )
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -724,6 +742,8 @@ def decode_group_message(data: bytes) -> GroupMessage:
         raise MessageError(f"not a part of a table: {len(data)} bytes, number {message.number} of {message.parts}")
     if isinstance(message, TablePart) and message.checksum and (message.base or message.rows or message.parts > 1):
         raise MessageError("not a part of a table: a checksum beside rows")
+    if isinstance(message, Claim | TablePart | TableCopy | Split) and not is_split(message.split):
+        raise MessageError("not a valid message: its split is malformed")
     if isinstance(message, Claim):
         packed = [message.added, message.removed, message.promoted]
     elif isinstance(message, TablePart | TableCopy):

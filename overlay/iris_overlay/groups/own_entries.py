@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from iris_overlay.groups.entries import apply, checksum, count, diff, split
 from iris_overlay.groups.messages import Claim
 from iris_overlay.groups.promotions import PROMOTED_MAX
+from iris_overlay.groups.splits import UNSPLIT
 
 if TYPE_CHECKING:
     from iris_overlay.groups.messages import GroupRegistration
+    from iris_overlay.groups.splits import TableSplit
     from iris_overlay.node_info import NodeInfo
 
 
@@ -24,6 +26,8 @@ class OwnEntries:
         wanted_stamp: The stamp of the last command.
         reclaimed_at: The time of the last request of a root for all entries.
         promoted: The packed entries that a root called promoted. They stay here after the node has removed them.
+        split: The split of the table, as a root told it.
+        unconfirmed: The number of the last claim that was completed by its time limit, until a root confirms it; 0 for none.
     """
 
     __slots__ = (
@@ -33,6 +37,8 @@ class OwnEntries:
         "_sent_stamp",
         "promoted",
         "reclaimed_at",
+        "split",
+        "unconfirmed",
         "wanted",
         "wanted_stamp",
     )
@@ -42,6 +48,8 @@ class OwnEntries:
         self.wanted_stamp = 0
         self.reclaimed_at = -inf
         self.promoted = b""
+        self.split = UNSPLIT
+        self.unconfirmed = 0
         self._sent = b""
         self._sent_stamp = 0
         # None if no root is known to have entries of this node.
@@ -60,6 +68,11 @@ class OwnEntries:
         if count(self.promoted) + len(own) <= PROMOTED_MAX:
             self.promoted = apply(self.promoted, promoted)
         return promoted
+
+    def learn_split(self, told: TableSplit) -> bool:
+        """Note the split of the table; return whether it changed."""
+        before, self.split = self.split, self.split.united(told)
+        return self.split != before
 
     def acknowledge(self, stamp: int) -> bool:
         """Note that a root has the entries sent last, with this stamp. Return whether later changes wait."""
@@ -87,5 +100,5 @@ class OwnEntries:
                 base, (added, removed) = self._acknowledged_stamp, changes
         self._sent, self._sent_stamp = entries, stamp
         head = (said.group, said.attributes, stamp, said.permit)
-        promoted = b"" if base else self.promoted
-        return Claim(info, *head, base, count(entries), checksum(entries), added, removed, promoted)
+        promoted, told = (b"", b"") if base else (self.promoted, self.split.pack())
+        return Claim(info, *head, base, count(entries), checksum(entries), added, removed, promoted, told)

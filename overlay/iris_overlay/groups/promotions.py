@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.groups.entries import ENTRY_BYTES, split
+from iris_overlay.groups.entries import ENTRY_BYTES, count, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,16 +65,26 @@ class Promotions:
 
 
 class EntryCounts:
-    """The number of nodes with each entry of a table, at its root."""
+    """The number of nodes with each entry of a table, at its root.
 
-    __slots__ = ("_counts",)
+    Attributes:
+        total: The number of all entries.
+    """
+
+    __slots__ = ("_counts", "total")
 
     def __init__(self) -> None:
         self._counts: dict[bytes, int] = {}
+        self.total = 0
+
+    def distinct(self) -> Iterable[bytes]:
+        """Return the entries, each once."""
+        return self._counts
 
     def change(self, added: bytes, removed: bytes) -> list[bytes]:
         """Count changed entries of one node; return the added ones that more than PROMOTED_NODES nodes have."""
         counts = self._counts
+        self.total += count(added) - count(removed)
         for entry in split(removed):
             left = counts.get(entry, 0) - 1
             if left > 0:
@@ -83,7 +93,7 @@ class EntryCounts:
                 counts.pop(entry, None)
         many = []
         for entry in split(added):
-            count = counts[entry] = counts.get(entry, 0) + 1
-            if count > PROMOTED_NODES:
+            nodes = counts[entry] = counts.get(entry, 0) + 1
+            if nodes > PROMOTED_NODES:
                 many.append(entry)
         return many

@@ -51,6 +51,7 @@ from iris_overlay.groups.messages import (
     Reclaim,
     Register,
     Seen,
+    Split,
     TableCopy,
     Unregister,
     Unwatch,
@@ -624,7 +625,7 @@ class Roots:
     def _add(self, directory: Directory, now: float) -> GroupRoot:
         parts = (self._local, self._rng, self._outbox)
         root = (
-            TableRoot(directory, *parts)
+            TableRoot(directory, *parts, entries_max=self._config.table_entries_max)
             if isinstance(directory, TableDirectory)
             else GroupRoot(directory, *parts, view_members_max=self._config.view_members_max)
         )
@@ -744,6 +745,8 @@ class Roots:
         directory = root.directory
         item = (directory.group, stamp, len(directory.members), info.id in directory.members)
         self._applied.setdefault(info.id, (info, []))[1].append(item)
+        if isinstance(root, TableRoot) and (told := root.known_split()).ways:
+            self._outbox.send(info, Split(directory.group, told.pack()))
 
     def _send_down(self, root: GroupRoot, messages: list[CastUp], now: float) -> None:
         for message in messages:

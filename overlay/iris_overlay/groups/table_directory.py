@@ -9,11 +9,13 @@ from iris_overlay.groups.directory import Directory, Outcome
 from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, checksum, compose, count, diff, effect
 from iris_overlay.groups.messages import STAMP_SHIFT
 from iris_overlay.groups.promotions import EntryCounts, Promotions
+from iris_overlay.groups.splits import SplitChoice, SplitLog
 from iris_overlay.groups.table_parts import ROW_BYTES, record_bytes
 
 if TYPE_CHECKING:
     from iris_overlay.groups.directory import DirectoryMember
     from iris_overlay.groups.messages import Claim, MemberRecord
+    from iris_overlay.groups.splits import TableSplit
     from iris_overlay.ids import GroupId, NodeId
 
 #: The largest size of the records and entries of a table, as `TablePart` messages. Too small: claims are refused. Too large: a
@@ -47,17 +49,20 @@ class TableDirectory(Directory):
     Attributes:
         size_bytes: The size of its records and entries as `TablePart` messages.
         promotions: The promoted entries.
+        splits: Its split.
         promoted: The entries promoted by `count_entries` or `promote` since the owner emptied the list.
     """
 
-    __slots__ = ("_changes", "_counts", "_floor", "_log_bytes", "promoted", "promotions", "size_bytes")
+    __slots__ = ("_changes", "_choice", "_counts", "_floor", "_log_bytes", "promoted", "promotions", "size_bytes", "splits")
 
     def __init__(self, group: GroupId, version: int) -> None:
         super().__init__(group, version)
         self.size_bytes = 0
         self.promotions = Promotions()
+        self.splits = SplitLog()
         self.promoted: list[bytes] = []
-        self._counts: EntryCounts | None = None  # a copy does not count
+        self._choice: SplitChoice | None = None  # likewise
+        self._counts: EntryCounts | None = None  # none of a copy
         # The changes after the version _floor: for each the version after it.
         self._changes: deque[tuple[int, NodeId, TableChange]] = deque()
         self._floor = version
@@ -117,11 +122,15 @@ class TableDirectory(Directory):
                 self._note(record.info.id, TableChange(before[0].stamp, is_new, *(change or diff(before[1], entries))))
         return outcome
 
-    def count_entries(self) -> None:
-        """Promote the entries of many nodes, now and after every change: this is the table of the root."""
-        self._counts = EntryCounts()
+    def count_entries(self, entries_max: int) -> None:
+        """Promote the entries of many nodes, and split a table with too many entries: this is the table of the root.
+
+        Args:
+            entries_max: The number of entries beyond which the table is split.
+        """
+        self._counts, self._choice = EntryCounts(), SplitChoice(entries_max)
         for member in self.members.values():
-            self._promote_many(self._counts.change(member.entries, b""))
+            self._count(member.entries, b"")
 
     def promote(self, entries: bytes) -> bool:
         """Promote packed entries, in a version of their own; return whether some were not promoted before."""
@@ -130,6 +139,13 @@ class TableDirectory(Directory):
             return False
         self.version += 1
         self._promote_many(missing)
+        return True
+
+    def split(self, told: TableSplit) -> bool:
+        """Split the table as another root did, in a version of its own; return whether the split changed."""
+        if not told.ways or not self.splits.add(told, self.version + 1):
+            return False
+        self.version += 1
         return True
 
     def extend(self, node: NodeId, stamp: int, added: bytes) -> None:
@@ -186,9 +202,19 @@ class TableDirectory(Directory):
         if entries:
             self.promoted += self.promotions.add(entries, self.version)
 
+    def _count(self, added: bytes, removed: bytes) -> None:
+        """Count a change; promote entries and split the table in the present version."""
+        if self._counts is None or self._choice is None:
+            return
+        self._promote_many(self._counts.change(added, removed))
+        if self.splits:
+            self.splits.add_shapes(added, self.version)
+        else:
+            chosen = self._choice.choose(self._counts.total, self._counts.distinct())
+            self.splits.add(chosen, self.version)
+
     def _note(self, node: NodeId, change: TableChange) -> None:
-        if self._counts is not None:
-            self._promote_many(self._counts.change(change.added, change.removed))
+        self._count(change.added, change.removed)
         self._changes.append((self.version, node, change))
         self._log_bytes += len(change.added) + len(change.removed)
         while len(self._changes) > TABLE_LOG_MAX or self._log_bytes > TABLE_LOG_BYTES_MAX:

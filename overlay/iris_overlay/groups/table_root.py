@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from iris_overlay.groups.directory import Outcome
-from iris_overlay.groups.entries import ENTRY_BYTES, split
-from iris_overlay.groups.followers import FollowerKind
+from iris_overlay.groups.entries import ENTRIES_MAX, ENTRY_BYTES, split
+from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, FollowerKind
 from iris_overlay.groups.messages import (
     COPY_REMOVED_MAX,
     TABLE_CHANGE_BYTES_MAX,
@@ -25,6 +25,7 @@ from iris_overlay.groups.messages import (
     TablePart,
 )
 from iris_overlay.groups.root import GroupRoot
+from iris_overlay.groups.splits import SPLIT_BYTES_MAX, unpack_split
 from iris_overlay.groups.table_parts import ROW_BYTES, PartContent, checksum_of, cut, info_bytes, record_bytes
 from iris_overlay.ids import ID_BYTES
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.followers import Follower
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import Claim, GroupMessage, MemberRecord
+    from iris_overlay.groups.splits import TableSplit
     from iris_overlay.groups.table_directory import TableChange, TableDirectory
     from iris_overlay.ids import NodeId
     from iris_overlay.node_info import NodeInfo
@@ -55,7 +57,9 @@ class TableRoot(GroupRoot):
 
     __slots__ = ("_checksum", "_parts", "_turns", "table")
 
-    def __init__(self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox) -> None:
+    def __init__(
+        self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox, *, entries_max: int = ENTRIES_MAX
+    ) -> None:
         # The directory of the base class.
         self.table = table
         # The parts made in this turn, by the version to which they apply, and by whether they go to watchers.
@@ -65,11 +69,12 @@ class TableRoot(GroupRoot):
         # The number of watchers that may get the whole table in this turn.
         self._turns = 0
         super().__init__(table, local, rng, outbox)
-        table.count_entries()
+        table.count_entries(entries_max)
 
     def claim(self, claim: Claim, record: MemberRecord, expires: float) -> Outcome:
         """Add, change or renew a member by its claim, and make messages to the followers due."""
         is_promoting = self.promote(claim.promoted)
+        self.split(unpack_split(claim.split))
         outcome = self.table.claim(claim, record, expires)
         if outcome is Outcome.CHANGED:
             self._changed()
@@ -84,6 +89,17 @@ class TableRoot(GroupRoot):
         if is_new:
             self._changed()
         return is_new
+
+    def split(self, told: TableSplit) -> None:
+        """Split the table as another root did."""
+        if self.table.split(told):
+            self._changed()
+
+    def known_split(self) -> TableSplit:
+        """Return as much of the split as all followers have acknowledged, but those that are silent."""
+        unsettled = self.followers.unsettled.values()
+        told = (follower.told for follower in unsettled if follower.attempts < ATTEMPTS_WAITED_MAX)
+        return self.table.splits.known(min(told, default=self.table.version))
 
     def parts_unwatched(self, version: int) -> list[TablePart]:
         """Return the changes since a version, or else the whole table, for a node that finds no room as a watcher."""
@@ -188,13 +204,13 @@ class TableRoot(GroupRoot):
 
     def _room(self, removed: int) -> int:
         """Return the room for records and rows in a part with a number of removed nodes (bytes)."""
-        fixed = _HEADING_BYTES + info_bytes(self._local) + len(self.table.promotions) * ENTRY_BYTES
+        fixed = _HEADING_BYTES + info_bytes(self._local) + len(self.table.promotions) * ENTRY_BYTES + SPLIT_BYTES_MAX
         return TABLE_PART_BYTES_MAX - fixed - removed * _REMOVED_BYTES
 
     def _parts_of(self, base: int, chunks: list[PartContent], removed: list[NodeId], *, is_watched: bool) -> list[TablePart]:
         count = max(len(chunks), -(-len(removed) // TABLE_REMOVED_MAX))
         chunks = [*chunks, *(PartContent() for _ in range(count - len(chunks)))]
-        promoted = self.table.promotions.since(base)
+        promoted, told = self.table.promotions.since(base), self.table.splits.known().pack()
         return [
             TablePart(
                 self._local,
@@ -209,6 +225,7 @@ class TableRoot(GroupRoot):
                 chunk.rows,
                 removed[number * TABLE_REMOVED_MAX : (number + 1) * TABLE_REMOVED_MAX],
                 b"" if number else promoted,
+                split=b"" if number else told,
             )
             for number, chunk in enumerate(chunks)
         ]
@@ -246,6 +263,7 @@ class TableRoot(GroupRoot):
                 False,
                 rows,
                 table.promotions.since(copy.told),
+                table.splits.known().pack(),
             )
         ]
 

@@ -10,6 +10,7 @@ from iris_overlay.events import GroupMember, MemberChange, TableChanged
 from iris_overlay.groups.directory import MEMBERS_MAX
 from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff, split
 from iris_overlay.groups.promotions import PROMOTED_MAX
+from iris_overlay.groups.splits import UNSPLIT, unpack_split
 from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
 from iris_overlay.groups.table_parts import PartCollection, checksum_of
 
@@ -34,6 +35,7 @@ class TableView:
         members: The records of the members.
         parts: The parts of an incomplete view from the known root.
         promoted: The promoted entries.
+        split: The split of the table, with all that any root told.
         other_parts: The parts of an incomplete view from another node, which may be the next root, or a liar.
     """
 
@@ -45,11 +47,13 @@ class TableView:
         "_size_bytes",
         "_told",
         "_told_size",
+        "_told_split",
         "_unreported",
         "members",
         "other_parts",
         "parts",
         "promoted",
+        "split",
     )
 
     def __init__(self) -> None:
@@ -64,6 +68,7 @@ class TableView:
         # The promoted entries, whichever root called them so; and those among them that the owner does not know yet.
         self.promoted: set[bytes] = set()
         self._unreported: set[bytes] = set()
+        self.split = self._told_split = UNSPLIT
         # Whether a root sent the table.
         self._is_known = False
         self._changed: dict[NodeId, None] = {}
@@ -89,6 +94,7 @@ class TableView:
         self.members, self._entries, self._size_bytes = table.members, table._entries, table._size_bytes
         self._is_known = True
         self._promote(table.promoted)
+        self.split = self.split.united(table.split)
         return True
 
     def confirm(self, part: TablePart) -> bool:
@@ -99,6 +105,7 @@ class TableView:
             return False
         self._is_known = True
         self._promote(set(split(part.promoted)))
+        self.split = self.split.united(unpack_split(part.split))
         return True
 
     def change(self, parts: Sequence[TablePart]) -> bool:
@@ -120,6 +127,7 @@ class TableView:
             return False
         self._checksum = None
         self._promote(set(split(parts[0].promoted)))
+        self.split = self.split.united(unpack_split(parts[0].split))
         for node, change in changes.items():
             if change is None:
                 self.members.pop(node, None)
@@ -186,7 +194,8 @@ class TableView:
             self._told[node] = _Shown(member, entries)
         size = (len(self._told), is_watched)
         promoted, self._unreported = b"".join(sorted(self._unreported)), set()
-        if not (changes or removed or promoted) and size == self._told_size:
+        is_same = size == self._told_size and self.split == self._told_split
+        if is_same and not (changes or removed or promoted):
             return None
-        self._told_size = size
-        return TableChanged(group, changes, tuple(removed), *size, promoted)
+        self._told_size, self._told_split = size, self.split
+        return TableChanged(group, changes, tuple(removed), *size, promoted, self.split)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from iris_overlay.environment import WallClock
-from iris_overlay.events import Claimed, Counters, GroupLeft
+from iris_overlay.events import ClaimConfirmed, Claimed, Counters, GroupLeft
 from iris_overlay.groups import entries
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.io import Outbox
@@ -130,13 +130,13 @@ def test_the_time_limit_of_a_claim_begins_when_it_is_sent() -> None:
     fixture.claims(2.0)
     second = fixture.claim(packed(3), now=2.5)
     assert fixture.claims(3.0) == []
-    assert fixture.completed() == [Claimed(T, first)]
+    assert fixture.completed() == [Claimed(T, first, is_confirmed=False)]
     assert fixture.counters.changes_unconfirmed == 1
     assert len(fixture.claims(3.5)) == 1, "the first one is repeated, with the second"
     fixture.members.handle_timeout(4.4)
     assert fixture.completed() == []
     fixture.apply(3, 4.4)
-    assert fixture.completed() == [Claimed(T, second)]
+    assert fixture.completed() == [ClaimConfirmed(T, first), Claimed(T, second)]
     assert fixture.counters.changes_unconfirmed == 1
 
 
@@ -199,7 +199,7 @@ def test_a_claim_that_was_not_sent_before_the_node_left_completes_all_the_same()
     numbers.append(fixture.claim(packed(4), now=2.5))
     fixture.members.leave(T, 2.5)
     fixture.members.handle_timeout(3.6)
-    assert fixture.completed() == [*(Claimed(T, number) for number in numbers), GroupLeft(T)]
+    assert fixture.completed() == [*(Claimed(T, number, is_confirmed=False) for number in numbers), GroupLeft(T)]
     assert not fixture.members.is_busy
 
 
@@ -210,7 +210,7 @@ def test_claims_before_there_is_a_ring_wait_for_it() -> None:
     fixture.members.activate(20.0)
     assert fixture.claims() == [(T, 1, 0, packed(1), b"")]
     assert fixture.claims(21.0) == []
-    assert fixture.completed() == [Claimed(T, number)]
+    assert fixture.completed() == [Claimed(T, number, is_confirmed=False)]
 
 
 def test_a_claim_that_a_root_lost_is_repeated_through_the_ring() -> None:
