@@ -123,9 +123,8 @@ def table_line(pairs: Sequence[Pair], share: float, own: InterestStatistics | No
     """
     seen = [pair.last.statistics.interest for pair in pairs]
     every = seen if own is None else [*seen, own]
+    # Tables of several generations of the secret have the same entries.
     kept = [(each.root_entries, each.root_nodes, each.root_promoted) for each in every if each.root_tables]
-    if len(kept) > 1:  # one for each generation of the secret, with the same entries
-        kept = [max(kept)]
     views = kept or [(each.watched_entries, each.watched_nodes, each.watched_promoted) for each in every]
     entries, nodes, promoted = max(views, default=(0, 0, 0))
 
