@@ -293,7 +293,8 @@ class Communication:
         """Send a message to every subscriber of a topic; waits while a link has no room, or a subscriber blocks.
 
         Each subscription receives the messages of a node in their order. The first call of a node waits until the node knows
-        all subscriptions of the network. After that, a new topic costs some microseconds, so a topic for each entity is normal.
+        the subscriptions of the network. After that, a new topic costs some microseconds, so a topic for each entity is normal.
+        Beyond 16,384 patterns in the network, a call may wait for a part of them, once for each part and 5 s at most.
         A message to a topic of another cloud, as ``sensors.berlin@eu``, goes to a gateway whether or not that cloud has
         subscribers. The first one to each such topic waits until the cloud has accepted the topic.
 
@@ -422,7 +423,8 @@ class Communication:
 
         The node holds messages until it knows their receivers, and then sends them in order. It learns the subscriptions of the
         network after its first publication, and the members of a pattern with more than 256 nodes after the first one to these.
-        It holds at most 1 MiB. Messages held for 1 s are dropped and counted (``publication_held``).
+        Beyond 16,384 patterns in the network, it learns a part of them when a topic first needs the part. It holds at most
+        1 MiB. Messages held for 1 s are dropped and counted (``publication_held``).
 
         Args:
             topic: The name.
