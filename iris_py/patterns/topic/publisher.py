@@ -373,8 +373,8 @@ class Publisher:
             self._flows.withdraw(node)
         self._targets.clear()
         for cast in self._casts.values():
-            self._bodies.end(cast)
             if cast.is_watched:
+                self._bodies.end(cast, self._flows.number)
                 self._overlay.unwatch_group(cast.group.id, now)
         self._casts.clear()
         self._cast_groups.clear()

@@ -293,7 +293,7 @@ class PubSub:
 
     def _leave(self, promoted: PromotedEntry, now: float) -> None:
         """Leave the group of a promoted entry."""
-        self.deliveries.casts.remove(promoted)
+        self.deliveries.casts.remove(promoted, now)
         self._overlay.leave_group(promoted.group.id, now)
 
     def _end_entries(self, entries: list[OwnEntry], now: float) -> None:
