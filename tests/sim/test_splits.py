@@ -256,3 +256,29 @@ class Schedule:
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 200))])
 def test_nothing_is_missed_in_random_schedules(seed: int) -> None:
     simulate(Schedule(seed).run, seed=seed)
+
+
+def test_a_node_with_far_too_many_entries_that_cannot_move_describes_them_by_fewer() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(1)
+        greedy, honest = await simulation.start_nodes(2)
+        topics = [f"{first}.{number}" for first in "ab" for number in range(80)]
+        load = Load(publishers, topics, 1)
+
+        async def change() -> None:
+            for number in range(5):
+                await load.subscribe(honest, f"*.{number}")
+            for number in range(10, 70):
+                await load.subscribe(greedy, f"*.{number}")
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(30.0)
+
+        await load.run(change())
+        for listener in load.listeners:
+            listener.check()
+        tables = Tables(simulation)
+        tables.check(simulation)
+        assert len(tables.entries[b""][honest.id]) == 5
+        assert tables.count(b"") <= 4 * FEW
+
+    simulate(scenario)

@@ -23,7 +23,7 @@ from iris_py.patterns.topic.shapes import Entry, EntryHasher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged
+    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged, TableFull
     from iris_overlay.ids import GroupId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
@@ -176,6 +176,23 @@ class PubSub:
     def split(self, event: SplitTold, now: float) -> None:
         """Handle the split of a table with entries of this node."""
         self._own.split(event, now)
+
+    def full(self, event: TableFull, now: float) -> None:
+        """Handle a table that is full, where this node has most entries: describe them by fewer."""
+        realm = self._own.realm_of(event.group)
+        if realm is None:
+            return
+        its = self._own.entries_in(event.group)
+        patterns = {entry.pattern for entry in self.interest.entries.values() if entry.hashed.get(realm.id) in its}
+        added, removed = self.interest.widen(patterns, event.count)
+        if not (added or removed):
+            return
+        try:
+            self._claim(_EntryChange(added), self._groups.realms(), added, removed, now)
+        except OverlayError:  # the node is leaving
+            return
+        self._end_entries(removed, now)
+        self._assign_entries()
 
     def promoted(self, event: EntriesPromoted, now: float) -> None:
         """Handle promoted entries of this node: join their groups. Without room for a group, the entry stays direct."""
