@@ -16,6 +16,7 @@ from iris_overlay.groups.table_root import TableRoot
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.patterns.topic.table_paths import place_of
 from iris_py.testing import NodeSimulation, run
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -280,5 +281,35 @@ def test_a_node_with_far_too_many_entries_that_cannot_move_describes_them_by_few
         tables.check(simulation)
         assert len(tables.entries[b""][honest.id]) == 5
         assert tables.count(b"") <= 4 * FEW
+
+    simulate(scenario)
+
+
+def test_a_split_table_survives_the_rotation_of_the_secret() -> None:
+    old, new = Secret(b"o" * 32), Secret(b"n" * 32)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        nodes = [await simulation.start_node(keyring=Keyring(old)) for _ in range(5)]
+        load = Load(nodes[:1], STEMS, 1)
+        rng = Random(1)
+
+        async def change() -> None:
+            for number in range(30):
+                await load.subscribe(nodes[1 + number % 4], pattern_for(rng.choice(STEMS), rng))
+            await asyncio.sleep(20.0)
+            for keyring in (Keyring(old, accepted=[new]), Keyring(new, accepted=[old]), Keyring(new)):
+                for node in nodes:
+                    node.rekey(keyring)
+                    await asyncio.sleep(1.0)
+                await asyncio.sleep(30.0)
+
+        await load.run(change())
+        for listener in load.listeners:
+            listener.check()
+        tables = Tables(simulation)
+        tables.check(simulation)
+        assert len(tables.entries) > 3
+        paths = Counter(group.path for group in core_of(nodes[1]).groups.by_id.values() if group.path)
+        assert set(paths.values()) == {1}, "tables of the old generation are forgotten"
 
     simulate(scenario)
