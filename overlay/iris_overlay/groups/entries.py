@@ -19,6 +19,9 @@ EntryFields: TypeAlias = tuple[int, int, int]
 
 _ENTRY: Final = struct.Struct(">QIQ")
 
+#: The place of the shape in an entry.
+SHAPE_AT: Final = 8
+
 #: The size of an entry.
 ENTRY_BYTES: Final = _ENTRY.size
 
@@ -31,6 +34,10 @@ ENTRIES_BYTES_MAX: Final = ENTRIES_MAX * ENTRY_BYTES
 
 #: The size of a checksum: 64 bits, because a member can deceive only about its own entries.
 CHECKSUM_BYTES: Final = 8
+
+#: The bit of the shape of a *fixed* entry, which is never promoted (promotions.py). Owners use it for entries that say
+#: something about one member, though others may have the same one. With stem 0 it stays in a table that is split, too.
+FIXED: Final = 1 << 31
 
 #: The number of changed entries up to which `apply` inserts each into the packed string. Too small: a change of a few entries
 #: takes apart a string of 320 KiB (3 ms). Too large: each insertion moves half of the string (5 us).
@@ -131,6 +138,11 @@ def compose(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> tuple[by
     net_added = apply(apply(added, b"", removed_later), diff(removed, added_later)[0])
     net_removed = apply(apply(removed, b"", added_later), diff(added, removed_later)[0])
     return net_added, net_removed
+
+
+def is_fixed(entry: bytes) -> bool:
+    """Return whether a packed entry is fixed; false for an empty string."""
+    return bool(entry) and bool(entry[SHAPE_AT] & 0x80)
 
 
 def split(packed: bytes) -> list[bytes]:

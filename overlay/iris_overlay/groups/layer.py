@@ -39,7 +39,6 @@ from iris_overlay.groups.messages import (
     Entrust,
     FindRoot,
     Forgotten,
-    Full,
     GroupMessage,
     Later,
     Look,
@@ -669,6 +668,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     TablePart: GroupLayer._handle_part,
     TableCopy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
     Promoted: lambda layer, message, source, path, now: layer._memberships.promoted(source, message),
-    Full: lambda layer, message, source, path, now: layer._memberships.full(source, message),
     Split: lambda layer, message, source, path, now: layer._memberships.split(source, message),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_overlay.groups.entries import ENTRY_BYTES, count, split
+from iris_overlay.groups.entries import ENTRY_BYTES, count, is_fixed, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,10 +82,15 @@ class EntryCounts:
         return self._counts
 
     def change(self, added: bytes, removed: bytes) -> list[bytes]:
-        """Count changed entries of one node; return the added ones that more than PROMOTED_NODES nodes have."""
+        """Count changed entries of one node; return the added ones that more than PROMOTED_NODES nodes have.
+
+        Fixed entries are not counted.
+        """
         counts = self._counts
         self.total += count(added) - count(removed)
         for entry in split(removed):
+            if is_fixed(entry):
+                continue
             left = counts.get(entry, 0) - 1
             if left > 0:
                 counts[entry] = left
@@ -93,6 +98,8 @@ class EntryCounts:
                 counts.pop(entry, None)
         many = []
         for entry in split(added):
+            if is_fixed(entry):
+                continue
             nodes = counts[entry] = counts.get(entry, 0) + 1
             if nodes > PROMOTED_NODES:
                 many.append(entry)

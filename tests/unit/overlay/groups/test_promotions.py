@@ -134,6 +134,16 @@ def test_a_promotion_is_for_ever_although_all_nodes_withdraw_the_entry() -> None
     assert table.flush()[0] == {info(60).id: packed(1)}
 
 
+def test_a_fixed_entry_is_never_promoted() -> None:
+    table = Table()
+    fixed = entries.pack([(0, entries.FIXED | 5, 7)])
+    for number in range(2 * MANY):
+        table.claim(number, entries.apply(packed(1), fixed) if number <= MANY else fixed)
+    told, _ = table.flush()
+    assert set(told.values()) == {packed(1)}
+    assert table.view.promoted == {packed(1)}
+
+
 def test_nodes_that_withdraw_an_entry_are_not_counted() -> None:
     table = Table()
     for stamp in range(1, 4):
