@@ -48,6 +48,9 @@ HANDLER_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
 #: The queue of a subscription, in messages and bytes. One read of tiny messages from each of a few publishers fits.
 SUBSCRIPTION_QUEUE_MESSAGES: Final = 65_536
+#: The same for a subscription that belongs to a group. Too small: a member idles while messages are on the way; too large:
+#: messages wait for one member while others idle.
+GROUP_QUEUE_MESSAGES: Final = 1024
 SUBSCRIPTION_QUEUE_BYTES: Final = 64 * 1024 * 1024
 
 #: Concurrent tunnels of one registration. With full windows of 1 MiB they hold a quarter of a gigabyte.

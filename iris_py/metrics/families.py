@@ -460,6 +460,18 @@ _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
 )
 _COUNTERS_BY_REASON: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping[str, float]]], ...]] = (
     ("iris_dropped_total", "Messages that this node dropped.", "reason", lambda node: node.drops),
+    (
+        "iris_shared_given_total",
+        "Messages that this node gave to members of groups of subscribers.",
+        "group",
+        lambda node: {name: share.given for name, share in node.shares.items()},
+    ),
+    (
+        "iris_shared_lost_total",
+        "Messages that members of groups of subscribers had not taken when they were lost; an upper bound.",
+        "group",
+        lambda node: {name: share.lost for name, share in node.shares.items()},
+    ),
     ("iris_rejected_total", "Requests that this node refused to execute.", "reason", lambda node: node.rejected),
     ("iris_tunnels_broken_total", "Tunnels that broke.", "reason", lambda node: node.tunnels.broken),
     ("iris_links_closed_total", "Links that ended after the handshake.", "reason", lambda node: node.links.closed),
@@ -578,6 +590,12 @@ _GAUGES_BY_NAME: Final[tuple[tuple[str, str, str, Callable[[Statistics], Mapping
         "Bytes that wait for links.",
         "lane",
         lambda node: {**dict.fromkeys(LANES, 0), **node.links.queued_by_lane},
+    ),
+    (
+        "iris_shared_outstanding",
+        "Messages that this node gave to members of groups of subscribers, and that they have not taken.",
+        "group",
+        lambda node: {name: share.outstanding for name, share in node.shares.items()},
     ),
     (
         "iris_key_generation_seals",

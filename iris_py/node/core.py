@@ -127,7 +127,7 @@ class NodeCore:
         )
         self._local = local = Peer(info, None, is_local=True, label=name)
         self._outbound = outbound = Outbound(local, self.count_drop)
-        self.pubsub = PubSub(self.groups, self.overlay, outbound, local, self.count_drop)
+        self.pubsub = PubSub(self.groups, self.overlay, outbound, local, self.count_drop, rng)
         self.pubsub.publisher.max_message_bytes = config.max_message_bytes
         self._broadcaster = Broadcaster(outbound, self.service, local, self.count_drop)
         patterns = Patterns(self.requester, self.surveyor, self.service, losses, self._broadcaster, self.pubsub, self.tunnels)

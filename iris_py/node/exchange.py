@@ -25,7 +25,6 @@ from iris_overlay.events import (
     ProtocolViolated,
     SplitTold,
     TableChanged,
-    TableFull,
     ViewChanged,
 )
 from iris_overlay.node_info import NodeInfo
@@ -182,6 +181,7 @@ class Exchange:
         elif isinstance(event, ConnectFailed):
             if (peer := self._peers.known(event.peer)) is not None:
                 self._outbound.connect_failed(peer, now)
+                pubsub.publisher.shares.peer_opened(now)  # through the ring
         elif isinstance(event, LinkReleased):
             if (released := self._spare_links.release(event.peer, now)) is not None:
                 self.handle_link(released, now)
@@ -199,8 +199,6 @@ class Exchange:
             pubsub.claim_confirmed(event, now)
         elif isinstance(event, SplitTold):
             pubsub.split(event, now)
-        elif isinstance(event, TableFull):
-            pubsub.full(event, now)
         elif isinstance(event, EntriesPromoted):
             pubsub.promoted(event, now)
         elif isinstance(event, CastsTaken):
@@ -215,6 +213,7 @@ class Exchange:
         if isinstance(event, PeerOpened):
             self._overlay.link_opened(event.peer.info, now)
             self._outbound.peer_opened(event.peer, now)
+            self._patterns.pubsub.publisher.shares.peer_opened(now)
         elif isinstance(event, PeerClosed):
             self._inbound.link_closed(event.link)
             self._outbound.touched[event.link] = None  # a replaced link has no more output and must be closed

@@ -85,6 +85,7 @@ class Inbound:
         self.receivers[packets.PAUSE] = self._receive_pause
         self.receivers[packets.RESUME] = self._receive_resume
         self.receivers[packets.FETCH] = self._receive_fetch
+        self.receivers[packets.TAKEN] = self._receive_taken
         self.receivers[packets.FETCHED] = self._receive_fetched
         self.receivers[packets.TUNNEL_OPEN] = self._receive_tunnel_open
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
@@ -250,22 +251,21 @@ class Inbound:
                 replies.append((message_id, body[start:offset]))
                 continue
             if kind in packets.PUBLICATIONS:
-                if sender is None:
-                    self._count_drop("malformed")
-                    continue
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
-                if payloads is None:
+                if sender is None or payloads is None:
                     self._count_drop("malformed")
                     continue
                 if kind == packets.IMPORTED:
                     flags |= packets.CROSSED
-                head = body[start - head_bytes : start]
-                self._pubsub.deliveries.receive(sender, flags, message_id, head, payloads, now)
+                self._pubsub.deliveries.receive(sender, flags, message_id, body[start - head_bytes : start], payloads, now)
+                continue
+            if kind == packets.SHARED and group.is_realm:
+                self._receive_shared(group, peer, body, offset - length - head_bytes - packets.MESSAGE_BYTES, now)
                 continue
             if kind == packets.CAST and group.realm is not None and receivers is self._receivers_cast:
                 sender = self._pubsub.deliveries.start_cast(group, peer, message_id, argument)
                 continue
-            if kind == packets.MOVED and sender is not None:
+            if kind == packets.MOVED and sender is not None and group.is_realm:
                 self._pubsub.deliveries.receive_moved(sender, message_id, argument, now)
                 continue
             if kind == packets.FLOW and group.is_realm:
@@ -297,6 +297,17 @@ class Inbound:
             self._requester.receive_replies(peer, replies, now)
         if offset != end:
             self._count_drop("malformed")
+
+    def _receive_shared(self, group: Group, peer: Peer, body: bytes, at: int, now: float) -> None:
+        """Receive the SHARED at a place of a body, which is complete."""
+        _kind, flags, head_bytes, length, number, _argument = packets.MESSAGE.unpack_from(body, at)
+        start = at + packets.MESSAGE_BYTES + head_bytes
+        stop = start + length
+        payloads = packets.decode_run(body, start, stop) if flags & packets.RUN else [body[start:stop]]
+        if payloads is None:
+            self._count_drop("malformed")
+        else:
+            self._pubsub.shares.receive(group, peer, flags, number, body[start - head_bytes : start], payloads, now)
 
     # -- messages
 
@@ -390,6 +401,10 @@ class Inbound:
     def _receive_fetch(self, message: PeerMessage, now: float) -> None:
         if not message.group.is_realm or not self._pubsub.publisher.receive_fetch(message, now):
             self._count_drop("malformed")
+
+    def _receive_taken(self, message: PeerMessage, now: float) -> None:
+        if not message.group.is_realm or not self._pubsub.publisher.shares.receive_taken(message, now):
+            self._count_drop("taken_invalid")
 
     def _receive_fetched(self, message: PeerMessage, now: float) -> None:
         if not self._pubsub.deliveries.receive_fetched(message, now):

@@ -51,6 +51,7 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         """Send unanswered requests and surveys again after a peer closed its link as idle, surely without starting them."""
         self.requester.peer_released(peer, now, unsent)
         self.surveyor.peer_released(peer, now, unsent)
+        self.pubsub.publisher.shares.peer_lost(peer, now)
 
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int], *, is_broken: bool = False, is_silent: bool = False
@@ -59,7 +60,7 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         self.requester.peer_lost(peer, now, unsent, is_broken=is_broken, is_silent=is_silent)
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer, now)
-        self.pubsub.peer_lost(peer)
+        self.pubsub.peer_lost(peer, now)
 
     def groups_pending(self) -> set[Group]:
         """Return the groups with a pending request or survey, or a tunnel."""

@@ -26,6 +26,7 @@ from iris_py.observe.statistics import (
     RequestStatistics,
     SecurityStatistics,
     ServiceStatistics,
+    ShareStatistics,
     Statistics,
     SubscriptionStatistics,
     SurveyStatistics,
@@ -108,6 +109,7 @@ def statistics_of(
         topics=_topics(core),
         interest=_interest(core, of_interest, len(promoted)),
         subscriptions=shown,
+        shares=_shares(core),
         tunnels=_tunnels(core),
         links=_links(core, retransmissions),
         overlay=_overlay(core.overlay, tables),
@@ -306,11 +308,30 @@ def _interest(core: NodeCore, tables: Mapping[str, int], promoted: int) -> Inter
     )
 
 
+def _shares(core: NodeCore) -> dict[str, ShareStatistics]:
+    shares = core.pubsub.publisher.shares
+    members = shares.count_members()
+    shown: dict[str, ShareStatistics] = {}
+    for tag, counts in shares.counts.items():
+        name = counts.name or f"{tag:013x}"
+        before = shown.get(name, ShareStatistics())  # a group has a further tag under each generation of the secret
+        shown[name] = ShareStatistics(
+            members=before.members + members[tag],
+            given=before.given + counts.given,
+            taken=before.taken + counts.taken,
+            outstanding=before.outstanding + counts.outstanding,
+            lost=before.lost + counts.lost,
+            full=before.full + counts.full,
+        )
+    return shown
+
+
 def _subscription(queue: SubscriptionQueue, now: float, *, is_promoted: bool) -> SubscriptionStatistics:
     waiting, dropped = len(queue.waiting), queue.dropped
     return SubscriptionStatistics(
         pattern=queue.name,
         policy=queue.policy,
+        group=queue.group,
         delivered=queue.taken + waiting + sum([dropped.get(reason, 0) for reason in _NEVER_KEPT]),
         dropped=dict(dropped),
         queued_messages=waiting,

@@ -229,6 +229,8 @@ class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False
     """The pattern, as written."""
     policy: str
     """The overflow policy: ``drop_oldest``, ``drop_newest``, ``block`` or ``disconnect``."""
+    group: str = ""
+    """The group that the subscription belongs to; empty for a plain one."""
     delivered: int = 0
     """Messages received, including dropped ones."""
     dropped: Mapping[str, int] = {}
@@ -249,6 +251,23 @@ class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False
     """Times that messages waited for the program; one message of each batch is measured."""
     is_promoted: bool = False
     """Whether the pattern is promoted, so that its messages come by multicast."""
+
+
+class ShareStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A group of subscribers that shares messages of this node, see ``subscribe(group=)``."""
+
+    members: int = 0
+    """Members now."""
+    given: int = 0
+    """Messages that this node gave to members: taken, outstanding and lost ones."""
+    taken: int = 0
+    """Messages that members have taken, or dropped by their own policy."""
+    outstanding: int = 0
+    """Messages given and not taken now."""
+    lost: int = 0
+    """Messages that members had not taken when they were lost: an upper bound."""
+    full: int = 0
+    """Times that no member had room."""
 
 
 class TunnelStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -483,6 +502,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The table of subscriptions, and the flows of publications."""
     subscriptions: tuple[SubscriptionStatistics, ...] = ()
     """Open subscriptions now."""
+    shares: Mapping[str, ShareStatistics] = {}
+    """Groups of subscribers that share messages of this node, by name; by 13 hexadecimal digits as long as that is unknown."""
     tunnels: TunnelStatistics = TunnelStatistics()
     """The tunnels."""
     links: LinksStatistics = LinksStatistics()

@@ -60,13 +60,15 @@ PUBLICATION, PAUSE, RESUME = 9, 10, 11
 TUNNEL_OPEN, TUNNEL_ACCEPT = 12, 13
 REQUEST_ONCE = 14  # like REQUEST; the payload begins with the identity
 IMPORTED = 15  # like PUBLICATION; the head names the origin (iris_py.wire.imported)
+SHARED = 16  # like PUBLICATION, for members of groups (iris_py.wire.shares)
+TAKEN = 17
 CAST = 18  # begins each body to the group of a promoted entry (iris_py.wire.flows)
 FLOW = 19  # begins each body with publications (iris_py.wire.flows)
 FETCH, FETCHED = 21, 22
 LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
 MOVED = 26  # from now on, messages for an entry come by CAST
-KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 16, 17, 20 and 23 are unassigned
+KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 20 and 23 are unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.

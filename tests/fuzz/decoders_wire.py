@@ -38,6 +38,15 @@ from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, decode_hello, enco
 from iris_py.wire.flows import FETCHED_MESSAGES_MAX, MissedEntries, MissedRange, decode_entries, decode_range
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
 from iris_py.wire.imported import NUMBER_MAX, ImportedHead, decode_imported
+from iris_py.wire.shares import (
+    SHARED_GROUPS_MAX,
+    WINDOW_MAX,
+    SharedNumber,
+    TakenCounts,
+    decode_numbers,
+    decode_taken,
+    encode_numbers,
+)
 from iris_security import AuthenticationError, Identity, Keyring, Secret
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
@@ -63,6 +72,19 @@ def run_flows(data: bytes) -> None:
     if found is not None:
         assert max(found.counts.values(), default=0) <= found.messages <= min(sum(found.counts.values()), FETCHED_MESSAGES_MAX)
         assert sorted(found.encode()) == sorted(payload)
+
+
+def run_shares(data: bytes) -> None:
+    """Read a head of a SHARED, and a TAKEN: an accepted one is within the bounds, and is sent again as it came."""
+    decoded = decode_numbers(data)
+    if decoded is not None:
+        numbers, rest = decoded
+        assert 0 < len(numbers) <= SHARED_GROUPS_MAX
+        assert encode_numbers(numbers) + rest == data
+    taken = decode_taken(int.from_bytes(data[:4], "big"), data[4:])
+    if taken is not None:
+        assert max(taken.window, taken.queue) <= WINDOW_MAX
+        assert len(taken.encode()) == len(data) - 4
 
 
 def run_headers(data: bytes) -> None:
@@ -300,6 +322,16 @@ TARGETS = (
         run_flows,
         Kind.DECODER,
         (MissedRange(7, 8, 12).encode(), b"\0\0\3" + MissedEntries(3, {1: 2, 9: 3}).encode()),
+        300,
+    ),
+    Target(
+        "shares",
+        run_shares,
+        Kind.DECODER,
+        (
+            encode_numbers([SharedNumber(1, 2, 3), SharedNumber(4, 5, 6)]) + b"orders.new",
+            b"\0\0\0\7" + TakenCounts(7, 9, 1, 7, 64, 3, 1500, "billing").encode(),
+        ),
         300,
     ),
     Target(

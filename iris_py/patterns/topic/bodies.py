@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
-from iris_py.wire.flows import encode_moved
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
@@ -50,9 +49,10 @@ class PublicationBatch:
         room: Bytes left in the body; 0 after the end, negative if the first payload exceeds the body.
         limit: Largest size of the body.
         count: Number of receiving nodes.
+        messages_max: The largest number of messages.
     """
 
-    __slots__ = ("_before", "count", "head", "kind", "limit", "payloads", "room")
+    __slots__ = ("_before", "count", "head", "kind", "limit", "messages_max", "payloads", "room")
 
     def __init__(self, head: bytes, payload: bytes, used: int, count: int, kind: int) -> None:
         self.head = head
@@ -60,6 +60,7 @@ class PublicationBatch:
         self.payloads = [payload]
         self.limit = BODY_BYTES
         self.count = count
+        self.messages_max = packets.RUN_MESSAGES_MAX
         self._before = used
         self.room = BODY_BYTES - used - RUN_BYTES - len(head) - RUN_MESSAGE_COST - len(payload)
 
@@ -188,18 +189,12 @@ class Bodies:
         opened = self._open.size if self._open is not None and target in self._open.route.casts else 0
         return target.gathered_bytes + opened < CAST_BODY_BYTES
 
-    def end(self, target: CastTarget, number: int) -> None:
-        """Send the messages gathered for a group that gets no more, however many casts are in flight, and say that they end.
-
-        Args:
-            number: The number of the last publication.
-        """
+    def end(self, target: CastTarget) -> None:
+        """Send the messages gathered for a group that gets no more, however many casts are in flight."""
         self._close()
         while target.segments:
             self._outbound.cast(target.group, target.take_body(CAST_BODY_BYTES))
         self._gathering.pop(target, None)
-        if target.flow.count:
-            self._outbound.cast(target.group, target.take_body(0) + encode_moved(number, target.flow.count))
 
     def _close(self) -> None:
         """Close the last segment: later messages follow in other segments."""

@@ -13,7 +13,7 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast, WaitingDelivery
+from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
@@ -227,21 +227,11 @@ class Deliveries:
         way = self.casts.start_body(promoted, peer.id, direct, before, has_flow=flow is not None)
         return BodySender(peer, promoted.realm, flow, way, promoted)
 
-    def receive_moved(self, sender: BodySender, id_: int, count: int, now: float) -> None:
-        """Handle a MOVED: behind it the messages for an entry come by cast or, if it came by cast, no longer come so.
-
-        Args:
-            sender: The sender of its body.
-            id_: The tag of the entry; in a cast the publisher's number.
-            count: The number of messages to the group so far, modulo 2^32.
-            now: Monotonic seconds.
-        """
-        if sender.promoted is not None:
-            self.casts.receive_end(sender.promoted, sender.peer.id, id_, count, now)
-            return
+    def receive_moved(self, sender: BodySender, tag: int, count: int, now: float) -> None:
+        """Handle a MOVED in a body of a flow: behind it the messages for an entry come by cast."""
         flow = sender.flow
         assert flow is not None
-        promoted = next((each for each in self.casts.by_group.values() if each.tag == id_ and each.realm is sender.group), None)
+        promoted = next((each for each in self.casts.by_group.values() if each.tag == tag and each.realm is sender.group), None)
         if promoted is None:
             return  # the subscription has ended meanwhile
         move = partial(self.casts.receive_moved, promoted, sender.peer.id, flow.last, count)
@@ -283,7 +273,7 @@ class Deliveries:
             imported, head = decoded[0].after(late), decoded[1]
         headers = NO_HEADERS
         if flags & HEADED:
-            split = _take_headers(head)
+            split = take_headers(head)
             if split is None:
                 self._count_drop("malformed_headers", len(payloads))
                 return
@@ -303,7 +293,7 @@ class Deliveries:
             counts.received += len(payloads)
         source = sender.peer.name
         if imported is not None:
-            run = _imported_run(imported, topic, payloads, headers)
+            run = imported_run(imported, topic, payloads, headers)
         elif headers is NO_HEADERS:
             run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
@@ -351,8 +341,20 @@ class Deliveries:
         """
         headers = message.headers
         assert isinstance(headers, Headers)
-        run = _imported_run(imported, message.topic, [message.payload], headers)
+        run = imported_run(imported, message.topic, [message.payload], headers)
         self._hand_out_imported(run, imported, queues, BodySender(self._local, group, None), now)
+
+    def count_shared(self, topic: str, messages: int, gap: int) -> None:
+        """Count messages for a group of this node.
+
+        Args:
+            messages: Their number.
+            gap: The number of missing ones before them.
+        """
+        counts = self._counts.of(topic.split(".", 1)[0])
+        self.received += messages
+        counts.received += messages
+        counts.gaps += gap
 
     def hand_out(
         self,
@@ -471,55 +473,11 @@ class Deliveries:
             last: The publisher's number of the last message.
         """
         if self.casts.by_group:
-            queues, behind = self.casts.direct_queues(queues, sender.group.id, sender.peer.id, last)
-            for queue in behind:
-                self._hand_out_behind(run, imported, queue, sender, last, size, now)
+            queues = self.casts.direct_queues(queues, sender.group.id, sender.peer.id, last)
         if imported is None:
             self.hand_out(run, size, queues, sender, now)
         else:
             self._hand_out_imported(run, imported, queues, sender, now)
-
-    def _hand_out_behind(
-        self,
-        run: list[Message],
-        imported: ImportedHead | None,
-        queue: SubscriptionQueue,
-        sender: BodySender,
-        last: int,
-        size: int,
-        now: float,
-    ) -> None:
-        """Give messages that came directly to a subscription whose earlier ones came by cast, in a table of another generation.
-
-        Args:
-            last: The publisher's number of the last message.
-        """
-        table, publisher = sender.group.id, sender.peer.id
-        deliver = partial(self._hand_out_behind_later, run, imported, queue, sender, last, size)
-        if self.casts.wait_for_end(queue.entry, table, publisher, WaitingDelivery(last + 1 - len(run), size, deliver), now):
-            return
-        if imported is not None:
-            self._hand_out_imported(run, imported, (queue,), sender, now)
-            return
-        gap, flow = self.casts.take_gaps(queue, table, publisher), sender.flow
-        direct = 0 if flow is None else queue.gaps.take(flow)
-        own = [msgspec.structs.replace(run[0], gap=gap + (direct or 0), has_unknown_gap=direct is None), *run[1:]]
-        self._counts.of(run[0].topic.split(".", 1)[0]).gaps += own[0].gap
-        self.hand_out(own, size, (queue,), sender, now, has_gap=True)
-
-    def _hand_out_behind_later(
-        self,
-        run: list[Message],
-        imported: ImportedHead | None,
-        queue: SubscriptionQueue,
-        sender: BodySender,
-        last: int,
-        size: int,
-        now: float,
-    ) -> None:
-        """Give messages that waited to their subscription, unless it has ended meanwhile."""
-        if queue in self.queues:
-            self._hand_out_behind(run, imported, queue, sender, last, size, now)
 
     def _receive_cast(
         self,
@@ -531,15 +489,10 @@ class Deliveries:
         size: int,
         now: float,
     ) -> None:
-        """Give messages of a cast to the subscriptions of its entry, or let them wait for earlier ones by another way."""
+        """Give messages of a cast to the subscriptions of its entry, or let them wait for the change of the way."""
         way, promoted = sender.way, sender.promoted
         assert way is not None
         assert promoted is not None
-        if len(self.casts.of(promoted.entry)) > 1:
-            again = partial(self._receive_cast, run, imported, sender, number, position, size)
-            item = WaitingDelivery(number, size, again)
-            if self.casts.wait_for_end(promoted.entry, promoted.realm.id, sender.peer.id, item, now):
-                return
         deliver = partial(self._hand_out_cast, run, imported, sender)
         if way.is_direct:
             self.casts.wait(promoted, way, WaitingCast(number, len(run), position, size, deliver), now)
@@ -578,7 +531,7 @@ class Deliveries:
             direct: int | None = 0
             if flow is not None and queue not in way.reported:
                 direct = queue.gaps.take(flow)  # before the way changed
-            gap = way.take_gap(queue) + self.casts.take_gaps(queue, promoted.realm.id, sender.peer.id) + (direct or 0)
+            gap = way.take_gap(queue) + (direct or 0)
             own = run
             if gap or direct is None:
                 own = [msgspec.structs.replace(run[0], gap=gap, has_unknown_gap=direct is None), *run[1:]]
@@ -638,13 +591,13 @@ def _deliver(_flow: IncomingFlow[HeldDelivery], item: HeldDelivery, now: float) 
     item(now)
 
 
-def _imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], headers: Headers) -> list[Message]:
+def imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], headers: Headers) -> list[Message]:
     """Return publications of another cloud with consecutive numbers."""
     source, numbers = imported.origin.hex(), count(imported.number)
     return [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
 
 
-def _take_headers(head: bytes) -> tuple[Headers, bytes] | None:
+def take_headers(head: bytes) -> tuple[Headers, bytes] | None:
     """Split a head that begins with application headers into headers and rest; return None if malformed."""
     start = packets.HEAD_SIZE.size
     if len(head) < start:

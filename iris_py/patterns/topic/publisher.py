@@ -25,7 +25,10 @@ from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher
+from iris_py.patterns.topic.share_entries import without_shares
+from iris_py.patterns.topic.shared_slices import SharedSlice, SliceBatch
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
+from iris_py.patterns.topic.topic_plans import ImportedRun, TopicPlan, following
 from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
@@ -43,11 +46,10 @@ if TYPE_CHECKING:
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
-    from iris_py.observe.counts import BoundedCounts, GroupCounts
+    from iris_py.observe.counts import BoundedCounts
     from iris_py.patterns.topic.deliveries import Deliveries
-    from iris_py.patterns.topic.queue import SubscriptionQueue, TopicEvent
-    from iris_py.patterns.topic.targets import RouteMatch
-    from iris_py.patterns.topic.watched_tables import WatchedTable
+    from iris_py.patterns.topic.outgoing_shares import Choice, OutgoingShares, ShareRoute
+    from iris_py.patterns.topic.queue import TopicEvent
     from iris_py.peers.group import Group, Groups
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
@@ -67,71 +69,6 @@ PAUSES_MAX: Final = 16_384
 SETTLE_S: Final = 1.0
 
 
-class _TopicPlan:
-    """The receivers of the publications to a topic, until entries or subscriptions change.
-
-    Attributes:
-        topic: The topic.
-        head: The topic, encoded.
-        counts: The counters of its first token.
-        route: The nodes.
-        tags: The tags of the matched entries.
-        match: Both, for the log.
-        local: The subscriptions of this node.
-        takers: The subscriptions of ``local`` that accept messages from other clouds.
-        count: Number of receiving nodes.
-        stem: The hash of the first token, by which entries say for which topics they are.
-        tables: The tables on its way, if there are child tables or one does not report its changes.
-    """
-
-    __slots__ = ("count", "counts", "head", "local", "match", "route", "stem", "tables", "tags", "takers", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        counts: GroupCounts,
-        route: PublicationRoute,
-        tags: tuple[int, ...],
-        stem: int,
-        local: list[SubscriptionQueue],
-        count: int,
-        tables: list[WatchedTable],
-    ) -> None:
-        self.topic = topic
-        self.head = topic.encode()
-        self.counts = counts
-        self.route = route
-        self.tags = tags
-        self.stem = stem
-        self.tables = tables
-        self.match: RouteMatch = route.match(tags)
-        self.local = local
-        self.takers = [queue for queue in local if queue.takes_imported] if local else local
-        self.count = count
-
-
-class _ImportedRun:
-    """A batch of publications from another cloud, and the condition for its next message.
-
-    Attributes:
-        run: The batch, which may have ended.
-        next: The origin of the next message.
-        count: Number of receiving nodes.
-    """
-
-    __slots__ = ("count", "next", "run")
-
-    def __init__(self, run: PublicationBatch, imported: Imported, count: int) -> None:
-        self.run = run
-        self.next = _after(imported)
-        self.count = count
-
-
-def _after(imported: Imported) -> Imported:
-    """Return the origin of the message that follows without a gap."""
-    return Imported(imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud)
-
-
 class Publisher:
     """The publications of one node.
 
@@ -146,7 +83,10 @@ class Publisher:
         runs: The open batch by its topic, or nothing; see :meth:`add`.
         is_known: Whether the table is known, so that messages can be sent.
         ended_bytes: The size of the batches that ended since the owner set it to 0.
+        shares: The members of groups; set by the owner.
     """
+
+    shares: OutgoingShares
 
     def __init__(
         self,
@@ -183,16 +123,22 @@ class Publisher:
         self._cast_groups: dict[GroupId, CastTarget] = {}  # the watched ones, by group
         self._flows = OutgoingFlows()
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
-        self._plans: dict[str, _TopicPlan] = {}
+        self._plans: dict[str, TopicPlan] = {}
         self._batch: PublicationBatch | None = None
-        self._batch_plan: _TopicPlan  # of the open batch
-        self._imported_runs: dict[str, _ImportedRun] = {}  # the same as `runs` for messages from other clouds
+        self._batch_plan: TopicPlan  # of the open batch
+        self._batch_choice: Choice | None = None  # the members of groups that get it
+        self._imported_runs: dict[str, ImportedRun] = {}  # the same as `runs` for messages from other clouds
         self._missed = MissedTotals()
         self._held = HeldPublications()
         # Subscribers to wait for, by the tag of their entry.
         self._paused: dict[int, dict[NodeId, None]] = {}
         # Expiry of pauses. Invariant: the same tags and nodes as in `_paused`, at most PAUSES_MAX.
         self._pauses: DeadlineTable[tuple[int, NodeId]] = DeadlineTable()
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last publication."""
+        return self._flows.number
 
     # -- publications
 
@@ -269,7 +215,7 @@ class Publisher:
             return None
         run.room = room
         run.payloads.append(payload)
-        begun.next = _after(imported)
+        begun.next = following(imported)
         return begun.count
 
     def publish_imported(
@@ -300,14 +246,16 @@ class Publisher:
 
     def send_all(self, now: float) -> None:
         """Send the gathered messages."""
-        self._end_batch()
+        self._end_batch(now)
         self._bodies.send_all(now)
+        self.shares.send_all(now)
 
     # -- the table of interest
 
-    def subscriptions_changed(self) -> None:
+    def subscriptions_changed(self, now: float) -> None:
         """Handle changed subscriptions of this node."""
-        self._change_version()
+        self._change_version(now)
+        self.shares.local_changed(now)
 
     def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
         """Handle changes of a table of interest.
@@ -322,7 +270,7 @@ class Publisher:
         is_first = not table.is_known
         is_news = self._tables.change(event) or event.removed or event.promoted
         if is_news or any(change.member is not None for change in event.changes.values()):
-            self._change_version()
+            self._change_version(now)
         else:
             self._forget_plans(event.changes)
         self._promote(packed.split(event.promoted))
@@ -346,7 +294,7 @@ class Publisher:
         target = self._cast_groups.get(event.group)
         if target is None or not event.is_known or target.size == event.size:
             return
-        self._change_version()  # plans have the number of receivers
+        self._change_version(now)  # plans have the number of receivers
         if target.size is None:
             self._events.append(RoomMade())
         target.size = event.size
@@ -372,9 +320,10 @@ class Publisher:
             target.entries = b""
             self._flows.withdraw(node)
         self._targets.clear()
+        self.shares.stop()
         for cast in self._casts.values():
+            self._bodies.end(cast)
             if cast.is_watched:
-                self._bodies.end(cast, self._flows.number)
                 self._overlay.unwatch_group(cast.group.id, now)
         self._casts.clear()
         self._cast_groups.clear()
@@ -382,7 +331,7 @@ class Publisher:
         for tag, nodes in list(self._paused.items()):
             for node in list(nodes):
                 self._go_on(tag, node)
-        self._change_version()
+        self._change_version(now)
         self._watch(now)
 
     # -- messages of subscribers
@@ -457,13 +406,13 @@ class Publisher:
         forgotten = self._flows.handle_timeout(now)
         if forgotten:
             self.send_all(now)
-            self._change_version()
+            self._change_version(now)
             for node in forgotten:
                 self._forget_target(node)
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at = None
             self.send_all(now)
-            self._change_version()
+            self._change_version(now)
             self._index.settle(lambda target: target.entries)
 
     def deadline(self) -> float | None:
@@ -485,8 +434,10 @@ class Publisher:
                 self._outbound.has_events = True
         if plan.route.casts and not self._can_cast(plan, now):
             return None
-        if not self._has_room(plan):
+        if not plan.has_room() or (self._paused and self._is_paused(plan)):
             return None
+        if plan.shares is not None:
+            return self._publish_shared(plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
             return self._send_imported(plan, payload, now, headers, imported)
         if plan.local or headers.encoded or not plan.route.receivers:
@@ -497,17 +448,48 @@ class Publisher:
             self.runs[topic] = self._begin_batch(plan, plan.head, payload, plan.count, now)
         return plan.count
 
+    def _publish_shared(
+        self,
+        plan: TopicPlan,
+        shares: ShareRoute,
+        payload: bytes,
+        now: float,
+        headers: Headers,
+        imported: Imported | None,
+    ) -> int | None:
+        """Send a message to groups, and to the other subscribers; return the number of nodes, None if it must wait."""
+        run = self.runs.get(plan.topic) if imported is None and not headers.encoded else None
+        if run is not None and run.append(payload):
+            return run.count
+        self._end_batch(now)  # its members have that load
+        choice = self.shares.choose(shares, now)
+        if choice is None:
+            return None
+        count = choice.count_nodes(plan.route.nodes, has_local=bool(plan.local if imported is None else plan.takers))
+        if imported is not None:
+            return count + self._send_imported(plan, payload, now, headers, imported, choice)
+        count += plan.count
+        if plan.local or headers.encoded:
+            self._publish_alone(plan, payload, now, headers, choice=choice)
+            return count
+        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(plan.head) + len(payload), now)
+        batch = SliceBatch(plan.head, payload, used, count, choice.messages_max)
+        self.runs[plan.topic] = self._open_batch(plan, batch, choice)
+        return count
+
     def _begin_batch(
-        self, plan: _TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+        self, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
     ) -> PublicationBatch:
-        self._end_batch()
+        self._end_batch(now)
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        batch = self._batch = PublicationBatch(head, payload, used, count, kind)
-        self._batch_plan = plan
+        return self._open_batch(plan, PublicationBatch(head, payload, used, count, kind))
+
+    def _open_batch(self, plan: TopicPlan, batch: PublicationBatch, choice: Choice | None = None) -> PublicationBatch:
+        self._batch, self._batch_plan, self._batch_choice = batch, plan, choice
         self._outbound.before_flush[self.send_all] = None
         return batch
 
-    def _end_batch(self) -> None:
+    def _end_batch(self, now: float) -> None:
         """End the open batch, if any: number its messages, and add them to the bodies."""
         batch = self._batch
         if batch is None:
@@ -519,13 +501,24 @@ class Publisher:
         first = self._number(plan, count)
         plan.counts.runs += 1
         plan.counts.published += count
+        if self._batch_choice is not None:
+            self.shares.give(self._batch_choice, SharedSlice(plan.topic, plan.stem, first, batch.payloads), now)
+            if not plan.route.receivers:
+                self.ended_bytes += sum(map(len, batch.payloads))
+                return
         is_long = batch.limit > BODY_BYTES
         parts, size = batch.encode(first)
         self.ended_bytes += size
         self._bodies.add(plan.route, parts, size, count, is_long=is_long)
 
     def _publish_alone(
-        self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: ImportedHead | None = None
+        self,
+        plan: TopicPlan,
+        payload: bytes,
+        now: float,
+        headers: Headers,
+        imported: ImportedHead | None = None,
+        choice: Choice | None = None,
     ) -> None:
         """Send a message without a batch, because of headers or local subscribers, or to absent nodes alone."""
         head, flags, kind, local = plan.head, 0, packets.PUBLICATION, plan.local
@@ -534,7 +527,7 @@ class Publisher:
             flags |= packets.HEADED
         if imported is not None:
             head, kind, local = imported.encode() + head, packets.IMPORTED, plan.takers
-        self._end_batch()
+        self._end_batch(now)
         size = packets.MESSAGE_BYTES + len(head) + len(payload)
         route = plan.route
         if route.receivers:
@@ -546,6 +539,8 @@ class Publisher:
             start = packets.MESSAGE.pack(kind, flags, len(head), len(payload), number, 0)
             self._bodies.add(route, [start, head, payload], size)
             self._outbound.before_flush[self.send_all] = None
+        if choice is not None:
+            self.shares.give(choice, SharedSlice(plan.topic, plan.stem, number, [payload], headers, imported), now)
         if local:
             message = Message(payload, self._local.name, number, "", plan.topic, 0, headers)
             if imported is None:
@@ -553,21 +548,29 @@ class Publisher:
             else:
                 self._deliveries.hand_out_imported(imported, message, local, self._watched(), now)
 
-    def _send_imported(self, plan: _TopicPlan, payload: bytes, now: float, headers: Headers, imported: Imported) -> int:
+    def _send_imported(
+        self,
+        plan: TopicPlan,
+        payload: bytes,
+        now: float,
+        headers: Headers,
+        imported: Imported,
+        choice: Choice | None = None,
+    ) -> int:
         """Send a message from another cloud; there is room."""
         origin, sequence = imported.origin, imported.sequence
         missed = self._missed.add(origin, sequence, imported.gap)
         head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
         count = self._count_receivers(plan.route) + bool(plan.takers)
-        if plan.takers or headers.encoded or not plan.route.receivers:
-            self._publish_alone(plan, payload, now, headers, head)
+        if plan.takers or headers.encoded or not plan.route.receivers or choice is not None:
+            self._publish_alone(plan, payload, now, headers, head, choice)
             return count
         begun = self._imported_runs.get(plan.topic)
         if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
-            begun.next = _after(imported)
+            begun.next = following(imported)
             return count
         run = self._begin_batch(plan, head.encode() + plan.head, payload, count, now, packets.IMPORTED)
-        self._imported_runs[plan.topic] = _ImportedRun(run, imported, count)
+        self._imported_runs[plan.topic] = ImportedRun(run, imported, count)
         return count
 
     def _send_held(self, now: float) -> bool:
@@ -580,7 +583,7 @@ class Publisher:
             held.remove_first()
         return True
 
-    def _make_plan(self, topic: str, now: float) -> _TopicPlan | None:
+    def _make_plan(self, topic: str, now: float) -> TopicPlan | None:
         """Return the receivers of a topic; None if a table on its way is not known yet."""
         tokens = parse_topic(topic)
         tables = self._tables.way(tokens, now)
@@ -595,24 +598,16 @@ class Publisher:
         route.refresh(self._version)
         local = self._deliveries.match(tokens)
         count = self._count_receivers(route) + bool(local)
-        plan = _TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
+        plan = TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
+        if self.shares.is_used:
+            plan.shares = self.shares.route(topic, stem, tokens)
         self._plans[topic] = plan
         return plan
 
-    def _plan_of(self, tag: int) -> _TopicPlan | None:
+    def _plan_of(self, tag: int) -> TopicPlan | None:
         return next((plan for plan in self._plans.values() if tag in plan.tags), None)
 
-    def _has_room(self, plan: _TopicPlan) -> bool:
-        for target in plan.route.present:
-            peer = target.peer
-            link = peer.link
-            if peer.is_full or (link is not None and link.congested):  # as `Peer.is_congested`, without the call
-                return False
-        if self._paused and self._is_paused(plan):
-            return False
-        return not plan.local or not any(queue.is_blocking and queue.is_full for queue in plan.local)
-
-    def _is_paused(self, plan: _TopicPlan) -> bool:
+    def _is_paused(self, plan: TopicPlan) -> bool:
         tags = self._paused if WIDE_TAG in plan.tags else plan.tags
         nodes = plan.route.nodes
         casts = [cast.tag for cast in plan.route.casts]  # any member of their groups may be waited for
@@ -642,6 +637,7 @@ class Publisher:
         self._tables.start(group, hasher, now)
         self._group = self._bodies.group = group
         self._index = InterestIndex(hasher, PublicationRoute)
+        self.shares.start(group)
 
     def _promote(self, entries: list[bytes]) -> None:
         """Send the messages for some entries to their groups, too, from now on."""
@@ -672,7 +668,7 @@ class Publisher:
                 if target.flow.count and not target.flow.is_absent:
                     self._bodies.move(target, encode_moved(cast.tag, cast.flow.count), now)
 
-    def _number(self, plan: _TopicPlan, count: int) -> int:
+    def _number(self, plan: TopicPlan, count: int) -> int:
         """Number and count publications; return the number of the first."""
         first = self._flows.publish(plan.match, plan.route.flows, count)
         for cast in plan.route.casts:
@@ -687,7 +683,7 @@ class Publisher:
         joined = self._deliveries.casts.by_group
         return len(route.present) + sum(cast.size - (cast.group.id in joined) for cast in route.casts if cast.size is not None)
 
-    def _can_cast(self, plan: _TopicPlan, now: float) -> bool:
+    def _can_cast(self, plan: TopicPlan, now: float) -> bool:
         """Tell whether the groups of a plan are known and have room; watch them first."""
         can = True
         for cast in plan.route.casts:
@@ -709,6 +705,8 @@ class Publisher:
             if not table.keys.verify_proof(node, proof, statement):
                 self._count_drop("unproven_member")
                 if target is not None:
+                    if table is self._group:
+                        self.shares.lose(target, now)
                     self._drop_entries(node, target, target.drop(table.id))
                 return
             if target is None:
@@ -717,13 +715,16 @@ class Publisher:
                 target.peer = peer_of(member.info)
         if target is None or (member is None and not target.is_in(table.id)):
             return  # its proof was wrong before
+        if table is self._group:
+            self.shares.change(target, change.added, change.removed, now)
         added, removed = target.change(table.id, change.added, change.removed)
         if target.entries or target.flow.is_absent:
             target.flow = self._flows.begin(node)
         self._move(target, added, removed, now)
         if not target.entries:
             self._flows.withdraw(node)
-        if invalid := self._index.change(target, added, removed):
+        added, removed = without_shares(added), without_shares(removed)
+        if (added or removed) and (invalid := self._index.change(target, added, removed)):
             self._count_drop("invalid_entry", invalid)
 
     def _lose_target(self, node: NodeId, table: GroupId, now: float) -> None:
@@ -731,6 +732,8 @@ class Publisher:
         target = self._targets.get(node)
         if target is None:
             return
+        if table == self._watched().id:
+            self.shares.lose(target, now)
         if target.lose(table):
             self._lost.set((node, table), now + ABSENT_S)
         if target.entries and target.is_lost:
@@ -744,14 +747,14 @@ class Publisher:
         target = self._targets.get(node)
         if target is not None and not target.flow.is_absent:
             self.send_all(now)
-            self._change_version()
+            self._change_version(now)
             self._drop_entries(node, target, target.drop(table, is_lost=True))
 
     def _forget_tables(self, now: float) -> None:
         """Forget the entries in tables that are watched no more."""
         given_up, self._tables.given_up = self._tables.given_up, []
         self.send_all(now)
-        self._change_version()
+        self._change_version(now)
         for table in given_up:
             for node, target in list(self._targets.items()):
                 if target.is_in(table.group.id):
@@ -790,8 +793,8 @@ class Publisher:
         else:
             self._plans = {topic: plan for topic, plan in self._plans.items() if plan.stem not in stems}
 
-    def _change_version(self) -> None:
+    def _change_version(self, now: float) -> None:
         """End all batches, and forget receivers: entries or subscriptions may have changed."""
-        self._end_batch()
+        self._end_batch(now)
         self._version += 1
         self._plans.clear()

@@ -8,14 +8,18 @@ each message to the nodes whose entries match.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from iris_overlay.errors import OverlayError
 from iris_overlay.groups.entries import split, unpack
 from iris_py.observe.counts import BoundedCounts
 from iris_py.patterns.topic.deliveries import Deliveries
+from iris_py.patterns.topic.incoming_shares import IncomingShares, SharedQueue
+from iris_py.patterns.topic.outgoing_shares import OutgoingShares
 from iris_py.patterns.topic.own_claims import OwnClaims
 from iris_py.patterns.topic.own_interest import OwnInterest
+from iris_py.patterns.topic.own_shares import OwnShares
 from iris_py.patterns.topic.publisher import Publisher
 from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.topic.shapes import Entry, EntryHasher
@@ -23,7 +27,8 @@ from iris_py.patterns.topic.shapes import Entry, EntryHasher
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged, TableFull
+    from iris_overlay.environment import Rng
+    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged
     from iris_overlay.ids import GroupId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
@@ -61,12 +66,13 @@ class PubSub:
     Attributes:
         publisher: The node's publications.
         deliveries: The node's subscriptions.
+        shares: Its subscriptions that belong to groups.
         interest: The entries that stand for the subscriptions.
         events: The output of :meth:`events_received`.
     """
 
     def __init__(
-        self, groups: Groups, overlay: Overlay, outbound: Outbound, local: Peer, count_drop: Callable[..., int]
+        self, groups: Groups, overlay: Overlay, outbound: Outbound, local: Peer, count_drop: Callable[..., int], rng: Rng
     ) -> None:
         self._groups = groups
         self._overlay = overlay
@@ -79,7 +85,13 @@ class PubSub:
         self.events: list[TopicEvent] = []
         counts = BoundedCounts(groups.topic_counts)
         self.deliveries = Deliveries(outbound, local, counts, count_drop, self.events)
+        self.shares = IncomingShares(self.deliveries, outbound, local, count_drop)
+        self._own_shares = OwnShares(self.shares)
+        self._last_share_change = _EntryChange([])
         self.publisher = Publisher(overlay, outbound, local, self.deliveries, groups, counts, count_drop, self.events)
+        self.publisher.shares = OutgoingShares(
+            outbound, local, self.shares, rng, count_drop, self.events, lambda: self.publisher.last_number
+        )
 
     def rekey(self, left: list[Group], now: float) -> None:
         """Use a new keyring: claim the entries in the tables of all accepted generations, and leave all other tables.
@@ -95,11 +107,14 @@ class PubSub:
             new = [group for group in self._groups.realms() if group.id not in self._hashers]
             if entries:
                 self._claim(_EntryChange([]), new, entries, [], now)
+            if self._own_shares:
+                self._claim_shares(_EntryChange([]), new, now)
         for promoted in list(self.deliveries.casts.by_group.values()):
             if promoted.realm in left:
                 self._leave(promoted, now)
         for group in left:
             if self._hashers.pop(group.id, None) is not None:
+                self._own_shares.forget_table(group.id)
                 for entry in entries:
                     self.deliveries.forget_tag(entry.hashed.pop(group.id).tag)
                 tables = self._own.leave(group, now)
@@ -109,9 +124,10 @@ class PubSub:
         if self._hashers:
             self.deliveries.tables_changed(self._groups.realms(), now)
 
-    def peer_lost(self, peer: Peer) -> None:
+    def peer_lost(self, peer: Peer, now: float) -> None:
         """Handle the loss of a peer."""
         self.deliveries.peer_lost(peer)
+        self.publisher.shares.peer_lost(peer, now)
 
     # -- subscribing
 
@@ -120,7 +136,10 @@ class PubSub:
 
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
+            ValueError: The node has too many subscriptions that belong to groups.
         """
+        if isinstance(queue, SharedQueue):
+            return self._subscribe_share(queue, now)
         added, removed = self.interest.add(queue.pattern)
         change = _EntryChange(added)
         if added or removed:
@@ -133,7 +152,7 @@ class PubSub:
             self._end_entries(removed, now)
             self._assign_entries()
         self.deliveries.add(queue, self.interest.entry_of(queue.pattern))
-        self.publisher.subscriptions_changed()
+        self.publisher.subscriptions_changed(now)
         pending = self._changes.get(queue.entry)
         if pending is None:
             return False
@@ -142,9 +161,11 @@ class PubSub:
 
     def unsubscribe(self, queue: SubscriptionQueue, now: float) -> bool:
         """End a subscription; return whether ``SubscriptionEnded`` will follow once every publisher knows it."""
+        if isinstance(queue, SharedQueue):
+            return self._unsubscribe_share(queue, now)
         if not self.deliveries.remove(queue, now):
             return False
-        self.publisher.subscriptions_changed()
+        self.publisher.subscriptions_changed(now)
         pending = self._changes.get(queue.entry)
         if pending is not None:
             pending.told.pop(queue, None)
@@ -162,6 +183,15 @@ class PubSub:
         change.ended[queue] = None
         return True
 
+    def drained(self, queue: SubscriptionQueue, now: float) -> None:
+        """Handle messages that the program has taken: tell the publishers, or let them continue."""
+        if not isinstance(queue, SharedQueue):
+            self.deliveries.drained(queue, now)
+        elif queue.is_closed:
+            self.shares.remove(queue, now)
+        else:
+            self.shares.settle(queue, now)
+
     # -- the table of interest
 
     def claimed(self, event: Claimed, now: float) -> None:
@@ -176,23 +206,6 @@ class PubSub:
     def split(self, event: SplitTold, now: float) -> None:
         """Handle the split of a table with entries of this node."""
         self._own.split(event, now)
-
-    def full(self, event: TableFull, now: float) -> None:
-        """Handle a table that is full, where this node has most entries: describe them by fewer."""
-        realm = self._own.realm_of(event.group)
-        if realm is None:
-            return
-        its = self._own.entries_in(event.group)
-        patterns = {entry.pattern for entry in self.interest.entries.values() if entry.hashed.get(realm.id) in its}
-        added, removed = self.interest.widen(patterns, event.count)
-        if not (added or removed):
-            return
-        try:
-            self._claim(_EntryChange(added), self._groups.realms(), added, removed, now)
-        except OverlayError:  # the node is leaving
-            return
-        self._end_entries(removed, now)
-        self._assign_entries()
 
     def promoted(self, event: EntriesPromoted, now: float) -> None:
         """Handle promoted entries of this node: join their groups. Without room for a group, the entry stays direct."""
@@ -245,10 +258,11 @@ class PubSub:
         self._own.handle_timeout(now)
         self.publisher.handle_timeout(now)
         self.deliveries.handle_timeout(now)
+        self.shares.handle_timeout(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (self.publisher.deadline(), self.deliveries.deadline(), self._own.deadline())
+        times = (self.publisher.deadline(), self.deliveries.deadline(), self._own.deadline(), self.shares.deadline())
         return min((time for time in times if time is not None), default=None)
 
     def events_received(self) -> list[TopicEvent]:
@@ -259,6 +273,59 @@ class PubSub:
             if isinstance(event, SubscriptionReady):
                 event.queue.is_ready = False
         return events
+
+    # -- shares
+
+    def _subscribe_share(self, queue: SharedQueue, now: float) -> bool:
+        self._own_shares.add(queue)
+        self.shares.add(queue)
+        change = _EntryChange([])
+        try:
+            self._claim_shares(change, self._groups.realms(), now)
+        except OverlayError:
+            self._own_shares.remove(queue)
+            self.shares.remove(queue, now)
+            with suppress(OverlayError):
+                self._claim_shares(_EntryChange([]), self._groups.realms(), now)
+            raise
+        self.publisher.subscriptions_changed(now)
+        pending = change if change.pending else self._last_share_change
+        self._last_share_change = pending
+        if not pending.pending:
+            return False
+        pending.told[queue] = None
+        return True
+
+    def _unsubscribe_share(self, queue: SharedQueue, now: float) -> bool:
+        """End a subscription: publishers are told first, and until it is closed it takes what they gave before."""
+        if not self._own_shares.remove(queue):
+            return False
+        queue.is_leaving = True
+        self._last_share_change.told.pop(queue, None)
+        change = _EntryChange([])
+        try:
+            self._claim_shares(change, self._groups.realms(), now)
+        except OverlayError:  # the node is leaving
+            return False
+        finally:
+            self.publisher.subscriptions_changed(now)
+        if not change.pending:
+            return False
+        self._last_share_change = change
+        change.ended[queue] = None
+        return True
+
+    def _claim_shares(self, change: _EntryChange, groups: list[Group], now: float) -> None:
+        """Claim the changed rows of shares in the tables of some groups."""
+        for group in groups:
+            if group.id not in self._hashers:
+                self._hashers[group.id] = EntryHasher(group.keys.interest_key())
+            added, removed = ([Entry(*fields) for fields in unpack(rows)] for rows in self._own_shares.changes(group))
+            if added or removed:
+                change.pending |= set(self._own.change(group, added, removed, now))
+            self._own_shares.note_claimed(group)
+        for claim in change.pending:
+            self._claims[claim] = change
 
     # --
 
@@ -310,7 +377,7 @@ class PubSub:
 
     def _leave(self, promoted: PromotedEntry, now: float) -> None:
         """Leave the group of a promoted entry."""
-        self.deliveries.casts.remove(promoted, now)
+        self.deliveries.casts.remove(promoted)
         self._overlay.leave_group(promoted.group.id, now)
 
     def _end_entries(self, entries: list[OwnEntry], now: float) -> None:

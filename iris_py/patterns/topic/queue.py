@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias, get_args
 import msgspec
 
 from iris_py.observe.histogram import Histogram
+from iris_py.observe.node_name import NodeName
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.imported_sequences import Fence
 from iris_py.peers.group import SENDERS_MAX
@@ -74,6 +75,8 @@ class SubscriptionQueue:
 
     #: Whether it accepts messages from other clouds.
     takes_imported: ClassVar[bool] = True
+    #: The group that the subscription belongs to; empty for a plain one.
+    group: str = ""
 
     entry: OwnEntry
     gaps: ReportedGaps
@@ -396,4 +399,15 @@ class SubscriptionEnded(msgspec.Struct):
     queue: SubscriptionQueue
 
 
-TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold | SubscriptionEnded
+class SharedMessagesLost(msgspec.Struct):
+    """A member of a group was lost with messages that it had not taken."""
+
+    group: str
+    """The name of the group; its tag while no member has told the name."""
+    node: NodeName
+    """The member."""
+    count: int
+    """The number of messages; an upper bound."""
+
+
+TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold | SubscriptionEnded | SharedMessagesLost

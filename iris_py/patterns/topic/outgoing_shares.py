@@ -1,0 +1,620 @@
+"""The publisher's side of shared subscriptions: each message to one member of each group (docs/design.md 8.15).
+
+A publisher chooses the member for a *slice*, at most ``SLICE_MESSAGES_MAX`` messages that follow one another, as callers choose
+the member for a request (:mod:`iris_py.peers.balancer`): in the nearest zone, the less loaded of two members. The load is the
+number of *outstanding* messages, which the member was given and has not taken, and of messages of others in its queue.
+
+Every message given to a member ends as taken or as lost::
+
+    given = taken + outstanding + lost
+
+A slice is given to a member with an open link. While no member of the group has a link, slices wait here, in order. No message
+waits for a certain member, and no message is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
+from iris_py.patterns.topic.shapes import EntryHasher
+from iris_py.patterns.topic.share_entries import group_tag, split_shares
+from iris_py.patterns.topic.share_index import Share, ShareIndex
+from iris_py.patterns.topic.shared_slices import SLICE_MESSAGES_MAX
+from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
+from iris_py.peers.group import BODY_BYTES
+from iris_py.wire.flows import messages_between
+from iris_py.wire.shares import FIRST_WINDOW, SharedNumber, TakenCounts, decode_taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_overlay.environment import Rng
+    from iris_overlay.ids import NodeId
+    from iris_py.patterns.topic.incoming_shares import IncomingShares
+    from iris_py.patterns.topic.names import Tokens
+    from iris_py.patterns.topic.queue import TopicEvent
+    from iris_py.patterns.topic.shared_slices import SharedSlice
+    from iris_py.patterns.topic.targets import PublicationTarget
+    from iris_py.peers.decrypted_message import PeerMessage
+    from iris_py.peers.group import Group
+    from iris_py.peers.outbound import Outbound
+    from iris_py.peers.peer import Peer
+
+#: Groups of one topic. Too small: further groups get nothing. Too large: each costs a choice for each slice.
+TOPIC_GROUPS_MAX: Final = 64
+#: Members of a group that a publisher chooses from. Too small: it may miss the members with little load. Too large: each costs
+#: time when the members change.
+MEMBERS_MAX: Final = 64
+#: Time without news of a member with outstanding messages, after which it gets no more (seconds). Too small: a pause of the
+#: member makes others work more; too large: a stopped member gets messages that it will not take soon.
+STALLED_S: Final = 2.0
+#: Bytes and messages that wait for a link to any member of one group. Too small: a publisher waits while members start; too
+#: large: memory, for a group that nobody can reach.
+HELD_BYTES_MAX: Final = 1024 * 1024
+HELD_MESSAGES_MAX: Final = 1024
+#: Members without shares whose counts are remembered; beyond it the longest unused is forgotten. Too small: a member that
+#: subscribes again shows no exact gap. Too large: memory, some 400 bytes for each.
+REMEMBERED_MAX: Final = 4096
+
+
+class ShareCounts(msgspec.Struct):
+    """The counts of a group at a publisher.
+
+    Attributes:
+        name: The name of the group; empty until a member tells the name.
+        given: Messages given to members.
+        taken: Messages taken by members, or dropped by their own policy.
+        lost: Untaken messages of lost members; an upper bound.
+        full: Number of slices without room at any member.
+    """
+
+    name: str = ""
+    given: int = 0
+    taken: int = 0
+    lost: int = 0
+    full: int = 0
+
+    @property
+    def outstanding(self) -> int:
+        """The messages given and neither taken nor lost."""
+        return self.given - self.taken - self.lost
+
+
+class ShareMember(MemberLoad):
+    """A node in a group, as known to a publisher. The load is in ``in_flight``.
+
+    Attributes:
+        target: The node; None for the local node.
+        peer: The node.
+        tag: The tag of the group.
+        counts: The counts of the group.
+        name: The name of the count of messages to the member.
+        sent: Messages in the count.
+        outstanding: Messages given and neither taken nor lost, including unsent messages.
+        blocks: Whether publishers wait for the member.
+        order: A random number, which selects the members to choose from.
+        is_listed: Whether the node is a member now.
+    """
+
+    __slots__ = (
+        "_doubted",
+        "_doubted_at",
+        "_missed",
+        "_others",
+        "_progress_at",
+        "_received",
+        "_taken",
+        "_written_off",
+        "blocks",
+        "counts",
+        "is_listed",
+        "name",
+        "order",
+        "outstanding",
+        "peer",
+        "sent",
+        "tag",
+        "target",
+        "window",
+    )
+
+    def __init__(
+        self, target: PublicationTarget | None, peer: Peer, tag: int, counts: ShareCounts, name: int, order: float
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.peer = peer
+        self.tag = tag
+        self.counts = counts
+        self.name = name
+        self.sent = 0
+        self.outstanding = 0
+        self.blocks = False
+        self.order = order
+        self.is_listed = False
+        self.window = FIRST_WINDOW
+        self._received = self._missed = self._taken = 0  # as the member has told
+        self._written_off = 0  # messages counted as lost of which the member has not told
+        self._doubted = 0  # outstanding messages that a broken link may have taken with it
+        self._doubted_at = 0  # `sent` when the link broke
+        self._others = 0
+        self._progress_at = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a slice can be sent at once."""
+        link = self.peer.link
+        return self.peer.is_local or self.peer.is_routed if link is None else link.is_open
+
+    def has_room(self, now: float) -> bool:
+        """Tell whether a slice may be given to the member."""
+        if not self.is_ready or self.peer.is_congested or self.in_flight >= self.window:
+            return False
+        return not self.outstanding - self._doubted or now < self._progress_at + STALLED_S
+
+    def give(self, count: int, now: float) -> None:
+        """Count given messages."""
+        if self.outstanding == self._doubted:
+            self._progress_at = now
+        self.outstanding += count
+        self.counts.given += count
+        self._weigh()
+
+    def take_back(self, count: int) -> None:
+        """Count unsent messages for another member."""
+        self.outstanding -= count
+        self.counts.given -= count
+        self._weigh()
+
+    def doubt(self) -> None:
+        """Handle a broken link, perhaps with lost messages: outstanding messages are no load until the member tells."""
+        self._doubted, self._doubted_at = self.outstanding, self.sent
+        self._weigh()
+
+    def write_off(self) -> int:
+        """Handle the loss of the member: count the outstanding messages as lost; return the number."""
+        return self._lose(self.outstanding)
+
+    def receive(self, taken: TakenCounts, now: float) -> bool:
+        """Handle a TAKEN; return False for impossible numbers."""
+        received = messages_between(self._received, taken.received)
+        missed, left = messages_between(self._missed, taken.missed), messages_between(self._taken, taken.taken)
+        if taken.name != self.name or received > self.sent - self._received:
+            return False
+        if missed + left > self._received + received - self._missed - self._taken:
+            return False
+        self._received += received
+        self._missed += missed
+        self._taken += left
+        known = min(missed, self._written_off)
+        self._written_off -= known
+        again = min(left, self._written_off)
+        self._written_off -= again
+        self._lose(missed - known, is_told=True)
+        self.outstanding -= left - again
+        self.counts.taken += left - again
+        self._doubted = 0
+        if self._doubted_at > self._received:  # what a broken link took with it
+            self._lose(min(self._doubted_at - self._received - self._written_off, self.outstanding))
+        self._doubted_at = 0
+        self.window, self._others, self._progress_at = taken.window, taken.queue, now
+        self.service_time_s = taken.service_us / 1e6
+        self._weigh()
+        return True
+
+    def _lose(self, count: int, *, is_told: bool = False) -> int:
+        count = max(0, count)
+        self.outstanding -= count
+        self._doubted = min(self._doubted, self.outstanding)
+        self.counts.lost += count
+        if not is_told:
+            self._written_off += count
+        self._weigh()
+        return count
+
+    def _weigh(self) -> None:
+        self.in_flight = self.outstanding - self._doubted + self._others
+
+
+class RouteGroup(NamedTuple):
+    """The members of a group for the messages of some topics."""
+
+    tag: int
+    members: list[ShareMember]
+    levels: list[list[ShareMember]]
+    """For the balancer."""
+
+
+#: The groups that get the messages of some topics.
+ShareRoute = list[RouteGroup]
+
+
+class Choice(NamedTuple):
+    """The members for a slice."""
+
+    members: list[ShareMember]
+    """The chosen one of each group."""
+    held: list[int]
+    """The groups whose members have no link yet, by their tags."""
+    messages_max: int
+    """The largest number of messages in the slice."""
+
+    def count_nodes(self, nodes: frozenset[NodeId], *, has_local: bool) -> int:
+        """Return the number of receiving nodes, without nodes of plain subscriptions."""
+        chosen = {member.peer.id for member in self.members if not (member.peer.is_local and has_local)}
+        return len(chosen - nodes) + len(self.held)
+
+
+class OutgoingShares:
+    """The members of groups, as known to a publisher, and the messages given to members.
+
+    Args:
+        outbound: Sends to members.
+        local: The local node.
+        incoming: The local member side.
+        rng: Draws members.
+        count_drop: Counts drops, by reason.
+        events: Gets ``RoomMade``, and the losses.
+        last_number: Returns the number of the publisher's last publication.
+
+    Attributes:
+        counts: The counts of each group, by its tag.
+    """
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        local: Peer,
+        incoming: IncomingShares,
+        rng: Rng,
+        count_drop: Callable[..., int],
+        events: list[TopicEvent],
+        last_number: Callable[[], int],
+    ) -> None:
+        self.counts: dict[int, ShareCounts] = {}
+        self._outbound = outbound
+        self._local = local
+        self._incoming = incoming
+        self._rng = rng
+        self._count_drop = count_drop
+        self._events = events
+        self._last_number = last_number
+        self._group: Group | None = None  # the watched table
+        self._key = b""
+        self._index: ShareIndex[PublicationTarget]
+        self._members: dict[tuple[NodeId, int], ShareMember] = {}
+        # Members that are in no group any more, the longest unused first. Invariant: `is_listed` is false for these alone.
+        self._remembered: OrderedDict[tuple[NodeId, int], None] = OrderedDict()
+        self._routes: dict[tuple[tuple[int, tuple[NodeId, ...]], ...], ShareRoute] = {}
+        # What was given in this turn, by the node; None for this node.
+        self._unsent: dict[PublicationTarget | None, list[tuple[SharedSlice, list[ShareMember]]]] = {}
+        self._held: dict[int, deque[SharedSlice]] = {}  # by the tag of the group
+        self._is_awaited = False
+        incoming.tell_local = self._take_locally
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any node is known to be a member of a group."""
+        return bool(self._index) or bool(self._incoming.names())
+
+    # -- members
+
+    def start(self, group: Group) -> None:
+        """Use the shares in a table."""
+        self.stop()
+        self._group, self._key = group, group.keys.interest_key()
+        self._index = ShareIndex(EntryHasher(self._key))
+
+    def stop(self) -> None:
+        """Forget the shares of the watched table; messages stay outstanding."""
+        if self._group is None:
+            return
+        for target in self._index.nodes():
+            self._index.remove(target)
+            self._list(target)
+        for key, member in self._members.items():
+            if member.is_listed:
+                self._unlist(key, member)
+        self._group = None
+        self._routes.clear()
+
+    def change(self, target: PublicationTarget, added: bytes, removed: bytes, now: float) -> None:
+        """Handle changed entries of a node; entries of plain subscriptions are ignored."""
+        rows_added, rows_removed = split_shares(added)[1], split_shares(removed)[1]
+        if not (rows_added or rows_removed):
+            return
+        if invalid := rows_added.count(None):
+            self._count_drop("invalid_entry", invalid)
+        ignored = self._index.change(target, [row for row in rows_added if row], [row for row in rows_removed if row])
+        if ignored:
+            self._count_drop("shares_many", ignored)
+        self._list(target)
+        self._make_room(now)
+
+    def lose(self, target: PublicationTarget, now: float) -> None:
+        """Handle a dead or cut off node: its members have lost the outstanding messages."""
+        if self._group is None:
+            return
+        self._index.remove(target)
+        self._list(target)
+        self._take_back(target, now)
+        for (node, _tag), member in self._members.items():
+            if node == target.peer.id and (lost := member.write_off()):
+                self._events.append(SharedMessagesLost(member.counts.name or f"{member.tag:x}", member.peer.described, lost))
+        self._make_room(now)
+
+    def peer_opened(self, now: float) -> None:
+        """Handle a newly reachable peer."""
+        if self._held:
+            self._release(now)
+
+    def peer_lost(self, peer: Peer, now: float) -> None:
+        """Handle the end of a peer's link."""
+        for target in [target for target in self._unsent if target is not None and target.peer is peer]:
+            self._take_back(target, now)
+        for (node, _tag), member in self._members.items():
+            if node == peer.id:
+                member.doubt()
+
+    # -- publications
+
+    def route(self, topic: str, stem: int, tokens: Tokens) -> ShareRoute | None:
+        """Return the groups for the messages of a topic; None without a group."""
+        found = self._index.match(topic, stem) if self._index else {}
+        own = self._incoming.groups_of(tokens)
+        if not found and not own:
+            return None
+        groups: dict[int, list[ShareMember]] = {}
+        for tag, targets in found.items():
+            groups[tag] = [self._members[target.peer.id, tag] for target in targets]
+        for name, share in own.items():
+            tag = group_tag(self._key, name)
+            groups.setdefault(tag, []).append(self._local_member(tag, name, share))
+        if len(groups) > TOPIC_GROUPS_MAX:
+            self._count_drop("share_groups_many")
+        key = tuple([(tag, tuple([member.peer.id for member in groups[tag]])) for tag in sorted(groups)[:TOPIC_GROUPS_MAX]])
+        route = self._routes.get(key)
+        if route is None:
+            if len(self._routes) >= REMEMBERED_MAX:
+                self._routes.clear()
+            route = self._routes[key] = [_route_group(tag, groups[tag]) for tag, _nodes in key]
+        return route
+
+    def choose(self, route: ShareRoute, now: float) -> Choice | None:
+        """Choose the members for a slice; None if it must wait: retry after ``RoomMade``."""
+        chosen: list[ShareMember] = []
+        held: list[int] = []
+        room = SLICE_MESSAGES_MAX
+        for group in route:
+            if group.tag in self._held:
+                self._release_group(group.tag, now)
+            member = self._choose(group, now) if group.tag not in self._held else None
+            if member is not None:
+                chosen.append(member)
+                if member.window > member.in_flight:
+                    room = min(room, member.window - member.in_flight)
+            elif any(each.is_ready for each in group.members) or not self._can_hold(group.tag):
+                self._is_awaited = True
+                return None
+            else:
+                held.append(group.tag)
+                self._connect(group.members, now)
+        return Choice(chosen, held, room)
+
+    def give(self, choice: Choice, part: SharedSlice, now: float) -> None:
+        """Give a slice to the chosen members."""
+        for tag in choice.held:
+            self._held.setdefault(tag, deque()).append(part)
+        self._give(choice.members, part, now)
+
+    def send_all(self, now: float) -> None:
+        """Send the slices of the turn."""
+        for target in [target for target in self._unsent if target is not None]:
+            if not all(member.is_ready for _part, its in self._unsent.get(target, ()) for member in its):
+                self._take_back(target, now)
+        for each in list(self._unsent):
+            self._send(each, now)
+
+    def count_members(self) -> Counter[int]:
+        """Return the number of members of each group, by its tag."""
+        return Counter(member.tag for member in self._members.values() if member.is_listed)
+
+    # -- messages of members
+
+    def receive_taken(self, message: PeerMessage, now: float) -> bool:
+        """Handle a TAKEN; return False if it is malformed, or of no member."""
+        taken = decode_taken(message.argument, message.payload)
+        member = self._members.get((message.peer.id, message.id))
+        return taken is not None and member is not None and self._take(member, taken, now)
+
+    # --
+
+    def _take(self, member: ShareMember, taken: TakenCounts, now: float) -> bool:
+        if not member.receive(taken, now):
+            return False
+        if not member.counts.name and self._group is not None and group_tag(self._key, taken.group) == member.tag:
+            member.counts.name = taken.group
+        self._make_room(now)
+        return True
+
+    def _take_locally(self, tag: int, taken: TakenCounts, now: float) -> None:
+        member = self._members.get((self._local.id, tag))
+        if member is not None:
+            self._take(member, taken, now)
+
+    def _make_room(self, now: float) -> None:
+        if self._held:
+            self._release(now)
+        if self._is_awaited:
+            self._is_awaited = False
+            self._events.append(RoomMade())
+
+    def _list(self, target: PublicationTarget) -> None:
+        """Update the members of a node after a change of rows."""
+        node = target.peer.id
+        shares = self._index.groups_of(target)
+        for tag, share in shares.items():
+            member = self._member(target, target.peer, tag)
+            self._update(member, share)
+        for key, member in self._members.items():
+            if key[0] == node and key[1] not in shares and member.is_listed:
+                self._unlist(key, member)
+        self._routes.clear()
+
+    def _member(self, target: PublicationTarget | None, peer: Peer, tag: int) -> ShareMember:
+        """Return the member of a group at a node; make a missing member."""
+        key = peer.id, tag
+        member = self._members.get(key)
+        if member is None:
+            counts = self.counts.setdefault(tag, ShareCounts())
+            member = self._members[key] = ShareMember(target, peer, tag, counts, self._last_number(), self._rng.random())
+        self._remembered.pop(key, None)
+        member.target, member.peer, member.is_listed = target, peer, True
+        return member
+
+    def _update(self, member: ShareMember, share: Share) -> None:
+        member.cost = 1.0 / share.weight
+        member.blocks = share.blocks
+        member.distance = zone_distance(self._local.info.zone, member.peer.info.zone)
+
+    def _local_member(self, tag: int, name: str, share: Share) -> ShareMember:
+        member = self._member(None, self._local, tag)
+        member.counts.name = name
+        self._update(member, share)
+        return member
+
+    def local_changed(self, now: float) -> None:
+        """Handle changed subscriptions of the local node."""
+        names = {group_tag(self._key, name) for name in self._incoming.names()} if self._group is not None else set()
+        for key, member in self._members.items():
+            if member.target is None and member.is_listed and member.tag not in names:
+                self._unlist(key, member)
+        self._routes.clear()
+        self._make_room(now)
+
+    def _unlist(self, key: tuple[NodeId, int], member: ShareMember) -> None:
+        """Remember a member after the end in a group; the member still takes messages."""
+        member.is_listed = False
+        self._remembered[key] = None
+        if len(self._remembered) > REMEMBERED_MAX:
+            oldest, _ = self._remembered.popitem(last=False)
+            self._members.pop(oldest).write_off()
+
+    # -- for OutgoingShares: giving
+
+    def _choose(self, group: RouteGroup, now: float) -> ShareMember | None:
+        """Choose a member of a group; None if no member takes a slice now."""
+        if not group.levels:
+            return None
+        member, unready = choose_near(group.levels, self._rng)
+        if unready is not None or not member.is_ready:
+            self._connect([unready or member], now)
+        if member.has_room(now):
+            return member
+        roomy = [each for each in group.members if each.has_room(now)]
+        if roomy:
+            return choose_near(by_distance(roomy), self._rng)[0]
+        ready = [each for each in group.members if each.is_ready]
+        member.counts.full += bool(ready)
+        yielding = [each for each in ready if not each.blocks and not each.peer.is_congested]
+        return min(yielding, key=lambda each: each.in_flight * each.cost, default=None)
+
+    def _connect(self, members: list[ShareMember], now: float) -> None:
+        """Request links to at most two members without one."""
+        peers = [member.peer for member in members if member.peer.link is None and not member.peer.is_local]
+        self._outbound.connect(peers[:2], now)
+
+    def _give(self, members: list[ShareMember], part: SharedSlice, now: float) -> None:
+        targets: dict[PublicationTarget | None, list[ShareMember]] = {}
+        for member in members:
+            member.give(len(part.payloads), now)
+            targets.setdefault(member.target, []).append(member)
+        for target, its in targets.items():
+            self._unsent.setdefault(target, []).append((part, its))
+        self._outbound.before_flush[self.send_all] = None
+
+    def _send(self, target: PublicationTarget | None, now: float) -> None:
+        """Send the slices of a node: at most ``BODY_BYTES`` in a body, or one slice."""
+        assert self._group is not None
+        slices = self._unsent.pop(target)
+        if target is None:
+            for part, its in slices:
+                self._incoming.accept(self._group, self._local, part, _number_all(part, its), now)
+            return
+        parts: list[bytes] = []
+        size = 0
+        for part, its in slices:
+            message = part.encode(_number_all(part, its))
+            length = sum(map(len, message))
+            if parts and size + length > BODY_BYTES:
+                self._outbound.send_body(self._group, target.peer, parts, size, now)
+                parts, size = [], 0
+            parts += message
+            size += length
+        self._outbound.send_body(self._group, target.peer, parts, size, now)
+
+    def _take_back(self, target: PublicationTarget, now: float) -> None:
+        """Choose again the members for unsent slices to a node, and for later slices of the same groups: in order."""
+        tags = {member.tag for _part, its in self._unsent.get(target, ()) for member in its}
+        back: dict[int, list[SharedSlice]] = {}
+        for other, slices in list(self._unsent.items()):
+            for part, its in slices:
+                for member in [member for member in its if member.tag in tags]:
+                    its.remove(member)
+                    member.take_back(len(part.payloads))
+                    back.setdefault(member.tag, []).append(part)
+            self._unsent[other] = [(part, its) for part, its in slices if its]
+            if not self._unsent[other]:
+                del self._unsent[other]
+        for tag, parts in back.items():
+            parts.sort(key=lambda part: part.first)
+            self._held.setdefault(tag, deque()).extendleft(reversed(parts))
+        self._release(now)
+
+    def _can_hold(self, tag: int) -> bool:
+        held = self._held.get(tag, ())
+        return sum(part.size for part in held) < HELD_BYTES_MAX and sum(len(part.payloads) for part in held) < HELD_MESSAGES_MAX
+
+    def _release(self, now: float) -> None:
+        """Give the waiting slices, as far as members are reachable."""
+        for tag in list(self._held):
+            self._release_group(tag, now)
+
+    def _release_group(self, tag: int, now: float) -> None:
+        held = self._held[tag]
+        while held:
+            part = held[0]
+            tokens = tuple(part.topic.split("."))
+            route = self.route(part.topic, part.stem, tokens) if self._group is not None else None
+            group = next((each for each in route or () if each.tag == tag), None)
+            if group is None:  # the group has no member left
+                counts = self.counts.setdefault(tag, ShareCounts())
+                counts.given += len(part.payloads)
+                counts.lost += len(part.payloads)
+                self._count_drop("share_without_member", len(part.payloads))
+            else:
+                member = self._choose(group, now)
+                if member is None:
+                    self._connect(group.members, now)
+                    return
+                self._give([member], part, now)
+            held.popleft()
+        del self._held[tag]
+
+
+def _route_group(tag: int, members: list[ShareMember]) -> RouteGroup:
+    nearest = sorted(members, key=lambda member: (member.distance, member.order))[:MEMBERS_MAX]
+    return RouteGroup(tag, nearest, by_distance(nearest))
+
+
+def _number_all(part: SharedSlice, members: list[ShareMember]) -> list[SharedNumber]:
+    """Number the messages of a slice for members at a node."""
+    numbers = []
+    for member in members:
+        numbers.append(SharedNumber(member.tag, member.name, member.sent))
+        member.sent += len(part.payloads)
+    return numbers

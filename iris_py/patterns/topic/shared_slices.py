@@ -1,0 +1,113 @@
+"""Slices of publications for groups: the unit that a member gets at once (docs/design.md 8.15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.patterns.topic.bodies import RUN_BYTES, PublicationBatch
+from iris_py.wire import packets
+from iris_py.wire.headers import NO_HEADERS, Headers
+from iris_py.wire.imported import ImportedHead
+from iris_py.wire.packets import MESSAGE_BYTES, RUN_MESSAGE_COST
+from iris_py.wire.shares import FOREIGN, encode_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from iris_py.wire.shares import SharedNumber
+
+#: Messages in one slice. Too small: the choice of a member costs more than sending; too large: one member gets many messages at
+#: once while others idle.
+SLICE_MESSAGES_MAX: Final = 16
+#: Bytes of a slice, unless it is one message. Too small and too large: as above.
+SLICE_BYTES_MAX: Final = 16 * 1024
+
+
+class SharedSlice(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive publications to a topic, for a member of every group.
+
+    Attributes:
+        topic: The topic.
+        stem: The hash of its first token.
+        first: The publisher's number of the first.
+        payloads: The published payloads.
+        headers: The named values beside a single payload.
+        imported: The origin of a message from another cloud.
+    """
+
+    topic: str
+    stem: int
+    first: int
+    payloads: list[bytes]
+    headers: Headers = NO_HEADERS
+    imported: ImportedHead | None = None
+
+    @property
+    def size(self) -> int:
+        """The size of the slice on the way, about."""
+        return MESSAGE_BYTES + len(self.topic) + len(self.headers.encoded) + sum(map(len, self.payloads))
+
+    def encode(self, numbers: list[SharedNumber]) -> list[bytes]:
+        """Return the SHARED for members of a node, in parts."""
+        head, flags = self.topic.encode(), 0
+        if self.headers.encoded:
+            head = packets.HEAD_SIZE.pack(len(self.headers.encoded)) + self.headers.encoded + head
+            flags |= packets.HEADED
+        if self.imported is not None:
+            head = self.imported.encode() + head
+            flags |= FOREIGN
+        head = encode_numbers(numbers) + head
+        if not flags:
+            return packets.encode_run(head, self.payloads, self.first, packets.SHARED)
+        (payload,) = self.payloads
+        return [packets.MESSAGE.pack(packets.SHARED, flags, len(head), len(payload), self.first, 0), head, payload]
+
+
+class _Payloads(list[bytes]):
+    """The payloads of a batch with a largest number of messages."""
+
+    def __init__(self, batch: SliceBatch, payloads: list[bytes]) -> None:
+        super().__init__(payloads)
+        self._batch = batch
+        self._end_if_full()
+
+    def append(self, payload: bytes) -> None:
+        super().append(payload)
+        self._end_if_full()
+
+    def __iadd__(self, payloads: Iterable[bytes]) -> Self:  # type: ignore[override, misc]
+        super().extend(payloads)
+        self._end_if_full()
+        return self
+
+    def _end_if_full(self) -> None:
+        batch = self._batch
+        if batch.room > 0 and len(self) >= batch.messages_max:
+            batch.limit -= batch.room
+            batch.room = 0
+
+
+class SliceBatch(PublicationBatch):
+    """A batch with the bounds of a slice: ``SLICE_BYTES_MAX``, and a number of messages."""
+
+    __slots__ = ()
+
+    def __init__(self, head: bytes, payload: bytes, used: int, count: int, messages_max: int) -> None:
+        super().__init__(head, payload, used, count, packets.PUBLICATION)
+        self.messages_max = messages_max
+        room = min(self.room, SLICE_BYTES_MAX - RUN_BYTES - len(head) - RUN_MESSAGE_COST - len(payload))
+        self.limit -= self.room - room
+        self.room = room
+        self.payloads = _Payloads(self, self.payloads)
+
+    def append(self, payload: bytes) -> bool:
+        """As for a batch, which is never lengthened."""
+        room = self.room - RUN_MESSAGE_COST - len(payload)
+        if room < 0:
+            return False
+        self.room = room
+        self.payloads.append(payload)
+        return True
