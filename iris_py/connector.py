@@ -37,11 +37,11 @@ if typing.TYPE_CHECKING:
     from iris_py.api.seal import SealLike, seal_parts
     from iris_py.api.threads import DaemonThreads
     from iris_py.defaults import (
+        GROUP_QUEUE_MESSAGES,
         HANDLER_QUEUE_BYTES,
         HANDLER_QUEUE_MESSAGES,
         REQUEST_TIMEOUT_S,
         SUBSCRIPTION_QUEUE_BYTES,
-        SUBSCRIPTION_QUEUE_MESSAGES,
         SURVEY_TIMEOUT_S,
         TUNNEL_TIMEOUT_S,
         TUNNEL_WINDOW_BYTES,
@@ -59,12 +59,12 @@ if typing.TYPE_CHECKING:
     from iris_py.wire.headers import HeaderValue
 
 __all__ = [
+    "GROUP_QUEUE_MESSAGES",
     "HANDLER_QUEUE_BYTES",
     "HANDLER_QUEUE_MESSAGES",
     "REQUEST_TIMEOUT_S",
     "SETTINGS",
     "SUBSCRIPTION_QUEUE_BYTES",
-    "SUBSCRIPTION_QUEUE_MESSAGES",
     "SURVEY_TIMEOUT_S",
     "TUNNELS",
     "TUNNEL_TIMEOUT_S",
@@ -118,12 +118,12 @@ __all__ = [
 ]
 
 _MODULES = {
+    "GROUP_QUEUE_MESSAGES": "defaults",
     "HANDLER_QUEUE_BYTES": "defaults",
     "HANDLER_QUEUE_MESSAGES": "defaults",
     "REQUEST_TIMEOUT_S": "defaults",
     "SETTINGS": "settings.table",
     "SUBSCRIPTION_QUEUE_BYTES": "defaults",
-    "SUBSCRIPTION_QUEUE_MESSAGES": "defaults",
     "SURVEY_TIMEOUT_S": "defaults",
     "TUNNELS": "defaults",
     "TUNNEL_TIMEOUT_S": "defaults",

@@ -59,10 +59,12 @@ PARAMETERS_MAX: Final = 8
 #: Functions that may have more, with the reason: their parameters are the interface.
 PUBLIC_SIGNATURES: Final = {
     "iris_py/api/communication.py Communication.request": "a method of Node",
+    "iris_py/api/communication.py Communication.subscribe": "likewise",
     "iris_py/api/node.py Node.join": "likewise",
     "iris_py/sync/node.py Node.join": "a method of the synchronous Node",
     "iris_py/sync/node.py Node.request": "likewise",
     "iris_py/sync/node.py Node.request_future": "likewise",
+    "iris_py/sync/node.py Node.subscribe": "likewise",
     "iris_py/testing/federation.py VirtualFederation.__init__": "of iris_py.testing, for tests of programs",
     "iris_py/testing/nodes.py NodeSimulation.start_node": "likewise",
     "spark_connector/dataframes/dispatch.py dispatch": "a function for programs on Spark",
@@ -90,7 +92,6 @@ PROGRAM_LINE: Final = 'if __name__ == "__main__":\n'
 SMALL_MODULES: Final = {
     "iris_py/api/broadcast.py": "a part of the node, named in every layer by its pattern",
     "iris_py/cli/command_node.py": "fifteen commands use it, and it loads the API, which help and the options do without",
-    "iris_py/defaults.py": "all layers import it, so it is below them",
     "iris_py/lazy.py": "five public modules begin with it",
     "iris_py/net/socket_pair.py": "for `iris serve` alone, so no node loads it; and sockets stay in this folder",
     "iris_py/net/tcp_info.py": "the driver and the real sockets, which do without each other, read the same struct of Linux",

@@ -109,6 +109,16 @@ def check_window(name: str, value: object) -> None:
         raise ConfigurationError(f"{name}={value!r} must be {WINDOW_BYTES_MIN} to {WINDOW_BYTES_MAX} bytes.")
 
 
+def check_weight(weight: object) -> None:
+    """Check a relative share of load.
+
+    Raises:
+        ConfigurationError: It is no number, or out of bounds.
+    """
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+        raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; the default is 1.")
+
+
 def check_join_options(
     *,
     concurrency: object,
@@ -127,6 +137,5 @@ def check_join_options(
     check_count("queue_messages", queue_messages, 0)
     check_count("queue_bytes", queue_bytes, 0)
     check_count("tunnels", tunnels, 0)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
-        raise ConfigurationError(f"weight={weight!r} must be from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}; the default is 1.")
+    check_weight(weight)
     check_window("tunnel_window_bytes", tunnel_window_bytes)

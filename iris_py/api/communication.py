@@ -11,7 +11,6 @@ from iris_py.api.request import Envelope, check_on_full, check_retry, check_time
 from iris_py.defaults import (
     REQUEST_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
-    SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
     TUNNEL_TIMEOUT_S,
     TUNNEL_WINDOW_BYTES,
@@ -491,10 +490,12 @@ class Communication:
         callback: Callback[Any] | None = None,
         *,
         policy: OverflowPolicy = "drop_oldest",
-        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_messages: int | None = None,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
         inline: bool = False,
         codec: AnyCodec | None = None,
+        group: str = "",
+        weight: float = 1.0,
     ) -> Opening[Subscription[Any]]:
         """Subscribe to topics. Use with ``await`` or ``async with``; once open, every publisher knows of the subscription.
 
@@ -509,13 +510,16 @@ class Communication:
                 logged. A plain function runs in a thread.
             policy: The overflow policy, for a full queue. ``drop_oldest`` and ``drop_newest`` drop messages; ``block`` makes
                 the publishers wait; ``disconnect`` ends the subscription with :exc:`SlowSubscriber`.
-            queue_messages: The number of messages that the queue holds.
+            queue_messages: The number of messages that the queue holds; None for 65,536, or 1,024 with ``group``.
             queue_bytes: The bytes of payload and headers that the queue holds. With ``block`` publishers are told to wait at
                 either limit; messages already on the way come on top, at most 64 MiB.
             inline: Run a plain callback in the event loop itself: fastest, but only for functions that return at once.
             codec: The type of the messages, as for :meth:`publish`. A message that does not fit is skipped: it is counted in
                 :attr:`Subscription.dropped` as ``undecodable`` and logged, and :attr:`Subscription.undecodable` has the latest
                 error.
+            group: The name of a group, 1 to 64 bytes. Each message goes to one member of the group, by load and zone, at most
+                once; plain subscriptions and other groups get it as well (docs/patterns.md). Empty for a plain subscription.
+            weight: The share of the group's messages, from 0.01 to 100, relative to other members.
 
         Raises:
             CloudUnavailable: No gateway reaches the other cloud.
@@ -529,11 +533,15 @@ class Communication:
         return self._topics.subscribe(
             pattern,
             callback,
-            policy=policy,
-            queue_messages=queue_messages,
-            queue_bytes=queue_bytes,
             inline=inline,
             codec=codec,
+            options={
+                "policy": policy,
+                "queue_messages": queue_messages,
+                "queue_bytes": queue_bytes,
+                "group": group,
+                "weight": weight,
+            },
         )
 
     @overload

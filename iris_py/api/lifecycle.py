@@ -51,7 +51,7 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.topic.queue import RoomMade, SubscriptionEnded, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost, SubscriptionEnded, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer_table import StrangerRefused
@@ -236,17 +236,17 @@ class Parts:
             runtime.check_loop()
         if closing is None:
             runtime.runs = {}
-            closing = runtime.closing = runtime.loop.create_task(self._close(timeout))
+            closing = runtime.closing = runtime.loop.create_task(self._close(timeout, asyncio.current_task()))
         await wait_until_ended(closing, self._others_ended)
 
-    async def _close(self, timeout: float) -> None:
+    async def _close(self, timeout: float, closer: asyncio.Task[Any] | None) -> None:
         runtime = self.runtime
         ends_at = runtime.loop.time() + timeout
         self.keys.close()
         if self.is_open:
             endings = self.memberships.begin_leaving_all(timeout)
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
-            endings += self.topics.begin_closing_callbacks(timeout)
+            endings += self.topics.begin_closing_callbacks(timeout, closer)
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
             resolve([self._others_ended])
             await asyncio.gather(*(ended for ended, _settled in endings))
@@ -314,6 +314,7 @@ class Parts:
             SubscriptionReady: lambda event: topics.handle_ready(event.queue),
             SubscriptionTold: lambda event: topics.handle_told(event.queue),
             SubscriptionEnded: lambda event: topics.handle_ended(event.queue),
+            SharedMessagesLost: topics.handle_lost,
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),
             GroupJoined: lambda event: runtime.joins.receive(event.group),

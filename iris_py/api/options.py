@@ -56,8 +56,10 @@ class SubscribeOptions(TypedDict, total=False):
     """Arguments of :meth:`iris_py.Node.subscribe`."""
 
     policy: OverflowPolicy
-    queue_messages: int
+    queue_messages: int | None
     queue_bytes: int
+    group: str
+    weight: float
 
 
 class JoinOptions(TypedDict, total=False):

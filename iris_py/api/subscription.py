@@ -19,6 +19,7 @@ from iris_py.api.ordered_calls import OrderedCalls
 from iris_py.defaults import DRAIN_TIMEOUT_S
 from iris_py.errors import NodeClosed, SlowSubscriber
 from iris_py.logs import EventLogger
+from iris_py.patterns.topic.incoming_shares import SharedQueue
 from iris_py.patterns.topic.queue import size_of
 from iris_py.payloads import Payload
 
@@ -61,6 +62,8 @@ class Inbox(PartInLoop):
         leaving: The task that ends the subscription, once begun.
         settled: Done once the subscription is closed, and the callback has returned or itself waits for an end.
         is_connected: Whether messages published now will arrive, as far as the node knows.
+        reader: The task that iterates over a subscription of a group.
+        in_buffer: Returns the number of messages taken for a program in another thread, which has not got them.
     """
 
     _what = "subscription"
@@ -90,6 +93,15 @@ class Inbox(PartInLoop):
             call = HandlerCall(self)
             context.run(running_call.set, call)
             self.calls = OrderedCalls(hook, context, self._failures, self._span if tracing is not None else None, call)
+        self._is_shared = isinstance(queue, SharedQueue)
+        self._handed = 0
+        self.in_buffer: Callable[[], int] = int
+        self.reader: asyncio.Task[Any] | None = None
+        # With a group: done when the program has taken the rest, after the end of the subscription; None before the end.
+        self._rest: asyncio.Future[None] | None = None
+        self._has_left = False  # every publisher knows of the end
+        if isinstance(queue, SharedQueue):
+            queue.in_hand = self._count_in_hand
         self._leave = leave
         self._drained = drained
         self._tracing = tracing
@@ -109,11 +121,22 @@ class Inbox(PartInLoop):
 
     async def fill(self) -> bool:
         """Wait for messages, and take some for an iteration; return False at the end of the subscription."""
+        if self._is_shared:
+            self.note_handed(0)
         if not await self.wait():
             return False
         if not length_hint(self.taken):
             self.taken = iter(self.take(is_some=True))
+        if self._is_shared:
+            self.note_handed(1)
         return True
+
+    def note_handed(self, count: int) -> None:
+        """Note how many messages of a group the program works on, besides those in ``taken``."""
+        self._handed = count
+        if self._is_shared:
+            self.reader = asyncio.current_task()
+            self._drained(self.queue)
 
     def take(self, *, is_some: bool = False) -> list[Message[Any]]:
         """Return all messages in the queue; with ``is_some`` only as many as an iteration may hold."""
@@ -129,7 +152,9 @@ class Inbox(PartInLoop):
         self.check_loop()
         while not self.waiting and not length_hint(self.taken):
             queue = self.queue
-            if self._is_closed:
+            if self._is_closed and (self._rest is None or self._has_left):
+                if self._rest is not None and not self._rest.done():
+                    self._rest.set_result(None)
                 return False
             if queue.is_cut:
                 raise SlowSubscriber(queue.name, queue.policy, queue.messages_max, queue.bytes_max)
@@ -198,13 +223,22 @@ class Inbox(PartInLoop):
         """End the subscription, as :meth:`Subscription.close` does."""
         if self.leaving is None or not self.leaving.done():
             self.check_loop()
-        ended = self.begin_closing(timeout)
+        ended = self.begin_closing(timeout, asyncio.current_task())
         await wait_until_ended(ended, self.settled)
 
-    def begin_closing(self, timeout: float) -> asyncio.Task[None]:
-        """Begin to close the subscription, unless already begun; returns the task of the closing."""
+    def begin_closing(self, timeout: float, closer: asyncio.Task[Any] | None) -> asyncio.Task[None]:
+        """Begin to close the subscription, unless already begun; returns the task of the closing.
+
+        Args:
+            timeout: The time that the program gets for the rest (seconds).
+            closer: The task that waits for the end. If it is the one that iterates, nobody takes the rest.
+        """
         if self.leaving is None:
             self._is_closed = True
+            if self._is_shared and self.calls is None:
+                self._rest = self.loop.create_future()
+                if self.reader is None or self.reader.done() or self.reader is closer:
+                    self._rest.set_result(None)
             self._more.set()
             self.settled = self.loop.create_future()
             self.leaving = self.loop.create_task(self._close(timeout))
@@ -226,14 +260,23 @@ class Inbox(PartInLoop):
 
     def _pop_each(self) -> Iterator[Message[Any]]:
         """Yield the waiting messages: the next one leaves the queue when the callback has returned."""
-        queue, waiting = self.queue, self.waiting
+        queue, waiting, is_shared = self.queue, self.waiting, self._is_shared
         while waiting:
             message = queue.pop()
             if queue.marks and queue.marks[0][0] <= queue.taken:
                 queue.note_lag(self.loop.time())
-            if queue.blocked and queue.is_low:
+            if (queue.blocked and queue.is_low) or is_shared:
                 self._drained(queue)
             yield message
+
+    def _count_in_hand(self) -> int:
+        """Return the number of messages that left the queue, and that the program has not done.
+
+        A plain function gets messages in batches of about 5 ms, of which only the running call counts.
+        """
+        if self.calls is None:
+            return length_hint(self.taken) + self._handed + self.in_buffer()
+        return 0 if self.consumer is None else 1 + length_hint(self.calls.in_hand)
 
     def _span(self, message: Message) -> Handling:
         assert self._tracing is not None
@@ -241,12 +284,18 @@ class Inbox(PartInLoop):
 
     def _handle_consumed(self, consumer: asyncio.Task[None]) -> None:
         self.consumer = None
+        if self._is_shared:
+            self._drained(self.queue)
         if self.waiting and not self._node_closed and not consumer.cancelled():
             self.handle_ready()  # a message came right after the last look
 
     async def _close(self, timeout: float) -> None:
         ends_at = self.loop.time() + timeout
         await self._leave(self)
+        if self._rest is not None:
+            self._has_left = True
+            self._more.set()
+            await asyncio.wait([self._rest], timeout=timeout)
         if self.consumer is not None:
             assert self._waits is not None
             waits = asyncio.ensure_future(self._waits.wait())
@@ -269,6 +318,8 @@ class Inbox(PartInLoop):
                 consumer.cancel()
         in_hand = () if self.calls is None else self.calls.in_hand
         self.queue.clear("closed", sum(1 for _ in chain(self.taken, in_hand)))
+        if self._is_shared:
+            self._drained(self.queue)
 
 
 #: Makes an inbox, given its functions ``leave`` and ``drained``, and the spans of the node.
@@ -346,11 +397,14 @@ class Subscription(AsyncClosable, Generic[Payload]):
     async def __aiter__(self) -> AsyncIterator[Message[Payload]]:
         inbox = self._inbox
         inbox.check_loop()
-        while True:
-            for message in inbox.taken:
-                yield message
-            if not await inbox.fill():
-                return
+        try:
+            while True:
+                for message in inbox.taken:
+                    yield message
+                if not await inbox.fill():
+                    return
+        finally:
+            inbox.reader = None
 
     async def __anext__(self) -> Message[Payload]:
         inbox = self._inbox
@@ -365,8 +419,16 @@ class Subscription(AsyncClosable, Generic[Payload]):
     async def batches(self) -> AsyncIterator[list[Message[Payload]]]:
         """Take all waiting messages, again and again; no batch is empty."""
         inbox = self._inbox
-        while await inbox.wait():
-            yield [*inbox.taken, *inbox.take()]
+        try:
+            while True:
+                inbox.note_handed(0)
+                if not await inbox.wait():
+                    return
+                batch = [*inbox.taken, *inbox.take()]
+                inbox.note_handed(len(batch))
+                yield batch
+        finally:
+            inbox.reader = None
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """End the subscription. Messages in the queue are dropped, but a callback still gets them. Harmless if repeated.

@@ -8,18 +8,21 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.api.arguments import check_count, check_flag, check_name
+from iris_py.api.arguments import check_count, check_flag, check_name, check_weight
 from iris_py.api.awaitable_context import Opening
 from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.runtime import BATCH_COST_BYTES, resolve
 from iris_py.api.subscription import Inbox, Subscription
+from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
+from iris_py.patterns.topic.incoming_shares import SharedQueue
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.patterns.topic.share_entries import check_group
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.names import refusals
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 
     from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
+    from iris_py.api.options import SubscribeOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.subscription import Callback, MakeInbox
-    from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.patterns.topic.queue import SharedMessagesLost
     from iris_py.wire.headers import Headers, HeaderValue
 
 logger = EventLogger("iris_py")
@@ -134,7 +138,9 @@ class Topics:
         ends = list(accumulate(map(RUN_MESSAGE_COST.__add__, map(len, payloads))))
         while begin < len(payloads):
             run = self._runtime.runs.get(topic)
-            end = begin if run is None else bisect_right(ends, used + run.room, begin)
+            end = begin
+            if run is not None:
+                end = min(bisect_right(ends, used + run.room, begin), begin + max(0, run.messages_max - len(run.payloads)))
             if run is None or end == begin:
                 count, end = await self.publish(topic, payloads[begin], None), begin + 1
             else:
@@ -188,32 +194,50 @@ class Topics:
         pattern: str,
         callback: Callback[Any] | None,
         *,
-        policy: OverflowPolicy,
-        queue_messages: int,
-        queue_bytes: int,
         inline: bool,
         codec: AnyCodec | None,
+        options: SubscribeOptions,
     ) -> Opening[Subscription[Any]]:
         """Subscribe to topics, as :meth:`iris_py.Node.subscribe` describes."""
         self._runtime.check_open()
         if callback is not None and not callable(callback):
             raise ConfigurationError(f"callback={callback!r} must be a function of a message, or None to iterate.")
-        if policy not in POLICIES:
-            raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
         check_name("pattern", pattern)
-        check_count("queue_messages", queue_messages, 1)
-        check_count("queue_bytes", queue_bytes, 1)
-        with refusals:
-            inner, alias = split_pattern(pattern)
-            tokens = parse_pattern(inner)
-        lags = self._core.pubsub.deliveries.lags
-        queue = SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags)
+        queue, alias = self._make_queue(pattern, options)
         check_flag("inline", inline)
         hook = None if callback is None else hook_of(callback, None if inline else self._runtime.threads)
         make_inbox: MakeInbox = partial(Inbox, queue, hook)
         if codec is not None:
             make_inbox = partial(CodedInbox, as_codec(codec), self._core.count_drop, queue, hook)
         return Opening(self._subscribe(make_inbox, alias))
+
+    def _make_queue(self, pattern: str, options: SubscribeOptions) -> tuple[SubscriptionQueue, str]:
+        """Return the queue of a subscription, and the alias of the cloud of its topics; empty for this cloud."""
+        policy, queue_messages, queue_bytes = options["policy"], options["queue_messages"], options["queue_bytes"]
+        group, weight = options["group"], options["weight"]
+        if policy not in POLICIES:
+            raise ConfigurationError(f"policy={policy!r} is unknown. Choose one of {', '.join(POLICIES)}.")
+        check_weight(weight)
+        if queue_messages is None:
+            queue_messages = GROUP_QUEUE_MESSAGES if group else SUBSCRIPTION_QUEUE_MESSAGES
+        check_count("queue_messages", queue_messages, 1)
+        check_count("queue_bytes", queue_bytes, 1)
+        with refusals:
+            inner, alias = split_pattern(pattern)
+            tokens = parse_pattern(inner)
+        lags = self._core.pubsub.deliveries.lags
+        if group == "":
+            if weight != 1.0:
+                raise ConfigurationError("weight= is for members of a group. Give group=, too, or leave weight= out.")
+            return SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags), alias
+        with refusals:
+            check_group(group)
+        if alias:
+            raise ConfigurationError(
+                f"{pattern!r} is of another cloud, and group= is for topics of this one. Import the topic under a local "
+                "name ([[import]] with `as` in the gateway's file), and subscribe to that."
+            )
+        return SharedQueue(group, weight, tokens, pattern, policy, queue_messages, queue_bytes, lags), alias
 
     async def _subscribe(self, make_inbox: MakeInbox, alias: str) -> Subscription[Any]:
         self._runtime.check_open()  # again: an Opening may be awaited long after it was made
@@ -257,12 +281,20 @@ class Topics:
             ended = self._ending[queue] = self._loop.create_future()
             await ended
 
-    def begin_closing_callbacks(self, timeout: float) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
-        """Begin to close the subscriptions with running callbacks; return two futures for each: of its end, and of its
-        settled end (:mod:`iris_py.api.handler_calls`).
+    def begin_closing_callbacks(
+        self, timeout: float, closer: asyncio.Task[Any] | None
+    ) -> list[tuple[asyncio.Future[None], asyncio.Future[None]]]:
+        """Begin to close the subscriptions with running callbacks, and those that belong to groups.
+
+        Args:
+            timeout: The time that the program gets (seconds).
+            closer: The task that waits for the end.
+
+        Returns:
+            Two futures for each: of its end, and of its settled end (:mod:`iris_py.api.handler_calls`).
         """
-        running = [each for each in self.inboxes.values() if each.consumer is not None]
-        return [(each.begin_closing(timeout), each.settled) for each in running]
+        running = [each for each in self.inboxes.values() if each.consumer is not None or each.queue.group]
+        return [(each.begin_closing(timeout, closer), each.settled) for each in running]
 
     def close(self) -> None:
         """End all subscriptions at the end of the node."""
@@ -310,7 +342,21 @@ class Topics:
             inbox.note_drops(self._loop.time())
         inbox.handle_ready()
 
+    def handle_lost(self, event: SharedMessagesLost) -> None:
+        """Log that a member of a group was lost with messages that it had not taken."""
+        logger.warning(
+            "shared_messages_lost",
+            "a member of the group %r was lost: %s had not taken up to %d messages that this node gave to it",
+            event.group,
+            event.node,
+            event.count,
+            about=event.group,
+            group=event.group,
+            node=event.node.id,
+            lost=event.count,
+        )
+
     def handle_drained(self, queue: SubscriptionQueue) -> None:
         """Let publishers of a blocking subscription continue."""
-        self._core.pubsub.deliveries.drained(queue, self._loop.time())
+        self._core.pubsub.drained(queue, self._loop.time())
         self._driver.wake()

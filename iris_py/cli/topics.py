@@ -96,25 +96,32 @@ async def subscribe(
     settings: Settings,
     pattern: str,
     *,
-    count: int | None = None,
-    timeout_s: float | None = None,
+    share: tuple[str, float] = ("", 1.0),
+    enough: tuple[int | None, float | None] = (None, None),
     has_time: bool = False,
     path: Path | None = None,
     http: str | None = None,
     as_json: bool,
 ) -> int:
-    """Print published messages, one per line, until a signal arrives, enough are printed, or the timeout has passed."""
+    """Print published messages, one per line, until a signal arrives, enough are printed, or the timeout has passed.
+
+    Args:
+        share: The group that the subscription belongs to, empty for none, and its weight.
+        enough: The number of messages after which to stop, and the time (seconds); None for no limit.
+    """
+    group, weight = share
+    count, timeout_s = enough
     with Output(as_json=as_json, path=path) as output:
         async with (
             ending_by_signal() as ended,
             serving_status(http) as status,
             iris_py.connect(**settings.connect_arguments()) as running,
-            running.subscribe(pattern, policy=_policy_for(pattern)) as subscription,
+            running.subscribe(pattern, policy=_policy_for(pattern), group=group, weight=weight) as subscription,
         ):
             if status is not None:
                 status.show(running)
             reload_on_hangup(running)
-            doing = f"subscribes to {pattern!r}"
+            doing = f"subscribes to {pattern!r}{f' in the group {one_line(group)!r}' if group else ''}"
             announce(running, doing, pattern=pattern, http=address_of(status), as_json=as_json)
             printing = asyncio.create_task(_print_all(subscription, output, count, has_time=has_time))
             try:
@@ -127,6 +134,8 @@ async def subscribe(
                 complain(f"fewer than {count} messages came within {timeout_s:g} s. Allow more time with --timeout.")
                 return ExitCode.TIMEOUT
             finally:
+                if group and not printing.done():
+                    await subscription.close()  # prints what came before the others took over
                 printing.cancel()
 
 

@@ -21,7 +21,6 @@ from iris_py.defaults import (
     ROTATION_ANSWER_S,
     ROTATION_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
-    SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
     TUNNEL_TIMEOUT_S,
     TUNNEL_WINDOW_BYTES,
@@ -640,10 +639,12 @@ class Node(Closable):
         callback: Callback[Any] | None = None,
         *,
         policy: OverflowPolicy = "drop_oldest",
-        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_messages: int | None = None,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
         inline: bool = False,
         codec: AnyCodec | None = None,
+        group: str = "",
+        weight: float = 1.0,
     ) -> Subscription[Any]:
         inner = self._background.open(
             lambda: self._inner.subscribe(
@@ -654,6 +655,8 @@ class Node(Closable):
                 queue_bytes=queue_bytes,
                 inline=inline,
                 codec=cast("Any", codec),
+                group=group,
+                weight=weight,
             )
         )
         return Subscription(inner, self._background)

@@ -45,6 +45,7 @@ class Subscription(Closable, Generic[Payload]):
         self._inbox = inbox = inbox_of(inner)
         self._codec = inbox.codec if isinstance(inbox, CodedInbox) else None
         self._taken: deque[Message[Any]] = deque()  # filled by the event loop, so an interrupt loses nothing
+        inbox.in_buffer = self._taken.__len__
 
     @property
     @documented_as(AsyncSubscription.pattern)
@@ -171,9 +172,12 @@ class Subscription(Closable, Generic[Payload]):
 
     async def _fill(self, *, is_some: bool = False) -> bool:
         """Wait for messages, and take at least one for the reader; return False at the end of the subscription."""
-        if not await self._inbox.wait():
+        inbox = self._inbox
+        inbox.note_handed(0)
+        if not await inbox.wait():
             return False
-        self._taken.extend(self._inbox.take(is_some=is_some))
+        self._taken.extend(inbox.take(is_some=is_some))
+        inbox.note_handed(1)
         return True
 
     async def _fill_within(self, timeout: float | None) -> None:

@@ -18,7 +18,6 @@ from iris_py import ConfigurationError, Member, MessageTooLarge, NodeClosed
 from iris_py.connector import (
     REQUEST_TIMEOUT_S,
     SUBSCRIPTION_QUEUE_BYTES,
-    SUBSCRIPTION_QUEUE_MESSAGES,
     SURVEY_TIMEOUT_S,
     as_codec,
     check_time,
@@ -549,14 +548,16 @@ class LocalAgent(Connected):
         pattern: str,
         *,
         policy: OverflowPolicy = "drop_oldest",
-        queue_messages: int = SUBSCRIPTION_QUEUE_MESSAGES,
+        queue_messages: int | None = None,
         queue_bytes: int = SUBSCRIPTION_QUEUE_BYTES,
         codec: AnyCodec | None = None,
+        group: str = "",
+        weight: float = 1.0,
     ) -> LocalSubscription[Any]:
         """Subscribe to topics. The agent has the queue and applies its policy. See :meth:`iris_py.Node.subscribe`."""
         _refuse_event_loops()
         coded = None if codec is None else as_codec(codec)
-        header = _header(frames.Subscribe(pattern, policy, queue_messages, queue_bytes))
+        header = _header(frames.Subscribe(pattern, policy, queue_messages, queue_bytes, group, weight))
         connection, number = self._with_connection(
             lambda connection: (connection, connection.open(header, b"", None)), None, b""
         )

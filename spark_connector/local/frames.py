@@ -177,6 +177,8 @@ class Subscribe(msgspec.Struct, array_like=True, tag=5):
     policy: Any
     queue_messages: Any
     queue_bytes: Any
+    group: Any = ""
+    weight: Any = 1.0
 
 
 class Take(msgspec.Struct, array_like=True, tag=6):

@@ -471,6 +471,8 @@ class _TaskConnection(asyncio.Protocol):
             policy=command.policy,
             queue_messages=command.queue_messages,
             queue_bytes=command.queue_bytes,
+            group=command.group,
+            weight=command.weight,
         )
         self._held[number] = HeldSubscription(subscription)
         return CallReturned()

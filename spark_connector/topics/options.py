@@ -57,7 +57,7 @@ _NETWORK: Final = {_option_of(name): name for name in field_settings() if name n
 _COMMON: Final = {name.lower(): name for name in ("topic", *_NETWORK)}
 _READ: Final = {
     name.lower(): name
-    for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions", "policy", "failOnDataLoss")
+    for name in ("maxRowsPerTrigger", "bufferMessages", "bufferBytes", "partitions", "policy", "failOnDataLoss", "group")
 }
 _WRITE: Final = {name.lower(): name for name in ("timeout",)}
 #: Spark's own options, which it passes as well.
@@ -89,6 +89,8 @@ class ReadOptions:
     """The overflow policy: ``drop_oldest``, or ``block`` to slow down the publishers."""
     fails_on_data_loss: bool
     """Whether the query fails when a message was lost."""
+    group: str = ""
+    """The group of subscribers with which the query shares the messages; empty for none."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         partitions=_whole("partitions", given.get("partitions", str(PARTITIONS)), PARTITIONS_MAX),
         policy=_one_of("policy", given.get("policy", "drop_oldest"), POLICIES),
         fails_on_data_loss=_truth("failOnDataLoss", given.get("failondataloss", "true")),
+        group=given.get("group", ""),
     )
 
 

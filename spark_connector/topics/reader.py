@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
-from iris_py.connector import EventLogger
+from iris_py.connector import GROUP_QUEUE_MESSAGES, EventLogger
 from spark_connector.dataframes import worker_node as worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
@@ -389,9 +389,11 @@ class Source:
         await node.join(self._cluster, Provider(self._rows))
         subscription = await node.subscribe(
             options.topic,
-            queue_messages=options.buffer_messages,
+            # What waits in the queue no other member of the group can take.
+            queue_messages=min(options.buffer_messages, GROUP_QUEUE_MESSAGES) if options.group else options.buffer_messages,
             queue_bytes=options.buffer_bytes,
             policy=options.policy,
+            group=options.group,
         )
         self._receiving = asyncio.get_running_loop().create_task(self._receive(subscription))
         return subscription

@@ -913,11 +913,12 @@ def test_who_asks_again_at_once_lets_others_go_on() -> None:
 
 
 def test_thousands_of_subscriptions_in_a_row_let_others_go_on() -> None:
-    """Nobody has to be told of another subscription with the same pattern, and nothing waits."""
+    """Once a group is joined nobody has to be told of another topic in it, and nothing waits."""
 
     async def scenario(simulation: NodeSimulation) -> None:
         node, _other = await simulation.start_nodes(2)
-        await node.subscribe("many.*")
+        for number in range(300):
+            await node.subscribe(f"many.{number}")
         turns = 0
 
         async def count() -> None:
@@ -927,8 +928,8 @@ def test_thousands_of_subscriptions_in_a_row_let_others_go_on() -> None:
                 turns += 1
 
         counting = asyncio.create_task(count())
-        for _ in range(4 * SENT_PER_TURN_MAX):
-            await node.subscribe("many.*")
+        for number in range(4 * SENT_PER_TURN_MAX):
+            await node.subscribe(f"many.more.{number}")
         counting.cancel()
         assert turns >= 3  # the first of four begins to count
 

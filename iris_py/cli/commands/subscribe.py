@@ -11,7 +11,13 @@ from iris_py.cli.settings import Settings, with_settings
 app = typer.Typer()
 
 
-@app.command(epilog=end_of_help("iris subscribe 'news.>' --json", "iris subscribe jobs.done --count 1 --timeout 60"))
+@app.command(
+    epilog=end_of_help(
+        "iris subscribe 'news.>' --json",
+        "iris subscribe jobs.done --count 1 --timeout 60",
+        "iris subscribe 'orders.>' --group billing",
+    )
+)
 @with_settings
 def subscribe(
     settings: Settings,
@@ -21,6 +27,15 @@ def subscribe(
             metavar="PATTERN", help="A topic; * matches any token, > at the end all further tokens.", show_default=False
         ),
     ],
+    group: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Share the messages with the other members of this group: each goes to one.",
+            show_default=False,
+        ),
+    ] = "",
+    weight: Annotated[float, typer.Option(metavar="N", help="The share of the group's messages, from 0.01 to 100.")] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.", show_default=False)] = None,
     timeout: Annotated[
         float | None,
@@ -48,7 +63,14 @@ def subscribe(
 
     return execute(
         lambda: topics.subscribe(
-            settings, pattern, count=count, timeout_s=timeout, has_time=show_time, path=output, http=http, as_json=json
+            settings,
+            pattern,
+            share=(group, weight),
+            enough=(count, timeout),
+            has_time=show_time,
+            path=output,
+            http=http,
+            as_json=json,
         ),
         verbosity=settings.verbose,
         options=settings.options,
