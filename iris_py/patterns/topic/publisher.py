@@ -11,6 +11,7 @@ a publisher is in the order of one sequence.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.groups import entries as packed
@@ -64,9 +65,9 @@ PAUSE_S: Final = 4.0
 #: Remembered pauses, of all entries. Further subscribers are not waited for, and drop messages beyond their queue. Too small:
 #: subscribers with policy ``block`` lose messages; too large: memory that a node inside the network can take.
 PAUSES_MAX: Final = 16_384
-#: Interval between choices of widened targets (seconds). Too small: each reads the entries of all targets, for milliseconds;
-#: too large: for that time nodes receive unwanted messages because of another node.
-SETTLE_S: Final = 1.0
+#: Shortest time between two choices of widened targets, for each entry that a choice reads (seconds). Too small: choices take
+#: more than some percent of the processor time. Too large: for that time nodes receive unwanted messages because of others.
+SETTLE_S_PER_ENTRY: Final = 1e-5
 
 
 class Publisher:
@@ -118,6 +119,7 @@ class Publisher:
         self._lost: DeadlineTable[tuple[NodeId, GroupId]] = DeadlineTable()
         self._index: InterestIndex[AnyTarget, PublicationRoute]
         self._settle_at: float | None = None
+        self._settled_at = -inf
         self._targets: dict[NodeId, PublicationTarget] = {}
         self._casts: dict[bytes, CastTarget] = {}  # by promoted entry
         self._cast_groups: dict[GroupId, CastTarget] = {}  # the watched ones, by group
@@ -280,7 +282,7 @@ class Publisher:
         for node in event.removed:
             self._lose_target(node, event.group, now)
         if self._index.is_crowded and self._settle_at is None:
-            self._settle_at = now + SETTLE_S
+            self._settle_at = max(now, self._settled_at + SETTLE_S_PER_ENTRY * len(self._index))
         if is_first:
             self.is_known = True
             self._send_held(now)
@@ -410,7 +412,7 @@ class Publisher:
             for node in forgotten:
                 self._forget_target(node)
         if self._settle_at is not None and now >= self._settle_at:
-            self._settle_at = None
+            self._settle_at, self._settled_at = None, now
             self.send_all(now)
             self._change_version(now)
             self._index.settle(lambda target: target.entries)
