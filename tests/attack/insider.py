@@ -6,6 +6,7 @@ The attacker is the stranger's node of tests/wire, which knows no rules.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import struct
 from functools import partial
@@ -94,6 +95,25 @@ class Insider(WireClient):
         """Return what a directory of the cluster holds of a member: everybody has the key of this one."""
         attributes = self.echo.proof(info[0])
         return [info, attributes, stamp, self.permit([1, info[0], stamp, since, attributes]), since]
+
+    def table_record(self, info: list[Any], *, has_proof: bool = True) -> list[Any]:
+        """Return what a table holds of a member, without its entries."""
+        attributes = self.topic.proof(info[0]) if has_proof else bytes(16)
+        permit = self.topic.permits.sign(b"permit", pack_permit([1, info[0], 1 << 32, 0, attributes]))
+        return [info, attributes, 1 << 32, permit, 0]
+
+    def claim_entries(self, stamp: int, entries: bytes, base: int = 0, count: int | None = None) -> None:
+        """Claim packed entries."""
+        attributes = self.topic.proof(self.id)
+        permit = self.topic.permits.sign(b"permit", pack_permit([1, self.id, stamp, 0, attributes]))
+        checksum = hashlib.blake2b(entries, digest_size=8).digest()
+        count = len(entries) // 20 if count is None else count
+        self.tell([28, self.hello, self.topic.id, attributes, stamp, permit, base, count, checksum, entries, b""])
+
+    def table_part(self, version: int, records: list[Any], entries: bytes, *rest: Any) -> list[Any]:
+        """Return a whole table, told in the place of the root, in which all members have the same entries."""
+        rows = [[record[0][0], 0, record[2], entries, b""] for record in records]
+        return [31, self.hello, self.topic.id, 0, version, len(records), True, 0, 1, records, rows, [], *rest]
 
     def packet(self, body: bytes, epoch: int, counter: int) -> bytes:
         """Return a body for the peer as it travels in a frame."""
@@ -279,6 +299,79 @@ def claim_a_generation(attacker: Insider) -> None:
     attacker.send_frame(11, b"\0" + os.urandom(24))
 
 
+def entries_of_many_shapes(first: bytes, count: int) -> bytes:
+    """Return packed entries, each of a shape of its own as far as there are shapes, under one stem."""
+    shapes = [length << 17 | 1 << 16 | literal for length in range(1, 16) for literal in range(1 << length)]
+    usable = [shape for shape in shapes if (shape & 1) == (first != bytes(8))]
+    packed = {first + struct.pack(">IQ", usable[number % len(usable)], number) for number in range(count)}
+    return b"".join(sorted(packed))
+
+
+def claim_as_many_entries_as_may_be(attacker: Insider) -> None:
+    stem = attacker.topic.entry("numbers.x")[:8]
+    attacker.claim_entries(1 << 32, entries_of_many_shapes(stem, 8_192))
+    attacker.claim_entries((1 << 32) + 1, entries_of_many_shapes(bytes(8), 8_192))
+
+
+def claim_more_entries_than_may_be(attacker: Insider) -> None:
+    attacker.claim_entries(1 << 32, entries_of_many_shapes(bytes(8), 16_385), count=16_384)
+
+
+def claim_without_end(attacker: Insider) -> None:
+    for number in range(500):
+        attacker.claim_entries((1 << 32) + number, attacker.topic.entry(f"numbers.x{number}"))
+
+
+def claim_with_extreme_numbers(attacker: Insider) -> None:
+    entry = attacker.topic.entry("numbers.>")
+    for stamp, base in ((1 << 32, EXTREME), (EXTREME, 0), (EXTREME, EXTREME)):
+        attacker.claim_entries(stamp, entry, base)
+    attacker.tell([29, attacker.topic.id, EXTREME])
+
+
+def claim_for_another(attacker: Insider) -> None:
+    info, entry = attacker.info(attacker.member), attacker.topic.entry("other.>")
+    attributes = attacker.topic.proof(attacker.member)
+    permit = attacker.topic.permits.sign(b"permit", pack_permit([1, attacker.member, EXTREME, 0, attributes]))
+    checksum = hashlib.blake2b(entry, digest_size=8).digest()
+    attacker.tell([28, info, attacker.topic.id, attributes, EXTREME, permit, 0, 1, checksum, entry, b""])
+
+
+def tell_an_empty_table(attacker: Insider) -> None:
+    attacker.tell(attacker.table_part(EXTREME, [], b""))
+    attacker.tell([31, attacker.hello, attacker.topic.id, 0, EXTREME, 1, True, 0, 1, [], [], [], b"", os.urandom(16)])
+
+
+def tell_a_table_of_invented_members(attacker: Insider) -> None:
+    for has_proof in (False, True):
+        records = [attacker.table_record(invented(number), has_proof=has_proof) for number in range(4)]
+        attacker.tell(attacker.table_part(1 << 40, records, attacker.topic.entry("numbers.>")))
+
+
+def tell_entries_that_a_member_has_not(attacker: Insider) -> None:
+    records = [attacker.table_record(attacker.info(node)) for node in (attacker.member, attacker.caller)]
+    attacker.tell(attacker.table_part(1 << 40, records, attacker.topic.entry(">")))
+
+
+def copy_a_table_of_invented_members(attacker: Insider) -> None:
+    records = [attacker.table_record(invented(number)) for number in range(2)]
+    rows = [[record[0][0], 0, record[2], attacker.topic.entry("numbers.>"), b""] for record in records]
+    attacker.tell([32, attacker.topic.id, 0, 1 << 40, True, True, records, [], [], [], True, rows])
+    attacker.tell([32, attacker.topic.id, 0, EXTREME, True, True, [], [[attacker.member, EXTREME]], [], [], False, []])
+
+
+def promote_what_few_subscribe_to(attacker: Insider) -> None:
+    entry = attacker.topic.entry("numbers.>")
+    attacker.tell([33, attacker.topic.id, entry])
+    attacker.tell([32, attacker.topic.id, 0, 1 << 40, True, True, [], [], [], [], True, [], entry])
+
+
+def watch_the_table_with_extreme_versions(attacker: Insider) -> None:
+    permit = attacker.topic.permits.sign(b"permit", pack_permit([2, attacker.id]))
+    for version in (0, 1 << 40, EXTREME):
+        attacker.tell([30, attacker.hello, EXTREME, attacker.topic.id, version, permit, True])
+
+
 ATTACKS: list[Attack] = [
     unregister_another,
     unregister_another_through_the_ring,
@@ -313,12 +406,24 @@ ATTACKS: list[Attack] = [
     frames_and_messages_of_the_future,
     malformed,
     claim_a_generation,
+    claim_as_many_entries_as_may_be,
+    claim_more_entries_than_may_be,
+    claim_without_end,
+    claim_with_extreme_numbers,
+    claim_for_another,
+    tell_an_empty_table,
+    tell_a_table_of_invented_members,
+    tell_entries_that_a_member_has_not,
+    copy_a_table_of_invented_members,
+    promote_what_few_subscribe_to,
+    watch_the_table_with_extreme_versions,
 ]
 
 
 def sizes_of(node: iris.Node) -> int:
-    """Return how many entries the tables of a node have."""
-    return sum(node._core.overlay.table_sizes().values())
+    """Return how many entries the tables of a node have, without those that members of the table of interest may claim."""
+    sizes = node._core.overlay.table_sizes()
+    return sum(sizes.values()) - sizes["root_entries"]
 
 
 class Honest:

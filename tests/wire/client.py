@@ -78,8 +78,10 @@ class Group:
         shape = len(tokens) << 17 | has_rest << 16 | sum(1 << number for number in literal)
         said = struct.pack(">I", shape) + ".".join(tokens[number] for number in literal).encode()
         tag = hashlib.blake2b(said, digest_size=8, key=key, person=b"iris tag").digest()
-        stem = hashlib.blake2b(tokens[0].encode(), digest_size=8, key=key, person=b"iris stem").digest()
-        return (stem if 0 in literal else bytes(8)) + struct.pack(">I", shape) + tag
+        stem = bytes(8)
+        if 0 in literal:
+            stem = hashlib.blake2b(tokens[0].encode(), digest_size=8, key=key, person=b"iris stem").digest()
+        return stem + struct.pack(">I", shape) + tag
 
     def link_proof(self, handshake_hash: bytes, side: bytes) -> bytes:
         return hmac.digest(hkdf(self.key, b"", b"iris group link"), b"iris group " + side + handshake_hash, "sha256")[:16]
@@ -105,7 +107,9 @@ def pack(value: Any) -> bytes:
         data = value.encode()
         return b"\xd9" + bytes((len(data),)) + data
     if isinstance(value, bytes):
-        return b"\xc5" + struct.pack(">H", len(value)) + value
+        return (
+            b"\xc5" + struct.pack(">H", len(value)) if len(value) < 0x10000 else b"\xc6" + struct.pack(">I", len(value))
+        ) + value
     return b"\xdc" + struct.pack(">H", len(value)) + b"".join(map(pack, value))
 
 
