@@ -25,6 +25,7 @@ from iris_overlay.events import (
     ProtocolViolated,
     SplitTold,
     TableChanged,
+    TableFull,
     ViewChanged,
 )
 from iris_overlay.node_info import NodeInfo
@@ -199,6 +200,8 @@ class Exchange:
             pubsub.claim_confirmed(event, now)
         elif isinstance(event, SplitTold):
             pubsub.split(event, now)
+        elif isinstance(event, TableFull):
+            pubsub.full(event, now)
         elif isinstance(event, EntriesPromoted):
             pubsub.promoted(event, now)
         elif isinstance(event, CastsTaken):

@@ -265,7 +265,7 @@ class Inbound:
             if kind == packets.CAST and group.realm is not None and receivers is self._receivers_cast:
                 sender = self._pubsub.deliveries.start_cast(group, peer, message_id, argument)
                 continue
-            if kind == packets.MOVED and sender is not None and group.is_realm:
+            if kind == packets.MOVED and sender is not None:
                 self._pubsub.deliveries.receive_moved(sender, message_id, argument, now)
                 continue
             if kind == packets.FLOW and group.is_realm:

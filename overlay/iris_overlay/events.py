@@ -174,6 +174,18 @@ class EntriesPromoted(msgspec.Struct, frozen=True):
     """Packed entries (`groups/entries.py`)."""
 
 
+class TableFull(msgspec.Struct, frozen=True):
+    """Report that a table is full, and that the local node has most entries there.
+
+    The owner should describe its entries by fewer. The event comes again until then.
+    """
+
+    group: GroupId
+    """The table."""
+    count: int
+    """The number of entries that the local node should have at most."""
+
+
 class SplitTold(msgspec.Struct, frozen=True):
     """Report that a table of the local node is split, or split in a further way: all watchers know.
 
@@ -318,6 +330,7 @@ Event: TypeAlias = (
     | TableChanged
     | EntriesPromoted
     | SplitTold
+    | TableFull
     | CastsTaken
     | Cast
     | PacketReceived

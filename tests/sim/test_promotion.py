@@ -357,3 +357,55 @@ def test_a_promoted_pattern_survives_the_rotation_of_the_secret() -> None:
             load.check(messages, {"a.b"})
 
     simulate(scenario)
+
+
+@pytest.mark.parametrize(("seed", "is_broken"), [(1, False), (2, False), (3, True), (4, True)])
+def test_no_message_overtakes_casts_when_the_publisher_rotates_its_secret(seed: int, is_broken: bool) -> None:
+    """A link of the tree stands still, or breaks, while the publisher uses the new secret. That has another tree."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        old, new = Secret(bytes(range(32))), Secret(bytes(32))
+        nodes = [await simulation.start_node(keyring=Keyring(old)) for _ in range(MANY + 5)]
+        publisher, *subscribers = nodes
+        got: dict[str, list[iris.Message]] = {node.id: [] for node in subscribers}
+        for node in subscribers:
+            await node.subscribe("a.b", got[node.id].append)
+        for node in nodes:
+            node.rekey(Keyring(old, accepted=[new]))
+        await asyncio.sleep(5.0)
+        number = 0
+
+        async def publish(count: int) -> None:
+            nonlocal number
+            for _ in range(count):
+                number += 1
+                await publisher.publish("a.b", b"%d" % number)
+
+        await publish(20)
+        await asyncio.sleep(2.0)
+        (group,) = publisher._core.pubsub.publisher._cast_groups
+        root = next(node for node in nodes if node._core.overlay.directory_of(group) is not None)
+        victim = Random(seed).choice([node for node in subscribers if node is not root])
+        simulation.stall(root, victim)
+        await publish(100)
+        await asyncio.sleep(0.01)
+        publisher.rekey(Keyring(new, accepted=[old]))
+        for _ in range(20):
+            await publish(5)
+            await asyncio.sleep(0.02)
+        if is_broken:
+            simulation.reset(victim)
+        simulation.heal()
+        await asyncio.sleep(5.0)
+        await publish(1)
+        await asyncio.sleep(5.0)
+        for node in subscribers:
+            messages = got[node.id]
+            numbers = [int(message.payload) for message in messages]
+            assert numbers == sorted(set(numbers))
+            assert numbers[-1] == number
+            gaps = sum(message.gap for message in messages)
+            assert len(numbers) + gaps == number if node is not victim or not is_broken else len(numbers) + gaps >= number
+        assert len(got[victim.id]) == number or is_broken
+
+    simulate(scenario, seed=seed)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_overlay.groups import promotions
 from iris_overlay.groups.config import GroupConfig
 from iris_overlay.groups.entries import split
 from iris_overlay.groups.splits import UNSPLIT
@@ -16,6 +17,7 @@ from iris_overlay.groups.table_root import TableRoot
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.patterns.topic.table_paths import place_of
 from iris_py.testing import NodeSimulation, run
+from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -99,7 +101,7 @@ class Listener:
         self._trie.add(parse_pattern(pattern), True)
 
     async def start(self) -> None:
-        await self.node.subscribe(self.pattern, self.messages.append, queue_messages=100_000)
+        self.subscription = await self.node.subscribe(self.pattern, self.messages.append, queue_messages=100_000)
         self.note_start()
 
     def note_start(self) -> None:
@@ -109,7 +111,7 @@ class Listener:
     def wants(self, topic: str) -> bool:
         return bool(self._trie.match(parse_topic(topic)))
 
-    def check(self, *, has_gaps: bool = False) -> None:
+    def check(self, *, has_gaps: bool = False, has_ended: bool = False) -> None:
         """Check that nothing came twice or late, and nothing is missing that was published after `subscribe` returned."""
         what = f"{self.pattern} at {self.node.id[:4]}"
         assert self.since is not None
@@ -118,6 +120,8 @@ class Listener:
             assert got == sorted(set(got)), f"{what}: twice or out of order"
             begin = self.since.get(publisher, 0)
             due = [number for number, topic in enumerate(published) if number >= begin and self.wants(topic)]
+            if has_ended:
+                due = [number for number in due if got and number < got[-1] and not has_gaps]
             missing = sorted(set(due).difference(got))
             assert not missing, f"{what}: {missing} of {len(due)} missing from {publisher[:4]}"
         if not has_gaps:
@@ -225,7 +229,11 @@ class Schedule:
         rng = self.rng
         for step in range(rng.randint(25, 60)):
             kind = rng.random()
-            if kind < 0.8 or len(self.subscribers) < 3:
+            if kind < 0.1 and len(self.load.listeners) > 10:
+                ended = self.load.listeners.pop(rng.randrange(len(self.load.listeners)))
+                await ended.subscription.close()
+                ended.check(has_gaps=self.is_cut, has_ended=True)
+            elif kind < 0.8 or len(self.subscribers) < 3:
                 await self.load.subscribe(rng.choice(self.subscribers), pattern_for(rng.choice(self.topics), rng))
             elif kind < 0.87:
                 self.subscribers.append(await simulation.start_node())
@@ -256,3 +264,86 @@ class Schedule:
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 200))])
 def test_nothing_is_missed_in_random_schedules(seed: int) -> None:
     simulate(Schedule(seed).run, seed=seed)
+
+
+def test_a_node_with_far_too_many_entries_that_cannot_move_describes_them_by_fewer() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(1)
+        greedy, honest = await simulation.start_nodes(2)
+        topics = [f"{first}.{number}" for first in "ab" for number in range(80)]
+        load = Load(publishers, topics, 1)
+
+        async def change() -> None:
+            for number in range(5):
+                await load.subscribe(honest, f"*.{number}")
+            for number in range(10, 70):
+                await load.subscribe(greedy, f"*.{number}")
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(30.0)
+
+        await load.run(change())
+        for listener in load.listeners:
+            listener.check()
+        tables = Tables(simulation)
+        tables.check(simulation)
+        assert len(tables.entries[b""][honest.id]) == 5
+        assert tables.count(b"") <= 4 * FEW
+
+    simulate(scenario)
+
+
+def test_a_split_table_survives_the_rotation_of_the_secret() -> None:
+    old, new = Secret(b"o" * 32), Secret(b"n" * 32)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        nodes = [await simulation.start_node(keyring=Keyring(old)) for _ in range(5)]
+        load = Load(nodes[:1], STEMS, 1)
+        rng = Random(1)
+
+        async def change() -> None:
+            for number in range(30):
+                await load.subscribe(nodes[1 + number % 4], pattern_for(rng.choice(STEMS), rng))
+            await asyncio.sleep(20.0)
+            for keyring in (Keyring(old, accepted=[new]), Keyring(new, accepted=[old]), Keyring(new)):
+                for node in nodes:
+                    node.rekey(keyring)
+                    await asyncio.sleep(1.0)
+                await asyncio.sleep(30.0)
+
+        await load.run(change())
+        for listener in load.listeners:
+            listener.check()
+        tables = Tables(simulation)
+        tables.check(simulation)
+        assert len(tables.entries) > 3
+        paths = Counter(group.path for group in core_of(nodes[1]).groups.by_id.values() if group.path)
+        assert set(paths.values()) == {1}, "tables of the old generation are forgotten"
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("topics", [STEMS, ONE_STEM], ids=["stems", "one_stem"])
+def test_promotions_beside_splits_lose_nothing_and_repeat_nothing(topics: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promotions, "PROMOTED_NODES", 3)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(2)
+        subscribers = await simulation.start_nodes(7)
+        load = Load(publishers, topics, 1)
+        rng = Random(2)
+        popular = topics[:3]
+
+        async def change() -> None:
+            for number in range(70):
+                pattern = popular[number % 3] if number % 2 else pattern_for(rng.choice(topics), rng)
+                await load.subscribe(rng.choice(subscribers), pattern)
+                await asyncio.sleep(rng.choice([0.0, 0.2]))
+            await asyncio.sleep(40.0)
+
+        await load.run(change())
+        for listener in load.listeners:
+            listener.check()
+        assert any(core_of(node).pubsub.deliveries.casts.by_group for node in subscribers)
+        assert len(Tables(simulation).entries) > 3
+
+    simulate(scenario)

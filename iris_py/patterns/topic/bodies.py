@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
+from iris_py.wire.flows import encode_moved
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
@@ -189,12 +190,18 @@ class Bodies:
         opened = self._open.size if self._open is not None and target in self._open.route.casts else 0
         return target.gathered_bytes + opened < CAST_BODY_BYTES
 
-    def end(self, target: CastTarget) -> None:
-        """Send the messages gathered for a group that gets no more, however many casts are in flight."""
+    def end(self, target: CastTarget, number: int) -> None:
+        """Send the messages gathered for a group that gets no more, however many casts are in flight, and say that they end.
+
+        Args:
+            number: The number of the last publication.
+        """
         self._close()
         while target.segments:
             self._outbound.cast(target.group, target.take_body(CAST_BODY_BYTES))
         self._gathering.pop(target, None)
+        if target.flow.count:
+            self._outbound.cast(target.group, target.take_body(0) + encode_moved(number, target.flow.count))
 
     def _close(self) -> None:
         """Close the last segment: later messages follow in other segments."""

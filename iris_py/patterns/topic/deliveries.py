@@ -13,7 +13,7 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast
+from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast, WaitingDelivery
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
@@ -227,11 +227,21 @@ class Deliveries:
         way = self.casts.start_body(promoted, peer.id, direct, before, has_flow=flow is not None)
         return BodySender(peer, promoted.realm, flow, way, promoted)
 
-    def receive_moved(self, sender: BodySender, tag: int, count: int, now: float) -> None:
-        """Handle a MOVED in a body of a flow: behind it the messages for an entry come by cast."""
+    def receive_moved(self, sender: BodySender, id_: int, count: int, now: float) -> None:
+        """Handle a MOVED: behind it the messages for an entry come by cast or, if it came by cast, no longer come so.
+
+        Args:
+            sender: The sender of its body.
+            id_: The tag of the entry; in a cast the publisher's number.
+            count: The number of messages to the group so far, modulo 2^32.
+            now: Monotonic seconds.
+        """
+        if sender.promoted is not None:
+            self.casts.receive_end(sender.promoted, sender.peer.id, id_, count, now)
+            return
         flow = sender.flow
         assert flow is not None
-        promoted = next((each for each in self.casts.by_group.values() if each.tag == tag and each.realm is sender.group), None)
+        promoted = next((each for each in self.casts.by_group.values() if each.tag == id_ and each.realm is sender.group), None)
         if promoted is None:
             return  # the subscription has ended meanwhile
         move = partial(self.casts.receive_moved, promoted, sender.peer.id, flow.last, count)
@@ -473,11 +483,55 @@ class Deliveries:
             last: The publisher's number of the last message.
         """
         if self.casts.by_group:
-            queues = self.casts.direct_queues(queues, sender.group.id, sender.peer.id, last)
+            queues, behind = self.casts.direct_queues(queues, sender.group.id, sender.peer.id, last)
+            for queue in behind:
+                self._hand_out_behind(run, imported, queue, sender, last, size, now)
         if imported is None:
             self.hand_out(run, size, queues, sender, now)
         else:
             self._hand_out_imported(run, imported, queues, sender, now)
+
+    def _hand_out_behind(
+        self,
+        run: list[Message],
+        imported: ImportedHead | None,
+        queue: SubscriptionQueue,
+        sender: BodySender,
+        last: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """Give messages that came directly to a subscription whose earlier ones came by cast, in a table of another generation.
+
+        Args:
+            last: The publisher's number of the last message.
+        """
+        table, publisher = sender.group.id, sender.peer.id
+        deliver = partial(self._hand_out_behind_later, run, imported, queue, sender, last, size)
+        if self.casts.wait_for_end(queue.entry, table, publisher, WaitingDelivery(last + 1 - len(run), size, deliver), now):
+            return
+        if imported is not None:
+            self._hand_out_imported(run, imported, (queue,), sender, now)
+            return
+        gap, flow = self.casts.take_gaps(queue, table, publisher), sender.flow
+        direct = 0 if flow is None else queue.gaps.take(flow)
+        own = [msgspec.structs.replace(run[0], gap=gap + (direct or 0), has_unknown_gap=direct is None), *run[1:]]
+        self._counts.of(run[0].topic.split(".", 1)[0]).gaps += own[0].gap
+        self.hand_out(own, size, (queue,), sender, now, has_gap=True)
+
+    def _hand_out_behind_later(
+        self,
+        run: list[Message],
+        imported: ImportedHead | None,
+        queue: SubscriptionQueue,
+        sender: BodySender,
+        last: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """Give messages that waited to their subscription, unless it has ended meanwhile."""
+        if queue in self.queues:
+            self._hand_out_behind(run, imported, queue, sender, last, size, now)
 
     def _receive_cast(
         self,
@@ -489,10 +543,15 @@ class Deliveries:
         size: int,
         now: float,
     ) -> None:
-        """Give messages of a cast to the subscriptions of its entry, or let them wait for the change of the way."""
+        """Give messages of a cast to the subscriptions of its entry, or let them wait for earlier ones by another way."""
         way, promoted = sender.way, sender.promoted
         assert way is not None
         assert promoted is not None
+        if len(self.casts.of(promoted.entry)) > 1:
+            again = partial(self._receive_cast, run, imported, sender, number, position, size)
+            item = WaitingDelivery(number, size, again)
+            if self.casts.wait_for_end(promoted.entry, promoted.realm.id, sender.peer.id, item, now):
+                return
         deliver = partial(self._hand_out_cast, run, imported, sender)
         if way.is_direct:
             self.casts.wait(promoted, way, WaitingCast(number, len(run), position, size, deliver), now)
@@ -531,7 +590,7 @@ class Deliveries:
             direct: int | None = 0
             if flow is not None and queue not in way.reported:
                 direct = queue.gaps.take(flow)  # before the way changed
-            gap = way.take_gap(queue) + (direct or 0)
+            gap = way.take_gap(queue) + self.casts.take_gaps(queue, promoted.realm.id, sender.peer.id) + (direct or 0)
             own = run
             if gap or direct is None:
                 own = [msgspec.structs.replace(run[0], gap=gap, has_unknown_gap=direct is None), *run[1:]]

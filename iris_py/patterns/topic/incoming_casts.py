@@ -4,6 +4,9 @@ For each promoted entry and publisher there is a *way* of the messages: at first
 by cast. The publisher says where the direct messages end (MOVED). Until then casts wait: those that came directly are dropped,
 and the others follow the last direct one. Behind the change, the count at the start of each cast tells how many are missing.
 
+After a rotation of the secret, the messages for an entry come by another way, in the table of the new generation, and might
+overtake casts. So the publisher says by cast where the former way ends (MOVED, too). Until then messages of the other way wait.
+
 All methods take the time; nothing here sends or receives.
 """
 
@@ -54,26 +57,43 @@ class WaitingCast(msgspec.Struct, frozen=True, gc=False):
     """Gives them to the subscriptions: (late ones to leave out, now)."""
 
 
+class WaitingDelivery(msgspec.Struct, frozen=True, gc=False):
+    """Messages of another way that wait for the end of a way."""
+
+    number: int
+    """The number of the first."""
+    size: int
+    """Bytes of their payloads."""
+    hand_out: Callable[[float], None]
+    """Gives them to the subscriptions."""
+
+
 class CastWay:
     """The messages of one publisher for one promoted entry.
 
     Attributes:
         publisher: The publishing node.
         is_direct: Whether they come in the flow of the publisher; then casts wait.
+        is_used: Whether messages came by cast, or will do so.
         is_heard: Whether messages of the publisher were due to the entry before the change, so that a hole is a gap.
         last: The number of the last message that was handed out; 0 before the first.
         direct: The last number sent directly for the entry, as the publisher said in the last cast.
+        ended_at: The last number before the publisher used the table of another generation; None while it uses this one.
         missed: Number of missed casts.
         reported: For each subscription, the part of ``missed`` that it has reported.
         waiting: The waiting casts.
+        behind: The messages of another way that wait for the end of this one.
     """
 
     __slots__ = (
         "_count",
         "_position",
+        "behind",
         "direct",
+        "ended_at",
         "is_direct",
         "is_heard",
+        "is_used",
         "last",
         "missed",
         "publisher",
@@ -85,11 +105,14 @@ class CastWay:
         self.publisher = publisher
         self.is_direct = True
         self.is_heard = is_heard
+        self.is_used = False
         self.last = last
         self.direct = 0
         self.missed = 0
         self.reported: dict[SubscriptionQueue, int] = {}
         self.waiting: deque[WaitingCast] = deque()
+        self.ended_at: int | None = None
+        self.behind: deque[WaitingDelivery] = deque()
         self._count = 0  # messages to the group up to `last`, modulo 2^32
         self._position = 0  # the same up to the next message of the body
 
@@ -112,6 +135,11 @@ class CastWay:
             count: The number of publications, at least 1.
             position: Messages to the group before the first, modulo 2^32.
         """
+        if self.ended_at is not None:
+            if number <= self.ended_at:
+                return count  # later ones were handed out, and these were reported as missing
+            self.ended_at, self._count = None, 0  # the publisher has returned to this generation, and counts anew
+        self.is_used = True
         late = min(count, self.last + 1 - number) if number <= self.last else 0
         if late == count:
             return late
@@ -133,6 +161,32 @@ class CastWay:
         self.is_direct = False
         self.last = max(self.last, last)
         self._count = count
+
+    def end(self, number: int, count: int) -> None:
+        """Expect no further casts: the publisher uses the table of another generation.
+
+        Args:
+            number: The last number before that.
+            count: The number of messages to the group up to then, modulo 2^32.
+        """
+        ahead = messages_between(self._count, count)
+        if ahead < _BEHIND:
+            self.missed += min(ahead, max(0, number - self.last))
+        self._count = count
+        self.ended_at = number
+
+    def end_before(self, number: int) -> None:
+        """Expect no further casts, although the publisher did not say so. All messages before a number may have been casts."""
+        self.missed += max(0, number - 1 - self.last)
+        self.ended_at = number - 1
+
+    def goes_on_before(self, number: int) -> bool:
+        """Tell whether casts from before a publication may still come."""
+        return self.is_used and self.ended_at is None and self.last < number
+
+    def has_last_gap(self, queue: SubscriptionQueue) -> bool:
+        """Tell whether a subscription has to report missed casts of this way, which has ended."""
+        return self.ended_at is not None and self.missed != self.reported.get(queue, 0)
 
     def take_gap(self, queue: SubscriptionQueue) -> int:
         """Return the missed casts that a subscription has not reported yet, and note them as reported."""
@@ -204,8 +258,8 @@ class IncomingCasts:
         self.by_group[promoted.group.id] = promoted
         self._by_entry.setdefault(promoted.entry, {})[promoted.realm.id] = promoted
 
-    def remove(self, promoted: PromotedEntry) -> None:
-        """Forget a promoted entry, with its waiting casts."""
+    def remove(self, promoted: PromotedEntry, now: float) -> None:
+        """Forget a promoted entry, with its waiting casts. What waits for the end of its ways is handed out."""
         del self.by_group[promoted.group.id]
         tables = self._by_entry[promoted.entry]
         del tables[promoted.realm.id]
@@ -213,6 +267,7 @@ class IncomingCasts:
             del self._by_entry[promoted.entry]
         for way in promoted.ways.values():
             self._drop_waiting(promoted, way)
+            self._release_behind(promoted, way, now)
 
     def of(self, entry: OwnEntry) -> list[PromotedEntry]:
         """Return an entry as it is promoted in the tables of some generations."""
@@ -234,7 +289,7 @@ class IncomingCasts:
 
     def direct_queues(
         self, queues: list[SubscriptionQueue], table: bytes, publisher: NodeId, last: int
-    ) -> list[SubscriptionQueue]:
+    ) -> tuple[list[SubscriptionQueue], list[SubscriptionQueue]]:
         """Return the subscriptions that get publications which came directly.
 
         Args:
@@ -242,10 +297,14 @@ class IncomingCasts:
             table: The id of the table of the publisher.
             publisher: The publisher.
             last: The number of the last of the publications.
+
+        Returns:
+            Those that get them at once, and those that wait for the end of another way, or have a gap of it to report.
         """
-        taken = []
+        taken, behind = [], []
         for queue in queues:
-            promoted = self._by_entry.get(queue.entry, {}).get(table)
+            tables = self._by_entry.get(queue.entry, {})
+            promoted = tables.get(table)
             if promoted is not None:
                 way = self._way(promoted, publisher)
                 if not way.is_direct:
@@ -254,8 +313,42 @@ class IncomingCasts:
                 way.is_heard = True
                 if way.waiting:
                     self._drop_covered(promoted, way)
-            taken.append(queue)
-        return taken
+            is_elsewhere = len(tables) > (promoted is not None)
+            if is_elsewhere and (
+                self._earlier_way(queue.entry, table, publisher, last) or self._has_gap(queue, table, publisher)
+            ):
+                behind.append(queue)
+            else:
+                taken.append(queue)
+        return taken, behind
+
+    def wait_for_end(self, entry: OwnEntry, table: bytes, publisher: NodeId, item: WaitingDelivery, now: float) -> bool:
+        """Let messages for an entry wait for the end of a way in another table; return False if none goes on there.
+
+        Args:
+            entry: The entry.
+            table: The id of the table by which the messages came.
+            publisher: The publisher.
+            item: The messages.
+            now: Monotonic seconds.
+        """
+        earlier = self._earlier_way(entry, table, publisher, item.number)
+        if earlier is None:
+            return False
+        promoted, way = earlier
+        key = promoted.group.id, publisher
+        way.behind.append(item)
+        self._waiting_bytes += item.size + WAITING_ITEM_BYTES
+        if key not in self._deadlines:
+            self._deadlines.set(key, now + MOVED_S)
+        if self._waiting_bytes > WAITING_BYTES_MAX:
+            self._end_anyway(promoted, way, now)
+        return True
+
+    def take_gaps(self, queue: SubscriptionQueue, table: bytes, publisher: NodeId) -> int:
+        """Return the missed casts of ended ways that a subscription has not reported yet, and note them as reported."""
+        ways = self._other_ways(queue.entry, table, publisher)
+        return sum([way.take_gap(queue) for way in ways if way.ended_at is not None])
 
     def start_body(self, promoted: PromotedEntry, publisher: NodeId, direct: int, count: int, *, has_flow: bool) -> CastWay:
         """Handle the CAST at the start of a body; return the way, for the publications of the body.
@@ -268,7 +361,9 @@ class IncomingCasts:
         way = self._way(promoted, publisher)
         way.start_body(direct, count)
         if way.is_direct and not way.waiting and not (direct and has_flow):
-            way.change(way.last, count)
+            # A publisher that sent earlier messages for the entry under another generation counts from 0 under this one.
+            is_known = way.is_heard or self._other_ways(promoted.entry, promoted.realm.id, publisher)
+            way.change(way.last, 0 if is_known else count)
         return way
 
     def wait(self, promoted: PromotedEntry, way: CastWay, cast: WaitingCast, now: float) -> None:
@@ -295,13 +390,33 @@ class IncomingCasts:
         way = self._way(promoted, publisher)
         if way.is_direct:
             way.change(last, count)
+            way.is_used = True
             self._release(promoted, way, now)
 
+    def receive_end(self, promoted: PromotedEntry, publisher: NodeId, number: int, count: int, now: float) -> None:
+        """Handle a MOVED by cast: the way of a publisher ends.
+
+        Args:
+            number: The last number of the publisher before that.
+            count: The number of messages to the group up to then, modulo 2^32.
+        """
+        way = promoted.ways.get(publisher)
+        if way is None or (way.ended_at is not None and number <= way.ended_at):
+            return  # nothing came by it, or its end is known
+        if way.waiting:
+            self._change_anyway(promoted, way, now)
+        way.end(number, count)
+        self._release_behind(promoted, way, now)
+
     def handle_timeout(self, now: float) -> None:
-        """Change the ways whose casts waited too long for MOVED; harmless if early."""
+        """Change or end the ways for which messages waited too long for MOVED; harmless if early."""
         for group, publisher in self._deadlines.expired(now):
             promoted = self.by_group[group]
-            self._change_anyway(promoted, promoted.ways[publisher], now)
+            way = promoted.ways[publisher]
+            if way.behind:
+                self._end_anyway(promoted, way, now)
+            else:
+                self._change_anyway(promoted, way, now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
@@ -313,7 +428,8 @@ class IncomingCasts:
         """Return the way of a publisher; beyond WAYS_MAX forget the longest silent one."""
         way = promoted.way(publisher)
         if len(promoted.ways) > WAYS_MAX:
-            _, oldest = promoted.ways.popitem(last=False)
+            oldest = next((each for each in promoted.ways.values() if not each.behind), way)
+            del promoted.ways[oldest.publisher]
             self._drop_waiting(promoted, oldest)
         return way
 
@@ -326,6 +442,45 @@ class IncomingCasts:
         if way.is_heard and first.number > last + 1:
             way.missed += min(first.number - last - 1, first.position + max(0, way.direct - last))
         self._release(promoted, way, now)
+
+    def _end_anyway(self, promoted: PromotedEntry, way: CastWay, now: float) -> None:
+        """End a way without MOVED. The messages up to the first that waits are an upper bound of the gap."""
+        self._count_drop("moved_missing")
+        way.end_before(way.behind[0].number)
+        self._release_behind(promoted, way, now)
+
+    def _release_behind(self, promoted: PromotedEntry, way: CastWay, now: float) -> None:
+        """Hand out the messages that waited for the end of a way."""
+        if not way.behind:
+            return
+        self._deadlines.cancel((promoted.group.id, way.publisher))
+        behind, way.behind = way.behind, deque()
+        for item in behind:
+            self._waiting_bytes -= item.size + WAITING_ITEM_BYTES
+            item.hand_out(now)
+
+    def _earlier_way(
+        self, entry: OwnEntry, table: bytes, publisher: NodeId, number: int
+    ) -> tuple[PromotedEntry, CastWay] | None:
+        """Return the way in another table by which earlier messages for an entry may still come; end those not in use."""
+        for promoted in self.of(entry):
+            if promoted.realm.id == table:
+                continue
+            way = self._way(promoted, publisher)
+            if way.goes_on_before(number):
+                return promoted, way
+            if not way.is_used and way.ended_at is None:
+                way.ended_at = number - 1  # casts from before are late
+        return None
+
+    def _other_ways(self, entry: OwnEntry, table: bytes, publisher: NodeId) -> list[CastWay]:
+        """Return the ways of a publisher for an entry in other tables by which messages came."""
+        ways = [promoted.ways.get(publisher) for promoted in self.of(entry) if promoted.realm.id != table]
+        return [way for way in ways if way is not None and way.is_used]
+
+    def _has_gap(self, queue: SubscriptionQueue, table: bytes, publisher: NodeId) -> bool:
+        """Tell whether a subscription has to report missed casts of an ended way."""
+        return any(way.has_last_gap(queue) for way in self._other_ways(queue.entry, table, publisher))
 
     def _release(self, promoted: PromotedEntry, way: CastWay, now: float) -> None:
         """Hand out the casts that waited."""

@@ -65,15 +65,24 @@ class _RealmTables:
         tables: The tables in which this node is a member, by path.
         places: The tables where each entry is claimed; the last one is its place, and the others are left soon.
         promoted: The promoted entries, which do not move.
+        ending: The entries that wait for the confirmation of those that replace them.
     """
 
-    __slots__ = ("places", "promoted", "realm", "tables")
+    __slots__ = ("ending", "places", "promoted", "realm", "tables")
 
     def __init__(self, realm: Group) -> None:
         self.realm = realm
         self.tables = {TOP: _OwnTable(realm, TOP, None)}
         self.places: dict[Entry, list[_OwnTable]] = {}
         self.promoted: set[Entry] = set()
+        self.ending: set[Entry] = set()
+
+    def forget(self, entries: list[Entry]) -> None:
+        """Forget entries that are withdrawn."""
+        for entry in entries:
+            self.places.pop(entry, None)
+        self.promoted.difference_update(entries)
+        self.ending.difference_update(entries)
 
     def split_of(self, path: bytes) -> TableSplit:
         """Return the split of a table; none if this node is no member there."""
@@ -102,6 +111,21 @@ class _Move:
         self.entries = entries
 
 
+class _Replacement:
+    """Entries that are withdrawn when others are confirmed.
+
+    Attributes:
+        claims: The claims of the others without a confirmation by a root.
+    """
+
+    __slots__ = ("claims", "entries", "realm")
+
+    def __init__(self, realm: _RealmTables, claims: set[ClaimKey], entries: list[Entry]) -> None:
+        self.realm = realm
+        self.claims = claims
+        self.entries = entries
+
+
 class OwnClaims:
     """The claims of one node, in the tables of every generation.
 
@@ -117,7 +141,9 @@ class OwnClaims:
         self._realms: dict[GroupId, _RealmTables] = {}
         self._by_id: dict[GroupId, tuple[_RealmTables, _OwnTable]] = {}
         self._moves: dict[ClaimKey, _Move] = {}  # to child tables, not confirmed by a root
-        self._moved: deque[tuple[float, _Move]] = deque()  # the confirmed ones, with the times of their withdrawals
+        self._replacements: list[_Replacement] = []
+        # The confirmed ones of both, with the times of their withdrawals.
+        self._moved: deque[tuple[float, _Move | _Replacement]] = deque()
         self._idle: DeadlineTable[GroupId] = DeadlineTable()  # the tables to leave
 
     def is_used(self, realm: Group) -> bool:
@@ -134,8 +160,18 @@ class OwnClaims:
         found = self._realms.get(realm.id)
         return [] if found is None else [table.group.id for table in found.tables.values()]
 
+    def entries_in(self, table: GroupId) -> set[Entry]:
+        """Return the entries of this node in a table, without those that leave it."""
+        found = self._by_id.get(table)
+        if found is None:
+            return set()
+        tables, its = found
+        return {entry for entry, places in tables.places.items() if places == [its] and entry not in tables.ending}
+
     def change(self, realm: Group, added: list[Entry], removed: list[Entry], now: float) -> list[ClaimKey]:
         """Claim entries, and withdraw others from all tables; on an overlay error, change nothing.
+
+        If new entries replace others, and there are child tables, the others are withdrawn after the new ones are confirmed.
 
         Returns:
             The claims, at least one: the overlay confirms each of them.
@@ -144,12 +180,17 @@ class OwnClaims:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
         tables = self._realms.get(realm.id) or self._begin(realm)
+        is_later = bool(added) and len(tables.tables) > 1  # the root of another table may tell of the withdrawal first
         changes: dict[_OwnTable, _ClaimedChange] = {}
-        for entry in removed:
+        for entry in () if is_later else removed:
             for table in tables.places.get(entry, ()):
                 changes.setdefault(table, _ClaimedChange()).removed.append(entry)
         for entry in added:
-            changes.setdefault(self._table(tables, place_of(entry, tables.split_of)), _ClaimedChange()).added.append(entry)
+            if places := tables.places.get(entry):  # it was about to be withdrawn
+                changes.setdefault(places[-1], _ClaimedChange())
+            else:
+                table = self._table(tables, place_of(entry, tables.split_of))
+                changes.setdefault(table, _ClaimedChange()).added.append(entry)
         done: list[tuple[_OwnTable, _ClaimedChange]] = []
         claims: list[ClaimKey] = []
         try:
@@ -161,9 +202,12 @@ class OwnClaims:
             for table, change in done:
                 self._claim(table, change.removed, change.added, now)
             raise
-        for entry in removed:
-            tables.places.pop(entry, None)
-            tables.promoted.discard(entry)
+        tables.ending.difference_update(added)
+        if is_later and removed:
+            tables.ending.update(removed)
+            self._replacements.append(_Replacement(tables, set(claims), removed))
+        elif removed:
+            tables.forget(removed)
         for (table, change), claim in zip(done, claims, strict=True):
             for entry in change.added:
                 tables.places[entry] = [table]
@@ -180,8 +224,9 @@ class OwnClaims:
         table.split = event.split
         self._idle.cancel(event.group)
         moving: dict[_OwnTable, list[Entry]] = {}
+        staying = tables.promoted | tables.ending
         for entry, places in tables.places.items():
-            if places and places[-1].path.startswith(table.path) and entry not in tables.promoted:
+            if places and places[-1].path.startswith(table.path) and entry not in staying:
                 path = place_of(entry, tables.split_of)
                 if path != places[-1].path:
                     moving.setdefault(self._table(tables, path), []).append(entry)
@@ -204,6 +249,11 @@ class OwnClaims:
             now: Monotonic seconds.
             is_confirmed: Whether a root confirms them: then entries that moved there are withdrawn elsewhere soon.
         """
+        for replacement in self._replacements.copy() if is_confirmed else ():
+            replacement.claims = {claim for claim in replacement.claims if claim[0] != table or claim[1] > number}
+            if not replacement.claims:
+                self._replacements.remove(replacement)
+                self._moved.append((now + MOVED_LINGER_S, replacement))
         ended = [claim for claim in self._moves if claim[0] == table and claim[1] <= number]
         moves = [self._moves.pop(claim) for claim in ended]
         if not moves:
@@ -240,12 +290,17 @@ class OwnClaims:
             self._leave(table, now)
         self._moves = {claim: move for claim, move in self._moves.items() if move.realm is not tables}
         self._moved = deque((at, move) for at, move in self._moved if move.realm is not tables)
+        self._replacements = [each for each in self._replacements if each.realm is not tables]
         return [table.group.id for table in tables.tables.values()]
 
     def handle_timeout(self, now: float) -> None:
         """Withdraw the entries that have moved, and leave tables without entries; harmless if early."""
         while self._moved and self._moved[0][0] <= now:
-            self._end_move(self._moved.popleft()[1], now)
+            moved = self._moved.popleft()[1]
+            if isinstance(moved, _Move):
+                self._end_move(moved, now)
+            else:
+                self._end_entries(moved, now)
         for group in self._idle.expired(now):
             tables, table = self._by_id[group]
             del tables.tables[table.path]
@@ -320,6 +375,21 @@ class OwnClaims:
                 for table in places[:at]:
                     changes.setdefault(table, []).append(entry)
                 del places[:at]
+        self._withdraw(changes, now)
+
+    def _end_entries(self, replacement: _Replacement, now: float) -> None:
+        """Withdraw entries after the confirmation of those that replace them."""
+        tables = replacement.realm
+        ended = [entry for entry in replacement.entries if entry in tables.ending]
+        changes: dict[_OwnTable, list[Entry]] = {}
+        for entry in ended:
+            for table in tables.places.get(entry, ()):
+                changes.setdefault(table, []).append(entry)
+        tables.forget(ended)
+        self._withdraw(changes, now)
+
+    def _withdraw(self, changes: dict[_OwnTable, list[Entry]], now: float) -> None:
+        """Withdraw entries from each table."""
         for table, entries in changes.items():
             try:
                 self._claim(table, [], entries, now)

@@ -7,14 +7,19 @@ Subscriptions with one pattern share an entry. Beyond the bounds of a node, wide
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.patterns.topic.pattern_sets import reduced
 from iris_py.patterns.topic.shapes import ENTRIES_MAX, NODE_SHAPES_MAX, shape_of, widen
 
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.shapes import Entry
+
+#: Entries that a node keeps in a table, however full. Too small: a lying root makes nodes receive most topics. Too large: a
+#: table that cannot be split, of many nodes with few entries each, stays full.
+WIDENED_MIN: Final = 16
 
 
 class OwnEntry:
@@ -77,6 +82,17 @@ class OwnInterest:
         self._narrow_at = len(self._counts) // 2
         # Some room is left, so that not every further subscription changes all entries.
         return self._replace(widen(self._counts, ENTRIES_MAX * 3 // 4, NODE_SHAPES_MAX * 3 // 4))
+
+    def widen(self, patterns: set[Tokens], entries_max: int) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Use fewer entries for some; return the new ones, and those that are no longer needed.
+
+        Args:
+            patterns: The patterns of the entries.
+            entries_max: Their number afterwards, at most; at least ``WIDENED_MIN`` counts.
+        """
+        few = reduced(patterns, max(entries_max, WIDENED_MIN))
+        self._narrow_at = max(1, self._narrow_at, len(self._counts) // 2)
+        return self._replace(widen((self.entries.keys() - patterns) | few))
 
     def remove(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
         """Remove a subscription; return the new entries, and those that are no longer needed."""

@@ -324,8 +324,8 @@ class Publisher:
         self._targets.clear()
         self.shares.stop()
         for cast in self._casts.values():
-            self._bodies.end(cast)
             if cast.is_watched:
+                self._bodies.end(cast, self._flows.number)
                 self._overlay.unwatch_group(cast.group.id, now)
         self._casts.clear()
         self._cast_groups.clear()

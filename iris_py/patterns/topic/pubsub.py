@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iris_overlay.environment import Rng
-    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged
+    from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged, TableFull
     from iris_overlay.ids import GroupId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
@@ -207,6 +207,23 @@ class PubSub:
         """Handle the split of a table with entries of this node."""
         self._own.split(event, now)
 
+    def full(self, event: TableFull, now: float) -> None:
+        """Handle a table that is full, where this node has most entries: describe them by fewer."""
+        realm = self._own.realm_of(event.group)
+        if realm is None:
+            return
+        its = self._own.entries_in(event.group)
+        patterns = {entry.pattern for entry in self.interest.entries.values() if entry.hashed.get(realm.id) in its}
+        added, removed = self.interest.widen(patterns, event.count)
+        if not (added or removed):
+            return
+        try:
+            self._claim(_EntryChange(added), self._groups.realms(), added, removed, now)
+        except OverlayError:  # the node is leaving
+            return
+        self._end_entries(removed, now)
+        self._assign_entries()
+
     def promoted(self, event: EntriesPromoted, now: float) -> None:
         """Handle promoted entries of this node: join their groups. Without room for a group, the entry stays direct."""
         realm = self._own.realm_of(event.group)
@@ -377,7 +394,7 @@ class PubSub:
 
     def _leave(self, promoted: PromotedEntry, now: float) -> None:
         """Leave the group of a promoted entry."""
-        self.deliveries.casts.remove(promoted)
+        self.deliveries.casts.remove(promoted, now)
         self._overlay.leave_group(promoted.group.id, now)
 
     def _end_entries(self, entries: list[OwnEntry], now: float) -> None:

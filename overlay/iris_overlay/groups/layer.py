@@ -39,6 +39,7 @@ from iris_overlay.groups.messages import (
     Entrust,
     FindRoot,
     Forgotten,
+    Full,
     GroupMessage,
     Later,
     Look,
@@ -668,5 +669,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     TablePart: GroupLayer._handle_part,
     TableCopy: lambda layer, message, source, path, now: layer._roots.copy(source, message, now),
     Promoted: lambda layer, message, source, path, now: layer._memberships.promoted(source, message),
+    Full: lambda layer, message, source, path, now: layer._memberships.full(source, message),
     Split: lambda layer, message, source, path, now: layer._memberships.split(source, message),
 }

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, GroupJoined, GroupLeft, SplitTold
+from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, GroupJoined, GroupLeft, SplitTold, TableFull
 from iris_overlay.groups.claim_rates import OWN_COST_MAX, ClaimRate, cost_of
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
-from iris_overlay.groups.entries import apply
+from iris_overlay.groups.entries import apply, count
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     PROBED_MEMBERS_MAX,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iris_overlay.events import Counters
     from iris_overlay.groups.config import GroupConfig
     from iris_overlay.groups.io import Outbox
-    from iris_overlay.groups.messages import Applied, Later, Promoted, Reclaim, Split
+    from iris_overlay.groups.messages import Applied, Full, Later, Promoted, Reclaim, Split
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -128,7 +128,9 @@ class OwnMemberships:
         clock: WallClock,
     ) -> None:
         self.groups: dict[GroupId, _OwnMembership] = {}
-        self.completions: list[GroupJoined | GroupLeft | Claimed | ClaimConfirmed | EntriesPromoted | SplitTold] = []
+        self.completions: list[
+            GroupJoined | GroupLeft | Claimed | ClaimConfirmed | EntriesPromoted | SplitTold | TableFull
+        ] = []
         self.stamp = 0
         self._local = local
         self._config = config
@@ -281,6 +283,14 @@ class OwnMemberships:
         entries = membership.table.promote(message.entries)
         if entries:
             self.completions.append(EntriesPromoted(message.group, entries))
+
+    def full(self, source: NodeInfo, message: Full) -> None:
+        """Report that a table of this node is full, with `TableFull`."""
+        membership = self.groups.get(message.group)
+        if membership is None or membership.table is None or message.count >= count(membership.table.wanted):
+            return
+        if membership.root is None or membership.root.id == source.id:
+            self.completions.append(TableFull(message.group, message.count))
 
     def split(self, source: NodeInfo, message: Split) -> None:
         """Report the split of a table of this node, with `SplitTold`."""

@@ -656,6 +656,15 @@ class Split(msgspec.Struct, frozen=True, array_like=True, tag=34):
     """The split of the table."""
 
 
+class Full(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """Ask the member with most entries in a table that is full to describe them by fewer."""
+
+    group: _GroupId
+    """The table."""
+    count: _Count
+    """The number of entries that the member should have at most."""
+
+
 #: A copy of a directory of either kind.
 AnyCopy: TypeAlias = Copy | TableCopy
 
@@ -695,6 +704,7 @@ GroupMessage: TypeAlias = (
     | TableCopy
     | Promoted
     | Split
+    | Full
 )
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -141,6 +141,11 @@ class TableDirectory(Directory):
         self._promote_many(missing)
         return True
 
+    @property
+    def entry_count(self) -> int:
+        """The number of all entries, in the table of the root."""
+        return 0 if self._counts is None else self._counts.total
+
     def split(self, told: TableSplit) -> bool:
         """Split the table as another root did, in a version of its own; return whether the split changed."""
         if not told.ways or not self.splits.add(told, self.version + 1):

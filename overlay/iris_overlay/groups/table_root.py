@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from iris_overlay.groups.directory import Outcome
-from iris_overlay.groups.entries import ENTRIES_MAX, ENTRY_BYTES, split
+from iris_overlay.groups.entries import ENTRIES_MAX, ENTRY_BYTES, count, split
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, FollowerKind
 from iris_overlay.groups.messages import (
     COPY_REMOVED_MAX,
@@ -20,6 +20,7 @@ from iris_overlay.groups.messages import (
     TABLE_REMOVED_MAX,
     VIEW_MAX,
     EntryRow,
+    Full,
     Promoted,
     TableCopy,
     TablePart,
@@ -51,11 +52,19 @@ _REMOVED_BYTES: Final = ID_BYTES + 2
 #: table.
 WHOLE_TABLES_MAX: Final = 8
 
+#: The table has so many times the entries of a table that is split, and its members are asked for fewer. Too small: members are
+#: asked while entries move. Too large: the table takes memory at the root, its copies and its watchers.
+FULL_FACTOR: Final = 4
+
+#: The number of claims after which a member is asked again for fewer entries. Too small: messages. Too large: a lost question
+#: leaves the table full.
+ASKED_CLAIMS: Final = 64
+
 
 class TableRoot(GroupRoot):
     """The root of one table: keep the directory, and tell followers of changes."""
 
-    __slots__ = ("_checksum", "_parts", "_turns", "table")
+    __slots__ = ("_asked", "_asked_claims", "_checksum", "_entries_max", "_parts", "_turns", "table")
 
     def __init__(
         self, table: TableDirectory, local: NodeInfo, rng: Rng, outbox: Outbox, *, entries_max: int = ENTRIES_MAX
@@ -68,6 +77,10 @@ class TableRoot(GroupRoot):
         self._checksum: TablePart | None = None
         # The number of watchers that may get the whole table in this turn.
         self._turns = 0
+        self._entries_max = entries_max
+        # The member that was last asked for fewer entries, with the version of them; and the number of claims since.
+        self._asked: tuple[NodeId, int] | None = None
+        self._asked_claims = 0
         super().__init__(table, local, rng, outbox)
         table.count_entries(entries_max)
 
@@ -79,6 +92,7 @@ class TableRoot(GroupRoot):
         if outcome is Outcome.CHANGED:
             self._changed()
             self._tell_promoted(record.info, claim.added)
+            self._tell_full()
         elif outcome is Outcome.RENEWED and not is_promoting:
             self._tell_promoted(record.info, self.table.members[record.info.id].entries)
         return outcome
@@ -126,6 +140,22 @@ class TableRoot(GroupRoot):
         told = super().flush()
         self._parts.clear()
         return told
+
+    def _tell_full(self) -> None:
+        """Ask the member with most entries for fewer if there are far too many; of several the one that changed least lately.
+
+        So the newest member is not asked because others were there first. A member is asked again after its next change, or
+        after ASKED_CLAIMS claims.
+        """
+        if self.table.entry_count <= FULL_FACTOR * self._entries_max:
+            return
+        member = max(self.table.members.values(), key=lambda each: (len(each.entries), -each.version))
+        asked = (member.record.info.id, member.version)
+        if asked == self._asked and self._asked_claims < ASKED_CLAIMS:
+            self._asked_claims += 1
+            return
+        self._asked, self._asked_claims = asked, 0
+        self._outbox.send(member.record.info, Full(self.table.group, count(member.entries) // 2))
 
     def _tell_promoted(self, member: NodeInfo, entries: bytes) -> None:
         """Tell a member which of these entries of it are promoted, unless all members will be told in this turn."""

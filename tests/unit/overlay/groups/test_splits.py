@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_overlay.errors import MessageError
-from iris_overlay.events import SplitTold, TableChanged
+from iris_overlay.events import SplitTold, TableChanged, TableFull
 from iris_overlay.groups import entries
 from iris_overlay.groups.copies import Copies, HeldCopy
 from iris_overlay.groups.followers import ATTEMPTS_WAITED_MAX, FollowerKind
@@ -16,6 +16,7 @@ from iris_overlay.groups.handover import merge, revive
 from iris_overlay.groups.io import Outbox
 from iris_overlay.groups.messages import (
     Claim,
+    Full,
     GroupRegistration,
     MemberRecord,
     Split,
@@ -37,10 +38,11 @@ from iris_overlay.groups.splits import (
     unpack_split,
 )
 from iris_overlay.groups.table_directory import TableDirectory
-from iris_overlay.groups.table_root import TableRoot
+from iris_overlay.groups.table_root import ASKED_CLAIMS, TableRoot
 from iris_overlay.groups.table_view import TableView
 from iris_overlay.ids import GroupId, NodeId
 from iris_overlay.node_info import NodeInfo
+from iris_py.testing.cores.groups import GroupSimulation
 
 if TYPE_CHECKING:
     from iris_overlay.groups.directory import Outcome
@@ -273,3 +275,50 @@ def test_a_malformed_split_is_refused(data: bytes) -> None:
 
 def test_the_report_of_a_split_has_all_that_is_known() -> None:
     assert SplitTold(T, TableSplit(BY_STEM)).split.pack() == b"\1"
+
+
+def full_to(table: Table) -> list[tuple[int, int]]:
+    """Return whom the root has asked for fewer entries, and how many."""
+    asked = []
+    for target, message in table.outbox.posts:
+        if isinstance(message, Full):
+            assert isinstance(target, NodeInfo)
+            asked.append((int.from_bytes(target.id, "big"), message.count))
+    table.flush()
+    return asked
+
+
+def wild(*numbers: int) -> bytes:
+    return packed(*((0, 4, number) for number in numbers))
+
+
+def test_a_table_that_stays_full_asks_the_member_with_most_entries_and_never_the_newest_for_fewer() -> None:
+    table = Table()
+    table.claim(1, wild(*range(FEW)))
+    table.claim(2, wild(*range(100, 100 + 2 * FEW)))
+    table.claim(3, wild(*range(200, 200 + FEW)))
+    assert full_to(table) == [], "four times the bound is not passed"
+    table.claim(4, wild(*range(300, 300 + 2 * FEW)))
+    assert full_to(table) == [(2, FEW)], "another one has as many, and is newer"
+    for number in range(5, 5 + ASKED_CLAIMS):
+        table.claim(number, wild(number))
+    assert full_to(table) == [], "it has been asked"
+    table.claim(1000, wild(1))
+    assert full_to(table) == [(2, FEW)]
+    table.claim(2, wild(100))
+    assert full_to(table) == [(4, FEW)]
+
+
+def test_a_member_reports_that_its_table_is_full_if_the_root_says_so() -> None:
+    simulation = GroupSimulation(1)
+    nodes = [simulation.start_node() for _ in range(5)]
+    simulation.run_for(2.0)
+    simulation.claim(nodes[0], T, stems(1, 2, 3))
+    simulation.run_for(2.0)
+    (root,) = simulation.directories(T)
+    liar = next(node for node in nodes if node not in (root, nodes[0]))
+    nodes[0].layer.received(liar.info, encode_group_message(Full(T, 1)), simulation.now)
+    nodes[0].layer.received(root.info, encode_group_message(Full(T, 3)), simulation.now)
+    assert nodes[0].layer.events_received() == []
+    nodes[0].layer.received(root.info, encode_group_message(Full(T, 1)), simulation.now)
+    assert nodes[0].layer.events_received() == [TableFull(T, 1)]

@@ -122,13 +122,19 @@ def test_a_cast_has_a_bounded_size_and_more_wait_for_room() -> None:
     assert sender.cast_target.gathered_bytes == 0
 
 
-def test_a_group_that_gets_no_more_messages_is_sent_all_that_was_gathered() -> None:
+def test_a_group_that_gets_no_more_messages_is_sent_all_that_was_gathered_and_the_end() -> None:
     sender = Sender()
     sender.in_flight = CASTS_IN_FLIGHT_MAX
     sender.add(b"one")
     sender.bodies.send_all(0.0)
     sender.add(b"two")
-    sender.bodies.end(sender.cast_target)
-    assert sender.casts == [encode_cast(3, 0) + b"onetwo"]
+    sender.bodies.end(sender.cast_target, 9)
+    assert sender.casts == [encode_cast(3, 0) + b"onetwo", encode_cast(3, 2) + encode_moved(9, 2)]
     sender.bodies.send_all(0.0)
-    assert len(sender.casts) == 1
+    assert len(sender.casts) == 2
+
+
+def test_a_group_that_got_no_messages_is_told_nothing() -> None:
+    sender = Sender()
+    sender.bodies.end(sender.cast_target, 9)
+    assert sender.casts == []

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.patterns.topic import incoming_casts
 from iris_py.patterns.topic.incoming_casts import MOVED_S, WAYS_MAX, CastWay
 from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.peers.group import Group
 from iris_py.wire.flows import COUNT_MASK
+from iris_security import Keyring, Secret
 from tests.unit.iris_py.patterns.topic.test_deliveries import LOCAL, REMOTE, Receiver
 
 if TYPE_CHECKING:
-    import pytest
-
     from iris_overlay.ids import NodeId
     from iris_py.patterns.messages import Message
 
@@ -178,7 +180,7 @@ def test_a_node_that_left_the_group_drops_what_waits() -> None:
     member.direct(1, count=0)
     member.promote()
     member.cast([2], before=0, direct=1)
-    member.deliveries.casts.remove(member.promoted)
+    member.deliveries.casts.remove(member.promoted, 0.0)
     assert member.deliveries.deadline() is None
     member.moved(1, before=1)
     assert member.deliveries.start_cast(member.of_entry, member.peer, 0, 0) is None
@@ -274,3 +276,156 @@ def test_what_comes_and_the_gaps_are_what_was_published_in_any_order_of_both_way
     assert not member.drops.keys() - {"late_publication"}
     if is_wide:
         assert [int(message.payload) for message in member.wide.take()] == list(range(1, len(topics) + 1))
+
+
+class Rotated(Member):
+    """A node whose entry for ``a`` is promoted, and known in the table of a second generation too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.promote()
+        keys = Keyring(Secret(bytes(range(32)))).realm()
+        self.later = Group(">", keys, LOCAL, 3, is_realm=True)
+        entry = self.queue.entry
+        hashed = entry.hashed[self.later.id] = EntryHasher(keys.interest_key()).entry(entry.pattern)
+        self.deliveries.add_tag(hashed.tag, entry)
+        self.later_of_entry = Group(">", keys.entry_group(hashed.pack()), LOCAL, 4)
+        self.later_tag = hashed.tag
+
+    def promote_later(self) -> None:
+        head = (self.queue.entry, self.later, self.later_of_entry, self.later_tag)
+        self.later_promoted = self.deliveries.promote(*head, is_confirmed=True)
+
+    def end(self, number: int, *, before: int) -> None:
+        """Receive the last cast under the first generation."""
+        body = self.deliveries.start_cast(self.of_entry, self.peer, 0, before)
+        assert body is not None
+        self.deliveries.receive_moved(body, number, before, 0.0)
+
+    def direct_later(self, number: int, *, count: int, now: float = 0.0) -> None:
+        body = self.deliveries.start_body(self.later, self.peer, 0, count, now)
+        self.deliveries.receive(body, 0, number, b"a", [b"%d" % number], now)
+
+    def cast_later(self, number: int, *, before: int, now: float = 0.0) -> None:
+        body = self.deliveries.start_cast(self.later_of_entry, self.peer, 0, before)
+        assert body is not None
+        self.deliveries.receive(body, 0, number, b"a", [b"%d" % number], now)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.booleans(), st.data())
+def test_after_a_rotation_no_message_overtakes_a_cast_and_gaps_are_exact(
+    casts: int, others: int, is_cast: bool, data: st.DataObject
+) -> None:
+    member = Rotated()
+    if is_cast:
+        member.promote_later()
+    lost = {number for number in range(2, casts + 1) if data.draw(st.booleans())}
+    lost |= {number for number in range(casts + 1, casts + others) if is_cast and data.draw(st.booleans())}
+    member.cast([1], before=0)
+    former, later = list(range(2, casts + 2)), list(range(casts + 1, casts + others + 1))
+    while former or later:
+        if former and (not later or data.draw(st.booleans())):
+            number = former.pop(0)
+            if number > casts:
+                member.end(casts, before=casts)
+            elif number not in lost:
+                member.cast([number], before=number - 1)
+        else:
+            number = later.pop(0)
+            if number in lost:
+                continue
+            if is_cast:
+                member.cast_later(number, before=number - casts - 1)
+            else:
+                member.direct_later(number, count=number - casts - 1)
+    taken = member.payloads()
+    assert [number for number, _ in taken] == sorted({*range(1, casts + others + 1)} - lost)
+    last = 0
+    for number, gap in taken:
+        assert number == last + 1 + gap
+        last = number
+    assert not member.drops
+    assert member.deliveries.deadline() is None
+
+
+@pytest.mark.parametrize("is_cast", [False, True])
+def test_messages_after_a_rotation_wait_for_the_end_of_casts_no_longer_than_a_second(is_cast: bool) -> None:
+    member = Rotated()
+    if is_cast:
+        member.promote_later()
+    member.cast([1], before=0)
+    receive = partial(member.cast_later, before=0) if is_cast else partial(member.direct_later, count=0)
+    receive(5, now=10.0)
+    assert member.payloads() == [(1, 0)]
+    member.deliveries.handle_timeout(10.0 + MOVED_S)
+    assert member.payloads() == [(5, 3)], "at most three casts are missing"
+    assert member.drops == {"moved_missing": 1}
+    member.cast([2], before=1)
+    member.end(4, before=3)
+    assert member.payloads() == [], "they were reported as missing"
+    assert member.drops["late_publication"] == 1
+
+
+def test_a_publisher_that_returns_to_the_former_generation_is_heard() -> None:
+    member = Rotated()
+    member.cast([1], before=0)
+    member.end(1, before=1)
+    member.direct_later(2, count=0)
+    member.cast([4], before=1)
+    member.cast([6], before=3)
+    assert member.payloads() == [(1, 0), (2, 0), (4, 1), (6, 1)]
+
+
+@pytest.mark.parametrize("is_cast", [False, True])
+def test_casts_that_come_after_the_first_message_of_the_next_generation_are_late(is_cast: bool) -> None:
+    member = Rotated()
+    if is_cast:
+        member.promote_later()
+        member.cast_later(5, before=0)
+    else:
+        member.direct_later(5, count=0)
+    member.cast([2, 3], before=0)
+    member.end(4, before=3)
+    (member.cast_later(6, before=1) if is_cast else member.direct_later(6, count=1))
+    assert member.payloads() == [(5, 0), (6, 0)]
+    assert member.drops == {"late_publication": 2}
+
+
+def test_messages_wait_for_casts_that_were_announced() -> None:
+    member = Rotated()
+    member.direct(1, count=0)
+    member.cast([2], before=0, direct=1)
+    member.moved(0, before=1)
+    member.direct_later(5, count=1)
+    assert member.payloads() == [(1, 0), (2, 0)]
+    member.cast([3], before=1)
+    member.end(4, before=3)
+    assert member.payloads() == [(3, 0), (5, 1)]
+
+
+def test_what_waits_for_a_generation_is_handed_out_when_the_generation_is_left() -> None:
+    member = Rotated()
+    member.cast([1], before=0)
+    member.direct_later(2, count=0)
+    assert member.payloads() == [(1, 0)]
+    member.deliveries.casts.remove(member.promoted, 0.0)
+    assert member.payloads() == [(2, 0)]
+    assert member.deliveries.deadline() is None
+
+
+def test_a_subscription_that_has_ended_gets_nothing_that_waited() -> None:
+    member = Rotated()
+    member.cast([1], before=0)
+    member.direct_later(2, count=0)
+    assert member.deliveries.remove(member.queue, 0.0)
+    member.end(1, before=1)
+    assert member.payloads() == [(1, 0)]
+
+
+def test_messages_that_wait_for_the_end_of_casts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming_casts, "WAITING_BYTES_MAX", 1000)
+    member = Rotated()
+    member.cast([1], before=0)
+    for number in range(2, 8):
+        member.direct_later(number, count=number - 2)
+    assert [number for number, _ in member.payloads()] == [1, 2, 3, 4, 5, 6, 7]

@@ -238,3 +238,28 @@ def test_a_generation_that_is_left_leaves_all_tables() -> None:
     fixture.claims.handle_timeout(100.0)
     assert fixture.claims.leave(fixture.realm, 1.0) == []
     assert fixture.claims.deadline() is None
+
+
+def test_entries_of_several_tables_are_withdrawn_a_while_after_those_that_replace_them_are_confirmed() -> None:
+    fixture = Fixture()
+    fixture.add(entry(1), NO_STEM)
+    fixture.claims.change(fixture.realm, [entry(2)], [NO_STEM], 0.0)
+    assert fixture.at() == {entry(1), entry(2)}, "one table changes in one step"
+    fixture.split()
+    fixture.confirm(ONE)
+    fixture.confirm(TWO)
+    fixture.claims.handle_timeout(MOVED_LINGER_S)
+    claims = fixture.claims.change(fixture.realm, [entry(3), entry(1, tag=9)], [entry(1), entry(2)], 10.0)
+    assert {group for group, _ in claims} == {fixture.id(b"\x13"), fixture.id(ONE)}
+    assert (fixture.at(ONE), fixture.at(TWO)) == ({entry(1), entry(1, tag=9)}, {entry(2)})
+    assert fixture.claims.entries_in(fixture.id(ONE)) == {entry(1, tag=9)}
+    fixture.confirm(ONE, 10.0)
+    fixture.confirm(b"\x13", 10.0, is_confirmed=False)
+    fixture.claims.handle_timeout(20.0 + MOVED_LINGER_S)
+    assert fixture.at(TWO) == {entry(2)}
+    fixture.confirm(b"\x13", 30.0)
+    assert len(fixture.add(entry(2), now=31.0)) == 1, "it is wanted again"
+    fixture.claims.handle_timeout(30.0 + MOVED_LINGER_S)
+    assert (fixture.at(ONE), fixture.at(TWO)) == ({entry(1, tag=9)}, {entry(2)})
+    fixture.remove(entry(2))
+    assert fixture.at(TWO) == set()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from iris_py.patterns.topic import own_interest
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.patterns.topic.own_interest import OwnInterest
+from iris_py.patterns.topic.own_interest import WIDENED_MIN, OwnInterest
 from iris_py.patterns.topic.pattern_sets import covers
 from iris_py.patterns.topic.shapes import NODE_SHAPES_MAX, shape_of
 
@@ -39,6 +39,10 @@ class Registered:
     def remove(self, pattern: Tokens) -> int:
         self.subscribed.remove(pattern)
         return self._apply(*self.interest.remove(pattern))
+
+    def widen(self, first: str, entries_max: int) -> int:
+        """Use fewer entries for those with a first token."""
+        return self._apply(*self.interest.widen({each for each in self.patterns if each[0] == first}, entries_max))
 
     def _apply(self, added: list[own_interest.OwnEntry], removed: list[own_interest.OwnEntry]) -> int:
         new, old = {entry.pattern for entry in added}, {entry.pattern for entry in removed}
@@ -84,16 +88,34 @@ def test_shapes_under_one_first_token_are_bounded_and_other_tokens_stay_exact() 
     assert len(shapes) <= NODE_SHAPES_MAX
 
 
-@given(st.lists(st.tuples(st.booleans(), PATTERN), max_size=40), st.integers(1, 6), st.integers(2, 4))
+def test_a_full_table_makes_some_entries_wider_and_no_others() -> None:
+    node = Registered()
+    for number in range(2 * WIDENED_MIN):
+        for first in "ab":
+            node.add((first, f"{number}"))
+    assert node.widen("a", WIDENED_MIN) == 2 * WIDENED_MIN + 1
+    assert node.patterns == {("a", ">"), *(("b", f"{number}") for number in range(2 * WIDENED_MIN))}
+    assert node.add(("a", "x")) == 0, "the wide entry stands for it"
+    assert node.widen("b", 1) == 2 * WIDENED_MIN + 1
+    node = Registered()
+    for number in range(WIDENED_MIN):
+        node.add(("a", f"{number}"))
+    assert node.widen("a", 1) == 0, "a lying root may ask for anything"
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-w"), PATTERN), max_size=40), st.integers(1, 6), st.integers(2, 4))
 def test_the_entries_stand_for_all_subscriptions_and_for_nothing_after_the_last(
-    steps: list[tuple[bool, Tokens]], entries_max: int, shapes_max: int
+    steps: list[tuple[str, Tokens]], entries_max: int, shapes_max: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(own_interest, "ENTRIES_MAX", 4 * entries_max)
         patch.setattr(own_interest, "NODE_SHAPES_MAX", 2 * shapes_max)
+        patch.setattr(own_interest, "WIDENED_MIN", 1)
         node = Registered()
-        for is_added, pattern in steps:
-            if is_added:
+        for step, pattern in steps:
+            if step == "w":
+                node.widen(pattern[0], entries_max)
+            elif step == "+":
                 node.add(pattern)
                 assert len(node.patterns) <= 4 * entries_max
             elif pattern in node.subscribed:
