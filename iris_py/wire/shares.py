@@ -46,7 +46,7 @@ class SharedNumber(NamedTuple):
     group: int
     """The tag of the group."""
     name: int
-    """The name of the count: the publisher's last number when it began."""
+    """The name of the count, which the publisher gives once."""
     before: int
     """The number of messages in the count before this one, modulo 2^32."""
 

@@ -130,9 +130,7 @@ class Shares(RuleBasedStateMachine):
         own = Member(100, local, self.realm)
         outbound: Any = self.outbound
         self.events: list[Any] = []
-        self.shares = OutgoingShares(
-            outbound, local, own.shares, Random(seed), own.count_drop, self.events, lambda: self.flows.number
-        )
+        self.shares = OutgoingShares(outbound, local, own.shares, Random(seed), own.count_drop, self.events)
         self.shares.start(self.realm)
         self.publisher = Peer(NodeInfo(PUBLISHER, ()), None)
         self.members = [Member(number, self.publisher, self.realm) for number in range(NODES)]

@@ -259,7 +259,6 @@ class OutgoingShares:
         rng: Draws members.
         count_drop: Counts drops, by reason.
         events: Gets ``RoomMade``, and the losses.
-        last_number: Returns the number of the publisher's last publication.
 
     Attributes:
         counts: The counts of each group, by its tag.
@@ -273,7 +272,6 @@ class OutgoingShares:
         rng: Rng,
         count_drop: Callable[..., int],
         events: list[TopicEvent],
-        last_number: Callable[[], int],
     ) -> None:
         self.counts: dict[int, ShareCounts] = {}
         self._outbound = outbound
@@ -282,7 +280,7 @@ class OutgoingShares:
         self._rng = rng
         self._count_drop = count_drop
         self._events = events
-        self._last_number = last_number
+        self._names = 0
         self._group: Group | None = None  # the watched table
         self._key = b""
         self._index: ShareIndex[PublicationTarget]
@@ -471,7 +469,8 @@ class OutgoingShares:
         member = self._members.get(key)
         if member is None:
             counts = self.counts.setdefault(tag, ShareCounts())
-            member = self._members[key] = ShareMember(target, peer, tag, counts, self._last_number(), self._rng.random())
+            self._names += 1
+            member = self._members[key] = ShareMember(target, peer, tag, counts, self._names, self._rng.random())
         self._remembered.pop(key, None)
         member.target, member.peer, member.is_listed = target, peer, True
         return member

@@ -137,11 +137,6 @@ class Publisher:
         # Expiry of pauses. Invariant: the same tags and nodes as in `_paused`, at most PAUSES_MAX.
         self._pauses: DeadlineTable[tuple[int, NodeId]] = DeadlineTable()
 
-    @property
-    def last_number(self) -> int:
-        """The number of the last publication."""
-        return self._flows.number
-
     # -- publications
 
     def add(self, topic: str, payload: bytes) -> int | None:

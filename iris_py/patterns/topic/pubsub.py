@@ -89,9 +89,7 @@ class PubSub:
         self._own_shares = OwnShares(self.shares)
         self._last_share_change = _EntryChange([])
         self.publisher = Publisher(overlay, outbound, local, self.deliveries, groups, counts, count_drop, self.events)
-        self.publisher.shares = OutgoingShares(
-            outbound, local, self.shares, rng, count_drop, self.events, lambda: self.publisher.last_number
-        )
+        self.publisher.shares = OutgoingShares(outbound, local, self.shares, rng, count_drop, self.events)
 
     def rekey(self, left: list[Group], now: float) -> None:
         """Use a new keyring: claim the entries in the tables of all accepted generations, and leave all other tables.

@@ -81,7 +81,7 @@ class World:
         self.number = 0
         fakes: tuple[Any, Any] = (self.outbound, self.incoming)
         local = Peer(NodeInfo(LOCAL, (), zone), None, is_local=True)
-        self.shares = OutgoingShares(fakes[0], local, fakes[1], Random(1), self._drop, self.events, lambda: self.number)
+        self.shares = OutgoingShares(fakes[0], local, fakes[1], Random(1), self._drop, self.events)
         self.shares.start(REALM)
         self.targets: list[PublicationTarget] = []
         for _ in range(count):
