@@ -72,11 +72,13 @@ class _Payloads(list[bytes]):
     def __init__(self, batch: SliceBatch, payloads: list[bytes]) -> None:
         super().__init__(payloads)
         self._batch = batch
+        self._messages_max = batch.messages_max
         self._end_if_full()
 
     def append(self, payload: bytes) -> None:
         super().append(payload)
-        self._end_if_full()
+        if len(self) >= self._messages_max:
+            self._end_if_full()
 
     def __iadd__(self, payloads: Iterable[bytes]) -> Self:  # type: ignore[override, misc]
         super().extend(payloads)
