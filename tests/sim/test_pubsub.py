@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,91 @@ def test_what_was_lost_on_the_way_shows_as_a_gap() -> None:
         assert [(message.payload, message.gap) for message in messages] == [(b"1", 0), (b"12", 10), (b"13", 0)]
         (message,) = await take(narrow, 1)
         assert (message.payload, message.gap) == (b"13", 0)  # it did not want what was lost
+
+    simulate(scenario)
+
+
+def test_of_a_thousand_subscriptions_of_a_node_one_has_the_gap_of_a_lost_message() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, subscriber = await simulation.start_nodes(2)
+        gaps: dict[str, int] = {}
+
+        def note(message: iris.Message) -> None:
+            gaps[message.topic] = gaps.get(message.topic, 0) + message.gap
+
+        topics = [f"users.{number}" for number in range(1_000)]
+        await asyncio.gather(*(subscriber.subscribe(topic, note) for topic in topics))
+        for topic in topics:
+            await publisher.publish(topic, b"")
+        await asyncio.sleep(1.0)
+        await publisher.publish("users.7", b"")
+        lose(publisher)
+        for topic in topics:
+            await publisher.publish(topic, b"")
+        await asyncio.sleep(3.0)
+        assert gaps == dict.fromkeys(topics, 0) | {"users.7": 1}
+
+    simulate(scenario)
+
+
+def test_a_forgotten_publisher_is_unknown_once_to_each_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.patterns.topic.incoming_flows.PUBLISHERS_MAX", 2)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        subscriber, *publishers = await simulation.start_nodes(4)
+        taken: list[iris.Message] = []
+        other: list[iris.Message] = []
+        await subscriber.subscribe("t", taken.append)
+        await subscriber.subscribe(">", other.append)
+        for publisher in (*publishers, publishers[0], publishers[0]):
+            await publisher.publish("t", b"")
+            await asyncio.sleep(0.1)
+        for messages in (taken, other):
+            assert [(message.has_unknown_gap, message.gap) for message in messages] == [(False, 0)] * 3 + [
+                (True, 0),
+                (False, 0),
+            ]
+
+    simulate(scenario)
+
+
+def test_a_cursor_of_one_receiver_means_the_same_at_another() -> None:
+    """Source and sequence name a message: for any pattern, for the publishing node itself, and after losses and cuts."""
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        publishers = await simulation.start_nodes(2)
+        receivers = await simulation.start_nodes(3)
+        cursors: dict[tuple[str, int], set[tuple[str, bytes]]] = {}
+        heard: list[list[tuple[str, int]]] = []
+
+        def note(own: list[tuple[str, int]], message: iris.Message) -> None:
+            cursor = (message.source, message.sequence)
+            own.append(cursor)
+            cursors.setdefault(cursor, set()).add((message.topic, message.payload))
+
+        for node in (*receivers, publishers[0]):
+            for pattern in ("a.b", "a.*", ">", "c"):
+                heard.append([])
+                await node.subscribe(pattern, partial(note, heard[-1]))
+        rng = Random(1)
+        for number in range(600):
+            if number == 200:
+                lose(publishers[0])
+            if number == 300:
+                simulation.partition([publishers[0]], [receivers[0]])
+            if number == 500:
+                simulation.heal()
+            publisher = rng.choice(publishers)
+            await publisher.publish(rng.choice(("a.b", "a.c", "c")), b"%d of %s" % (number, publisher.id.encode()))
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(10.0)
+        assert all(len(found) == 1 for found in cursors.values())
+        assert len({found for each in cursors.values() for found in each}) == len(cursors) == 600
+        for own in heard:
+            for publisher in publishers:
+                sequences = [sequence for source, sequence in own if source == publisher.id]
+                assert sequences == sorted(set(sequences))
+                assert sequences
 
     simulate(scenario)
 
