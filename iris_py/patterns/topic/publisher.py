@@ -21,9 +21,10 @@ from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.bodies import RUN_BYTES, Bodies, PublicationBatch
 from iris_py.patterns.topic.held_publications import HeldPublications
 from iris_py.patterns.topic.imported_sequences import MissedTotals
-from iris_py.patterns.topic.interest import WIDE_TAG, InterestIndex
+from iris_py.patterns.topic.interest import InterestIndex
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
+from iris_py.patterns.topic.pauses import Pauses
 from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher
 from iris_py.patterns.topic.share_entries import without_shares
@@ -59,12 +60,6 @@ if TYPE_CHECKING:
 #: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 500 bytes
 #: for each. Finding the receivers again costs 6 us.
 TOPICS_MAX: Final = 4096
-#: Time after which a publisher continues unless it is asked again to wait (seconds): the subscriber may be gone. Too small: a
-#: stall of the subscriber looks like its end, and it drops messages; too large: publishers wait for dead subscribers.
-PAUSE_S: Final = 4.0
-#: Remembered pauses, of all entries. Further subscribers are not waited for, and drop messages beyond their queue. Too small:
-#: subscribers with policy ``block`` lose messages; too large: memory that a node inside the network can take.
-PAUSES_MAX: Final = 16_384
 #: Shortest time between two choices of widened targets, for each entry that a choice reads (seconds). Too small: choices take
 #: more than some percent of the processor time. Too large: for that time nodes receive unwanted messages because of others.
 SETTLE_S_PER_ENTRY: Final = 1e-5
@@ -132,10 +127,7 @@ class Publisher:
         self._imported_runs: dict[str, ImportedRun] = {}  # the same as `runs` for messages from other clouds
         self._missed = MissedTotals()
         self._held = HeldPublications()
-        # Subscribers to wait for, by the tag of their entry.
-        self._paused: dict[int, dict[NodeId, None]] = {}
-        # Expiry of pauses. Invariant: the same tags and nodes as in `_paused`, at most PAUSES_MAX.
-        self._pauses: DeadlineTable[tuple[int, NodeId]] = DeadlineTable()
+        self._pauses = Pauses()
 
     # -- publications
 
@@ -282,7 +274,7 @@ class Publisher:
             self.is_known = True
             self._send_held(now)
             self._events.append(RoomMade())
-        elif self._paused:
+        elif self._pauses:
             self._events.append(RoomMade())  # a subscriber to wait for may be gone
         self._outbound.has_events = True  # the deadline may have changed
 
@@ -325,9 +317,8 @@ class Publisher:
         self._casts.clear()
         self._cast_groups.clear()
         self._group, self.is_known = None, False
-        for tag, nodes in list(self._paused.items()):
-            for node in list(nodes):
-                self._go_on(tag, node)
+        if self._pauses.clear():
+            self._events.append(RoomMade())
         self._change_version(now)
         self._watch(now)
 
@@ -338,17 +329,15 @@ class Publisher:
 
         Publications that match an entry with this tag wait if they are for this subscriber.
         """
-        key = (tag, peer.id)
-        if key not in self._pauses:
-            if len(self._pauses) >= PAUSES_MAX:
+        if (tag, peer.id) not in self._pauses:
+            if self._pauses.is_full:
                 return False
             plan = self._plan_of(tag)
             counts = self._counts.total() if plan is None else plan.counts
             counts.pauses_obeyed += 1
         self.runs.clear()
         self._imported_runs.clear()
-        self._paused.setdefault(tag, {})[peer.id] = None
-        self._pauses.set(key, now + PAUSE_S)
+        self._pauses.add(tag, peer.id, now)
         self._outbound.has_events = True
         return True
 
@@ -359,8 +348,8 @@ class Publisher:
 
     def receive_resume(self, peer: Peer, tag: int) -> None:
         """Handle a subscriber's RESUME."""
-        if (tag, peer.id) in self._pauses:
-            self._go_on(tag, peer.id)
+        if self._pauses.remove(tag, peer.id):
+            self._events.append(RoomMade())
 
     def receive_fetch(self, message: PeerMessage, now: float) -> bool:
         """Answer a subscriber that missed messages; return False if the question is malformed."""
@@ -391,8 +380,8 @@ class Publisher:
 
     def handle_timeout(self, now: float) -> None:
         """End the pauses that were not renewed, and forget nodes that are absent for long; harmless if early."""
-        for tag, node in self._pauses.expired(now):
-            self._go_on(tag, node)
+        if self._pauses.handle_timeout(now):
+            self._events.append(RoomMade())
         if dropped := self._held.expire(now):
             self._count_drop("publication_held", dropped)
         if self._tables.handle_timeout(now):
@@ -431,7 +420,7 @@ class Publisher:
                 self._outbound.has_events = True
         if plan.route.casts and not self._can_cast(plan, now):
             return None
-        if not plan.has_room() or (self._paused and self._is_paused(plan)):
+        if not plan.has_room() or self._pauses.is_paused(plan):
             return None
         if plan.shares is not None:
             return self._publish_shared(plan, plan.shares, payload, now, headers, imported)
@@ -603,20 +592,6 @@ class Publisher:
 
     def _plan_of(self, tag: int) -> TopicPlan | None:
         return next((plan for plan in self._plans.values() if tag in plan.tags), None)
-
-    def _is_paused(self, plan: TopicPlan) -> bool:
-        tags = self._paused if WIDE_TAG in plan.tags else plan.tags
-        nodes = plan.route.nodes
-        casts = [cast.tag for cast in plan.route.casts]  # any member of their groups may be waited for
-        return any(node in nodes or tag in casts for tag in tags for node in self._paused.get(tag, ()))
-
-    def _go_on(self, tag: int, node: NodeId) -> None:
-        self._pauses.cancel((tag, node))
-        paused = self._paused[tag]
-        del paused[node]
-        if not paused:
-            del self._paused[tag]
-        self._events.append(RoomMade())
 
     # -- for Publisher: the table
 

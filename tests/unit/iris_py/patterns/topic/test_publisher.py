@@ -15,11 +15,11 @@ from iris_py.errors import MessageTooLarge
 from iris_py.gateway.port import ExportQueue
 from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
 from iris_py.node.core import CoreConfig
-from iris_py.patterns.topic import publisher
+from iris_py.patterns.topic import pauses
 from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
-from iris_py.patterns.topic.publisher import PAUSE_S
+from iris_py.patterns.topic.pauses import PAUSE_S
 from iris_py.patterns.topic.queue import RoomMade, SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer import Peer
@@ -311,7 +311,7 @@ def test_who_asked_to_wait_before_it_was_seen_to_subscribe_is_waited_for_once_it
 
 
 def test_pauses_are_bounded_and_who_is_beyond_them_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher, "PAUSES_MAX", 3)
+    monkeypatch.setattr(pauses, "PAUSES_MAX", 3)
     pair = Pair()
     others = [Peer(NodeInfo(NodeId(bytes([number]) * 16), ()), None) for number in range(201, 204)]
     for other in others:

@@ -6,7 +6,7 @@ import pytest
 
 from iris_py.errors import ConfigurationError
 from iris_py.patterns.topic.deliveries import PAUSE_AGAIN_S
-from iris_py.patterns.topic.publisher import PAUSE_S
+from iris_py.patterns.topic.pauses import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionQueue, SubscriptionReady, SubscriptionTold
 from tests.unit.iris_py.patterns.topic.test_publisher import Pair, make_queue
 
