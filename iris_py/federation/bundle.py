@@ -148,7 +148,9 @@ class CloudLinkHealth:
 
     def _probe_at(self, *, is_busy: bool) -> float:
         last = self.heard_at if self._probed_at is None else max(self.heard_at, self._probed_at)
-        return last + (PROBE_BUSY_S if is_busy or self._probed_at is not None else PROBE_IDLE_S)
+        # What waits for an answer may have ended without one, such as a channel: then only a probe tells that the link works.
+        asks_soon = is_busy or self._probed_at is not None or self._waiting_since is not None
+        return last + (PROBE_BUSY_S if asks_soon else PROBE_IDLE_S)
 
 
 #: Messages up to this size are gathered into shared bodies on connection 0; larger ones travel alone, on another connection.

@@ -63,6 +63,17 @@ def test_something_outstanding_counts_from_when_it_was_sent() -> None:
     assert found[-1] == (0.5 + BROKEN_S, "broken")
 
 
+def test_a_line_whose_last_channel_has_ended_is_probed_before_it_is_suspect() -> None:
+    health = CloudLinkHealth(0.0)
+    health.expect(0.5)  # by data of the channel, to which nothing on connection 0 answers
+    assert health.deadline(0.6, is_busy=False) == PROBE_BUSY_S
+    assert health.check(PROBE_BUSY_S, is_busy=False) == (True, False)
+    health.probe(PROBE_BUSY_S)
+    health.heard(PROBE_BUSY_S + 0.1)
+    assert health.deadline(2.0, is_busy=False) >= PROBE_BUSY_S + 0.1 + PROBE_BUSY_S
+    assert not health.is_suspect
+
+
 def test_a_very_slow_line_is_broken_and_not_suspect_for_ever() -> None:
     health = CloudLinkHealth(0.0)
     health.round_trip_s = 100.0
