@@ -546,6 +546,13 @@ class GatewayConnections:
 
     # -- dials
 
+    def replace(self, bundle: Bundle, now: float) -> None:
+        """Dial another gateway in place of a leaving gateway."""
+        neighbour = self.neighbours.get(bundle.alias)
+        if neighbour is not None and bundle.is_initiator:
+            neighbour.dials.handle_leaving(now)
+            self._note_dials(neighbour)
+
     def _note_dials(self, neighbour: Neighbour) -> None:
         deadline = neighbour.dials.deadline()
         if deadline is None or self.neighbours.get(neighbour.alias) is not neighbour:

@@ -216,6 +216,11 @@ class FederationCore:
         neighbour = self.lines.neighbours.get(alias)
         return neighbour is not None and neighbour.is_usable(now)
 
+    def is_left(self, alias: str, now: float) -> bool:
+        """Tell whether all reachable gateways of a neighbour leave in order: bundles carry open channels, and no new work."""
+        neighbour = self.lines.neighbours.get(alias)
+        return neighbour is not None and neighbour.is_left(now)
+
     def reconfigure(self, settings: FederationSettings, now: float) -> None:
         """Switch to other settings: end connections with removed keys at once, and send new catalogues."""
         self._configure(settings, now)
@@ -634,6 +639,7 @@ class FederationCore:
         elif isinstance(message, messages.Going):
             bundle.is_going = True
             self._release(bundle, now)
+            self.lines.replace(bundle, now)
             self._events.append(OffersChanged(neighbour.alias))
             self._tell_changes(now)
         elif isinstance(message, messages.Quiet):

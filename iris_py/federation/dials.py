@@ -95,6 +95,12 @@ class Dials:
         for slot in [slot for slot in self.slots if slot.is_idle][: max(0, len(self.slots) - self._wanted)]:
             self.slots.remove(slot)
 
+    def handle_leaving(self, now: float) -> None:
+        """Dial an unused address, if any, in place of a leaving gateway: with a further slot, until a slot ends."""
+        used = {slot.address for slot in self.slots}
+        if len(self.slots) == self._wanted and not used.issuperset(self._addresses):
+            self.slots.append(Slot(now))
+
     def due(self, now: float) -> list[Slot]:
         """Return the slots (wanted bundles) to dial now, each with its ``address`` set."""
         due = []

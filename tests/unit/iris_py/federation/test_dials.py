@@ -141,6 +141,31 @@ def test_fewer_bundles_are_kept_until_they_end() -> None:
     assert dials.deadline() is None
 
 
+def test_another_gateway_is_looked_for_while_one_leaves_and_takes_its_place() -> None:
+    dials = Dials(["a", "b"], 1, Random(1), 0.0)
+    (slot,) = dials.due(0.0)
+    slot.bundle = bundle(0.0)
+    dials.handle_leaving(1.0)
+    dials.handle_leaving(1.0)
+    (other,) = dials.due(1.0)
+    assert (slot.address, other.address) == ("a", "b")
+    other.bundle = bundle(1.0)
+    dials.handle_leaving(1.0)
+    assert len(dials.slots) == 2, "all addresses are in use"
+    dials.failed(slot, "it has left", 2.0)
+    assert dials.slots == [other]
+
+
+def test_who_finds_no_other_gateway_goes_on_with_the_one_that_leaves() -> None:
+    dials = Dials(["a", "b"], 1, Random(1), 0.0)
+    (slot,) = dials.due(0.0)
+    slot.bundle = bundle(0.0)
+    dials.handle_leaving(1.0)
+    (other,) = dials.due(1.0)
+    dials.failed(other, "nobody listens there", 1.0)
+    assert dials.slots == [slot]
+
+
 def test_more_bundles_are_dialled_at_once() -> None:
     dials = make(("a:1", "b:1", "c:1"), 1)
     dials.due(0.0)
