@@ -2,7 +2,8 @@
 
 A message begins with its type. A subscriber sends ADD and REMOVE. The other end answers ADD with ADDED, sends LOST when a
 pattern cannot continue, and sends ITEM messages with several publications. A publisher or broadcaster sends SAY messages of the
-same form, and receives SAID for some. GOING asks the receiver to move to another gateway.
+same form, and receives SAID for some. GOING asks the receiver to move to another gateway. FLUSH asks for FLUSHED
+behind all publications received by the other end so far: a receiver moves behind FLUSHED.
 
 An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.8),
 handle a batch as a whole and rarely touch its single publications.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 #: The types of messages; a receiver skips unknown types.
-ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING = range(1, 9)
+ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING, FLUSH, FLUSHED = range(1, 11)
 
 #: Patterns in one message. Too small: a reconnecting node takes many round trips; too large: matching all of them takes long.
 PATTERNS_MAX: Final = 1024
@@ -256,6 +257,31 @@ def decode_lost(message: bytes) -> tuple[str, bytes]:
     if at == 2 or not at < len(message) <= at + OUTCOME_BYTES_MAX:
         raise ItemError("a message of a wrong size")
     return _decode_name(message[2:at]), message[at:]
+
+
+# -- the move to another gateway
+
+
+def encode_flush(kind: int, request: int) -> bytes:
+    """Return a FLUSH or a FLUSHED message.
+
+    Args:
+        kind: FLUSH or FLUSHED.
+        request: A number for the answer.
+    """
+    return bytes((kind,)) + _REQUEST.pack(request)
+
+
+def decode_flush(message: bytes) -> int:
+    """Read a FLUSH or a FLUSHED message: the number.
+
+    Raises:
+        ItemError: The message is malformed.
+    """
+    if len(message) != 1 + _REQUEST.size:
+        raise ItemError("a question or an answer of a wrong size")
+    request: int = _REQUEST.unpack_from(message, 1)[0]
+    return request
 
 
 # -- what became of it

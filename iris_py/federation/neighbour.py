@@ -242,6 +242,11 @@ class Neighbour:
         """Tell whether any bundle can get new work."""
         return any(bundle.is_usable(now) for bundle in self.bundles.values())
 
+    def is_left(self, now: float) -> bool:
+        """Tell whether bundles work, but no bundle can get new work: the gateways leave in order."""
+        going = any(bundle.is_up and bundle.is_going and bundle.health.is_sound(now) for bundle in self.bundles.values())
+        return going and not self.is_usable(now)
+
     def why_unusable(self) -> str:
         """Return the faults of all links and failed dials, for people."""
         bad = [f"{bundle.address or bundle.host} {_doubt(bundle)}" for bundle in self.bundles.values()]

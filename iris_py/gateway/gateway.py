@@ -53,7 +53,7 @@ from iris_py.gateway.publications import Publishing
 from iris_py.gateway.republication import Republishing
 from iris_py.gateway.requests import RelayedRequests, RelayServer
 from iris_py.gateway.stand_ins import StandIns
-from iris_py.gateway.subscriptions import Subscriptions
+from iris_py.gateway.subscriptions import HANDOVER_S, Subscriptions
 from iris_py.gateway.surveys import RelayedSurveys
 from iris_py.gateway.topic_exports import Exports, NodePseudonyms
 from iris_py.gateway.tunnels import RelayedTunnels
@@ -164,9 +164,9 @@ class Gateway(LoopBound, AsyncClosable):
         self.counts: Counts = Counts(port, self.core, self._driver)
         self.probing: GatewayProbes = GatewayProbes(self.core, self.stand_ins, self._driver)
         pseudonyms = NodePseudonyms(self.pseudonym_of, self._origin_key)
-        self.subscriptions: Subscriptions = Subscriptions(port, self.core, self.duplexes)
-        self.republishing: Republishing = Republishing(port, self.subscriptions)
-        self.exports: Exports = Exports(port, self.core, self.duplexes, pseudonyms)
+        self.subscriptions: Subscriptions = Subscriptions(port, self.core, self.duplexes, self._has_others)
+        self.republishing: Republishing = Republishing(port, self.subscriptions, self.duplexes, self._has_others)
+        self.exports: Exports = Exports(port, self.core, self.duplexes, pseudonyms, self._has_others)
         self.publishing: Publishing = Publishing(port, self.core, self.duplexes, pseudonyms)
         self._memberships: dict[str, GatewayMembership] = {}  # by alias; the cluster of all gateways under ""
         self._changes: dict[str, asyncio.Task[None]] = {}  # joining and leaving the clusters of gateways
@@ -247,11 +247,12 @@ class Gateway(LoopBound, AsyncClosable):
             change.cancel()
         await asyncio.gather(*self._changes.values(), return_exceptions=True)
         memberships, self._memberships = self._memberships, {}
-        self.republishing.close()
         self.subscriptions.drain()
+        self.exports.drain()
         self.publishing.drain()
         leaving = [membership.leave(timeout=timeout) for membership in memberships.values()]
-        await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), return_exceptions=True)
+        moving = self.republishing.drain(min(timeout, HANDOVER_S))
+        await asyncio.gather(*leaving, *self._leaving, self.stand_ins.close(timeout), moving, return_exceptions=True)
         while not self.core.is_idle and self._loop.time() < deadline:  # poll: no event reports this, and the wait is short
             if self._own_waiting and self.core.count_under_way() <= self._own_waiting and not self._settled.done():
                 self._settled.set_result(None)
@@ -345,6 +346,11 @@ class Gateway(LoopBound, AsyncClosable):
 
     # -- the clusters of gateways
 
+    def _has_others(self, alias: str = "") -> bool:
+        """Tell whether the local cloud has further gateways with links to a neighbour; by default, any further gateways."""
+        members = self._port.watch(gateway_cluster(alias), self._loop.time()).targets
+        return any(not member.peer.is_local for member in members)
+
     async def _join(self, alias: str) -> None:
         handler = GatewayHandler(self.requests, self.duplexes, self._describe, alias)
         self._memberships[alias] = await self._port.join_as_gateway(
@@ -352,6 +358,7 @@ class Gateway(LoopBound, AsyncClosable):
             handler,
             partial(RelayServer, handler),
         )
+        self._port.watch(gateway_cluster(alias), self._loop.time())  # known when this gateway leaves
 
     def _follow(self, alias: str) -> None:
         """Join the cluster of gateways to a neighbour while the neighbour is reachable, and leave it otherwise."""

@@ -1,25 +1,20 @@
 """The flow of a neighbour's topics into a gateway: one `Flow` for each rule, and the feeds with their queues.
 
-A `Flow` holds the channel of one rule, as long as any feed wants topics of the rule. A `Feed` is a receiver at the gateway,
-such as the tunnel of a node. An `ItemQueue` holds publications for a tunnel or channel, with the gaps of dropped ones
-(docs/design.md 15.73).
+A `Flow` holds a channel for a rule, as long as any feed wants topics of the rule (docs/design.md 15.72). When the gateway at
+the other end leaves, the next channel takes over. A `Feed` is a receiver at the gateway, such as the tunnel of a node.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import msgspec
-
-from iris_py.api.cloud.reconnection import Reconnecting
+from iris_py.api.cloud.succession import Succession, Upstream
 from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, NotExported, Overloaded, RemoteError, TunnelBroken, TunnelClosed
 from iris_py.federation import items, messages
 from iris_py.federation.calls import decode_outcome
-from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, ItemError, count_fitting
+from iris_py.federation.items import ItemError
 from iris_py.federation.openings import ChannelRequest
 from iris_py.gateway.duplex import Refusal
 from iris_py.logs import EventLogger
@@ -29,7 +24,7 @@ from iris_py.patterns.topic.pattern_sets import Wanted, reduced
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.bundle import Bundle
@@ -37,176 +32,9 @@ if TYPE_CHECKING:
     from iris_py.federation.items import Item
     from iris_py.federation.messages import CatalogueEntry
     from iris_py.gateway.duplex import Channel, Duplexes
+    from iris_py.gateway.item_queues import ItemQueue
     from iris_py.gateway.port import GatewayPort
     from iris_py.patterns.topic.names import Tokens
-
-#: The overhead of a message in a queue, counted besides its bytes.
-MESSAGE_BYTES: Final = 256
-
-
-class Memory:
-    """The memory shared by the queues for one neighbour's publications.
-
-    Args:
-        limit_bytes: The bound on the memory.
-
-    Attributes:
-        used_bytes: The memory in use.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.used_bytes = 0
-        self._limit_bytes = limit_bytes
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the memory in use exceeds the bound."""
-        return self.used_bytes > self._limit_bytes
-
-
-class ItemQueue:
-    """A queue of publications for a tunnel or channel. A full queue drops the oldest; the next of the sequence carries the gap.
-
-    Args:
-        count_drop: Called with the number of dropped messages.
-        memory: The memory shared with other queues.
-        slack_bytes: The tolerated excess over both bounds before drops, for a queue whose publishers are told to wait.
-
-    Attributes:
-        bytes: The queued bytes.
-    """
-
-    def __init__(
-        self,
-        bytes_max: int,
-        messages_max: int,
-        count_drop: Callable[[int], object],
-        memory: Memory | None = None,
-        *,
-        slack_bytes: int = 0,
-    ) -> None:
-        self.bytes = 0
-        self._bytes_max = bytes_max
-        self._messages_max = messages_max
-        self._count_drop = count_drop
-        self._memory = memory
-        self._slack_bytes = slack_bytes
-        self._waiting: deque[Item] = deque()
-        self._messages = 0
-        # Losses upstream belong in front of the next incoming publication, drops in the queue in front of the next outgoing
-        # one. A single book would report some losses too early, where the numbers show no gap.
-        self._unwanted: GapBook | None = None
-        self._dropped: GapBook | None = None
-        self._more = asyncio.Event()
-        self._less = asyncio.Event()
-
-    def __len__(self) -> int:
-        return self._messages
-
-    @property
-    def is_full(self) -> bool:
-        """Whether another message would exceed a bound."""
-        return self._messages >= self._messages_max or self.bytes >= self._bytes_max
-
-    def owe(self, origin: bytes, sequence: bytes, count: int) -> None:
-        """Record `count` messages as lost before a message that is not queued; the sequence's next queued one has the gap."""
-        if self._unwanted is None:
-            self._unwanted = GapBook()
-        self._unwanted.owe(origin, sequence, count)
-
-    def put(self, items: Sequence[Item]) -> None:
-        """Append publications, in order and unchanged: other queues may share them."""
-        for item in items:
-            if self._unwanted is not None:
-                item = _with_gap(item, self._unwanted)
-            self._waiting.append(item)
-            self._add(len(item.payloads), _cost(item))
-        if self._is_over:
-            self._drop_oldest()
-        self._more.set()
-
-    async def take(self) -> list[Item]:
-        """Take the oldest publications that fit into one message; wait for the first."""
-        while not self._waiting:
-            self._more.clear()
-            await self._more.wait()
-        batch: list[Item] = []
-        room, room_bytes = PUBLICATIONS_MAX, ITEM_MESSAGE_BYTES
-        while self._waiting:
-            oldest = self._waiting[0]
-            count = count_fitting(oldest.payloads, oldest.headers, room, room_bytes) or int(not batch)
-            if not count:
-                break
-            item = self._take_oldest(count)
-            room -= count
-            room_bytes -= item.size
-            batch.append(item if self._dropped is None else _with_gap(item, self._dropped))
-        self._less.set()
-        return batch
-
-    async def wait_for_room(self) -> None:
-        """Wait until the queue is not full."""
-        while self.is_full:
-            self._less.clear()
-            await self._less.wait()
-
-    def close(self) -> None:
-        """Drop all publications."""
-        self._add(-self._messages, -self.bytes)
-        self._waiting.clear()
-        self._messages_max = self._bytes_max = 1 << 62  # nobody waits for room any more
-        self._less.set()
-
-    # --
-
-    @property
-    def _is_over(self) -> bool:
-        if self._memory is not None and self._memory.is_over:
-            return True
-        over = max(0, self.bytes - self._bytes_max) + max(0, self._messages - self._messages_max) * MESSAGE_BYTES
-        return over > self._slack_bytes
-
-    def _take_oldest(self, count: int) -> Item:
-        """Take the first ``count`` publications of the oldest item."""
-        item = self._waiting.popleft()
-        if count < len(item.payloads):
-            item, behind = item.split(count)
-            self._waiting.appendleft(behind)
-        self._add(-count, -_cost(item))
-        return item
-
-    def _drop_oldest(self) -> None:
-        dropped = 0
-        while self._messages > 1 and self._is_over:
-            oldest, count = self._waiting.popleft(), 0
-            for payload in oldest.payloads:
-                self._add(-1, -(len(payload) + len(oldest.headers) + MESSAGE_BYTES))
-                count += 1
-                if self._messages == 1 or not self._is_over:
-                    break
-            if count < len(oldest.payloads):
-                self._waiting.appendleft(oldest.split(count)[1])
-            if self._dropped is None:
-                self._dropped = GapBook()
-            self._dropped.owe(oldest.origin, oldest.sequence, count + oldest.gap)
-            dropped += count
-        if dropped:
-            self._count_drop(dropped)
-
-    def _add(self, messages: int, size: int) -> None:
-        self._messages += messages
-        self.bytes += size
-        if self._memory is not None:
-            self._memory.used_bytes += size
-
-
-def _cost(item: Item) -> int:
-    return item.payload_bytes + len(item.payloads) * MESSAGE_BYTES
-
-
-def _with_gap(item: Item, book: GapBook) -> Item:
-    gap = book.pass_on(item.origin, item.sequence, item.number, len(item.payloads), item.gap)
-    return item if gap == item.gap else msgspec.structs.replace(item, gap=gap)
 
 
 class Feed:
@@ -220,7 +48,7 @@ class Feed:
         is_blocking: Whether publishers wait for the receiver.
         queue: The queue of the receiver.
         plans: The added patterns, split among the flows of the neighbour's rules.
-        tellings: The tasks that wait for a neighbour's answer, by pattern.
+        tellings: The tasks that wait for a neighbour's answer: by pattern, or by the number of a FLUSH.
     """
 
     def __init__(self, alias: str, is_blocking: bool, queue: ItemQueue) -> None:
@@ -228,10 +56,14 @@ class Feed:
         self.is_blocking = is_blocking
         self.plans: dict[str, dict[Any, set[Tokens]]] = {}
         self.queue = queue
-        self.tellings: dict[str, asyncio.Task[None]] = {}
+        self.tellings: dict[str | int, asyncio.Task[None]] = {}
 
     def lose(self, name: str, outcome: bytes) -> None:
         """Inform the receiver that no more publications of a pattern follow, with the reason."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Ask the receiver to move to another gateway; the feed goes on meanwhile."""
         raise NotImplementedError
 
     def end(self, reason: str) -> None:
@@ -254,7 +86,8 @@ class TunnelFeed(Feed):
         """Send the queue until the tunnel ends."""
         try:
             while True:
-                await self.tunnel.send(items.encode_items(items.ITEM, await self.queue.take()))
+                taken = await self.queue.take()
+                await self.tunnel.send(taken if isinstance(taken, bytes) else items.encode_items(items.ITEM, taken))
         except (TunnelBroken, TunnelClosed):
             pass
 
@@ -262,6 +95,10 @@ class TunnelFeed(Feed):
         """Tell the node that a pattern is lost."""
         if not self.tunnel.try_send(items.encode_lost(name, outcome)):
             self.end("the node does not read this tunnel")
+
+    def leave(self) -> None:
+        """Send GOING to the node."""
+        self.queue.mark(bytes((items.GOING,)))
 
     def end(self, reason: str) -> None:
         """Break the tunnel, so that the node looks for another gateway."""
@@ -295,7 +132,7 @@ class Sink(Protocol):
 
 
 class Flow:
-    """The channel by which one gateway receives the topics of one rule of a neighbour, for all its feeds.
+    """The channels, in succession, by which a gateway receives the topics of a neighbour's rule for all feeds.
 
     Args:
         rule: The pattern of the rule, as in the catalogue.
@@ -307,6 +144,7 @@ class Flow:
         rule: The pattern of the rule.
         is_blocking: Whether publishers wait.
         is_over: Whether the flow is ending.
+        wanted: The wanted patterns.
     """
 
     def __init__(
@@ -323,22 +161,19 @@ class Flow:
         self.rule = rule
         self.is_blocking = is_blocking
         self.is_over = False
+        self.wanted = Wanted()
         self._port = port
         self._core = core
         self._duplexes = duplexes
         self._forget = forget
-        self._wanted = Wanted()
         self._feeds: dict[Sink, int] = {}  # with the number of their patterns
         self._trie: TopicTrie[Sink] = TopicTrie()
         self._matches: dict[str, list[Sink]] = {}
-        self._asked: set[Tokens] = set()  # patterns confirmed by the neighbour on the present channel
-        self._known: set[Tokens] = set()  # wanted patterns covered by the confirmed ones
         self._waiting: dict[asyncio.Future[None], set[Tokens]] = {}
-        self._answers: dict[int, asyncio.Future[bytes]] = {}
-        self._last_request = 0
         self._book = GapBook()
-        seed = f"{port.id} {alias} {rule}"
-        self._connection: Reconnecting[Channel] = Reconnecting(self._read, port.loop.create_task, seed, LOOK_S)
+        self._channels: Succession[FlowChannel] = Succession(
+            self._open, lambda: bool(len(self.wanted)), self._handle_ended, port.loop.create_task, f"{port.id} {alias} {rule}"
+        )
         self._task = port.loop.create_task(self._run())
 
     # -- who wants what
@@ -348,8 +183,8 @@ class Flow:
         self._feeds[feed] = self._feeds.get(feed, 0) + 1
         self._trie.add(pattern, feed)
         self._matches.clear()
-        if self._wanted.add(pattern):
-            self._connection.changed.set()
+        if self.wanted.add(pattern):
+            self._channels.handle_changed()
 
     def remove(self, feed: Sink, pattern: Tokens) -> None:
         """Remove a pattern of a feed."""
@@ -358,10 +193,11 @@ class Flow:
             del self._feeds[feed]
         self._trie.remove(pattern, feed)
         self._matches.clear()
-        if self._wanted.remove(pattern):
-            self._known.discard(pattern)
-            self._connection.changed.set()
-            if not len(self._wanted):
+        if self.wanted.remove(pattern):
+            for channel in self._channels.upstreams:
+                channel.known.discard(pattern)
+            self._channels.handle_changed()
+            if not len(self.wanted):
                 self.is_over = True
 
     async def wait_until_known(self, patterns: set[Tokens]) -> None:
@@ -370,7 +206,7 @@ class Flow:
         Raises:
             Refusal: The neighbour refuses them.
         """
-        if patterns <= self._known:
+        if self._is_known(patterns):
             return
         told: asyncio.Future[None] = self._port.loop.create_future()
         self._waiting[told] = patterns
@@ -379,9 +215,14 @@ class Flow:
         finally:
             self._waiting.pop(told, None)
 
+    async def flush(self) -> None:
+        """Return when the feeds have all publications received by the neighbour's gateway at the time of the call."""
+        for channel in self._channels.upstreams[:1]:
+            await channel.flush()
+
     def handle_changed(self) -> None:
         """Make the flow check its channel after a change of the neighbour's exports or bundles."""
-        self._connection.changed.set()
+        self._channels.handle_changed()
 
     def abort(self) -> None:
         """End the flow at once."""
@@ -392,13 +233,7 @@ class Flow:
 
     async def _run(self) -> None:
         try:
-            while len(self._wanted):
-                way = self._choose()
-                if way is not None:
-                    await self._use(*way)
-                    self._book.change_upstream()
-                if len(self._wanted):
-                    await self._connection.pause()
+            await self._channels.run()
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
@@ -417,7 +252,7 @@ class Flow:
             self.is_over = True
             self._forget(self)
 
-    def _choose(self, without: Bundle | None = None) -> tuple[Bundle, CatalogueEntry] | None:
+    def choose(self, without: Bundle | None = None) -> tuple[Bundle, CatalogueEntry] | None:
         """Return the usable bundle with the fewest channels, and the entry of its catalogue."""
         neighbour = self._core.lines.neighbours.get(self.alias)
         if neighbour is None:
@@ -432,93 +267,57 @@ class Flow:
         ]
         return min(ways, key=lambda way: (len(way[0].channel_ends()), way[0].load()), default=None)
 
-    async def _use(self, bundle: Bundle, entry: CatalogueEntry) -> None:
-        """Follow the rule over one bundle, until the channel breaks, another bundle is better, or no pattern is wanted."""
-        deadline = self._port.loop.time() + OPEN_TIMEOUT_S
+    async def _open(self, present: FlowChannel | None) -> FlowChannel | None:
+        """Open a channel for the rule, over another bundle than the present channel's; return None without success."""
+        way = self.choose(None if present is None else present.bundle)
+        if way is None:
+            return None
+        bundle, entry = way
         options = (BLOCKING if self.is_blocking else PLAIN) + self.rule.encode()
         request = ChannelRequest(entry.rule, messages.SUBSCRIBE, "", NO_HEADERS, options)
         try:
-            channel = await self._duplexes.open_at(bundle, request, deadline)
+            channel = await self._duplexes.open_at(bundle, request, self._port.loop.time() + OPEN_TIMEOUT_S)
         except Refusal as refusal:
-            self._handle_refused(refusal)
-            return
-        try:
-            await self._connection.use(channel, partial(self._follow, bundle))
-        finally:
-            self._asked, self._known = set(), set()
+            self.handle_refused(refusal)
+            return None
+        return FlowChannel(self, channel, bundle, self._port.loop.time)
 
-    async def _follow(self, bundle: Bundle, channel: Channel) -> bool:
-        """Request changed patterns; return False to leave the channel: no pattern wanted, a better bundle, or a refusal."""
-        if not len(self._wanted) or (not bundle.is_usable(self._port.loop.time()) and self._choose(bundle) is not None):
-            return False
-        return await self._ask(channel)
+    def _handle_ended(self, _channel: FlowChannel) -> None:
+        self._book.change_upstream()
 
-    async def _ask(self, channel: Channel) -> bool:
-        """Request the wanted patterns; return False after a refusal without a waiting receiver."""
-        wanted = set(self._wanted)
-        needed = reduced(wanted, CHANNEL_PATTERNS_MAX)
-        new, old = needed - self._asked, self._asked - needed
-        if new:
-            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
-            answer = self._answers[request] = self._port.loop.create_future()
-            await channel.send(items.encode_add(request, sorted(map(".".join, new))))
-            outcome = decode_outcome(await answer, self.rule, 0.0)
-            if isinstance(outcome, IrisError):
-                return self._handle_refused(Refusal(outcome))
-            self._asked |= new
-        self._connection.succeed()
-        self._known = wanted & set(self._wanted)
+    def handle_known(self) -> None:
+        """Report confirmed patterns to the waiting receivers."""
+        self._channels.succeed()
         for told, patterns in list(self._waiting.items()):
-            if patterns <= self._known and not told.done():
+            if not told.done() and self._is_known(patterns):
                 told.set_result(None)
-        if old:  # after the new ones, so that no wanted topic is missed meanwhile
-            await channel.send(items.encode_remove(sorted(map(".".join, old))))
-            self._asked -= old
-        return True
 
-    def _handle_refused(self, refusal: Refusal) -> bool:
+    def handle_refused(self, refusal: Refusal) -> bool:
         """Report a refusal to the waiting receivers; return True if any was waiting: fewer patterns are wanted then."""
         is_told = False
         error = decode_outcome(refusal.outcome, self.rule, 0.0)
         for told, patterns in list(self._waiting.items()):
-            if not told.done() and not patterns <= self._known and not _is_passing(error):
+            if not told.done() and not self._is_known(patterns) and not _is_passing(error):
                 told.set_exception(refusal)
                 is_told = True
         return is_told
 
-    def _fail_answers(self) -> None:
-        """Let the receivers that wait for a confirmation fail, after the channel broke."""
-        answers, self._answers = self._answers, {}
-        for answer in answers.values():
-            if not answer.done():
-                answer.set_exception(TunnelBroken(self.rule, "", "the channel broke"))
+    def _is_known(self, patterns: set[Tokens]) -> bool:
+        return any(patterns <= channel.known for channel in self._channels.upstreams)
 
-    # -- what comes
+    # -- received publications
 
-    async def _read(self, channel: Channel) -> None:
-        try:
-            while True:
-                message = await channel.receive(max_bytes=items.ITEMS_BYTES_MAX)
-                kind = message[0] if message else 0
-                if kind == items.ITEM:
-                    self._hand_out(items.decode_items(message))
-                    if self.is_blocking:
-                        for feed in list(self._feeds):
-                            await feed.queue.wait_for_room()
-                elif kind == items.ADDED:
-                    request, outcome = items.decode_added(message)
-                    answer = self._answers.pop(request, None)
-                    if answer is not None and not answer.done():
-                        answer.set_result(outcome)
-        except (TunnelBroken, TunnelClosed):
-            pass
-        except (ItemError, IrisError) as exc:
-            self._core.count_drop("malformed_items")
-            channel.break_by(exc)
-        finally:
-            self._fail_answers()
+    def handle_malformed(self, channel: Channel, exc: ItemError | IrisError) -> None:
+        """Handle an invalid message of the neighbour."""
+        self._core.count_drop("malformed_items")
+        channel.break_by(exc)
 
-    def _hand_out(self, received: list[Item]) -> None:
+    async def wait_for_room(self) -> None:
+        """Wait until all queues of the feeds have room."""
+        for feed in list(self._feeds):
+            await feed.queue.wait_for_room()
+
+    def hand_out(self, received: list[Item]) -> None:
         """Queue received publications for the feeds (receivers) with a matching pattern."""
         book, count, size = self._book, 0, 0
         batches: dict[Sink, list[Item]] = {}
@@ -552,6 +351,88 @@ class Flow:
             self._matches.clear()
         found = self._matches[topic] = self._trie.match(tokens)
         return found
+
+
+class FlowChannel(Upstream["Channel"]):
+    """A channel of a flow.
+
+    Args:
+        bundle: The bundle (connections to a gateway) of the channel.
+        clock: Returns the time.
+
+    Attributes:
+        bundle: The bundle of the channel.
+        known: The wanted patterns covered by confirmed patterns.
+    """
+
+    def __init__(self, flow: Flow, channel: Channel, bundle: Bundle, clock: Callable[[], float]) -> None:
+        super().__init__(channel, is_blocking=flow.is_blocking, look_s=LOOK_S)
+        self.bundle = bundle
+        self.known: set[Tokens] = set()
+        self._flow = flow
+        self._clock = clock
+        self._asked: set[Tokens] = set()  # patterns confirmed by the neighbour
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._last_request = 0
+
+    async def write(self) -> bool:
+        """Request changed patterns; return False to leave the channel: no pattern wanted, a silent bundle, or a refusal."""
+        flow = self._flow
+        if not len(flow.wanted):
+            return False
+        if not self.bundle.is_usable(self._clock()) and flow.choose(self.bundle) is not None:
+            if not self.bundle.is_going:
+                return False
+            self.note(is_leaving=True)
+        wanted = set(flow.wanted)
+        needed = reduced(wanted, CHANNEL_PATTERNS_MAX)
+        new, old = needed - self._asked, self._asked - needed
+        if new:
+            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
+            answer = self._answers[request] = asyncio.get_running_loop().create_future()
+            await self.duplex.send(items.encode_add(request, sorted(map(".".join, new))))
+            outcome = decode_outcome(await answer, flow.rule, 0.0)
+            if isinstance(outcome, IrisError):
+                return flow.handle_refused(Refusal(outcome))
+            self._asked |= new
+        self.known = wanted & set(flow.wanted)
+        flow.handle_known()
+        self.note(is_ready=True)
+        if old:  # after the new ones, so that no wanted topic is missed meanwhile
+            await self.duplex.send(items.encode_remove(sorted(map(".".join, old))))
+            self._asked -= old
+        return True
+
+    async def read(self) -> None:
+        """Read the channel until the end."""
+        channel = self.duplex
+        try:
+            while True:
+                message = await channel.receive(max_bytes=items.ITEMS_BYTES_MAX)
+                kind = message[0] if message else 0
+                if kind == items.ITEM:
+                    if await self.take(items.decode_items(message)) and self.is_blocking:
+                        await self._flow.wait_for_room()
+                elif kind == items.ADDED:
+                    request, outcome = items.decode_added(message)
+                    answer = self._answers.pop(request, None)
+                    if answer is not None and not answer.done():
+                        answer.set_result(outcome)
+                elif kind == items.FLUSHED:
+                    self.handle_flushed(message)
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except (ItemError, IrisError) as exc:
+            self._flow.handle_malformed(channel, exc)
+        finally:
+            answers, self._answers = self._answers, {}
+            for answer in answers.values():
+                if not answer.done():
+                    answer.set_exception(TunnelBroken(self._flow.rule, "", "the channel broke"))
+
+    def deliver(self, received: list[Item]) -> None:
+        """Queue received publications for the feeds."""
+        self._flow.hand_out(received)
 
 
 def _flush(batches: dict[Sink, list[Item]], feed: Sink) -> None:

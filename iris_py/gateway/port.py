@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
-from iris_py.api.cloud.duplex import GatewayTunnel
+from iris_py.api.cloud.duplex import DuplexRequest, GatewayTunnel, open_duplex
 from iris_py.api.handler_exceptions import FailureLog
 from iris_py.api.hooks import hooks_of
 from iris_py.api.lifecycle import parts_of
@@ -379,6 +379,14 @@ class GatewayPort:
             return self._core.open_tunnel(cluster, timeout_s, TUNNEL_WINDOW_BYTES, opened, now, headers, OWN_ONLY, waits=waits)
 
         return GatewayTunnel(await open_end(self._runtime, begin), self.id, self.wake)
+
+    async def open_duplex(self, request: DuplexRequest) -> GatewayTunnel:
+        """Open a tunnel to a gateway of the local cloud, as a node does for a use of another cloud.
+
+        Raises:
+            IrisError: As :func:`~iris_py.api.cloud.duplex.open_duplex`.
+        """
+        return await open_duplex(self._runtime, request)
 
     def survey_members(
         self, cluster: str, question: bytes, timeout_s: float, stop_after: int | None, taker: SurveyTaker, headers: Headers

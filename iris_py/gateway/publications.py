@@ -132,7 +132,7 @@ class Outlet:
         if bundle is None or channel is None or bundle.is_usable(self._port.loop.time()):
             return
         if bundle.is_going:
-            self._end_soon()
+            self.end_soon()
         else:
             channel.break_off("the cloud link is silent")
 
@@ -223,11 +223,12 @@ class Outlet:
         if self._channel is None:
             return
         if self._port.loop.time() >= self._used_at + REST_S and not self._answers:
-            self._end_soon()
+            self.end_soon()
         else:
             self._schedule_rest()
 
-    def _end_soon(self) -> None:
+    def end_soon(self) -> None:
+        """End the channel after the peer has consumed the data; harmless without a channel."""
         if self._ending is None or self._ending.done():
             self._ending = self._port.loop.create_task(self._end())
 
@@ -281,6 +282,7 @@ class Publishing:
             tunnel.break_by(exc)
         finally:
             del self._tunnels[tunnel]
+            self._look()
 
     async def _pass_on(self, speaker: Speaker, item: Item) -> None:
         item.origin = speaker.origin
@@ -329,6 +331,13 @@ class Publishing:
         for tunnel in list(self._tunnels):
             if not tunnel.try_send(bytes((items.GOING,))):
                 tunnel.break_off("the gateway leaves")
+        self._look()
+
+    def _look(self) -> None:
+        """End the channels of a leaving gateway when no tunnel is left."""
+        if self._is_draining and not self._tunnels:
+            for outlet in self._outlets.values():
+                outlet.end_soon()
 
     def close(self) -> None:
         """End all publishing at once."""

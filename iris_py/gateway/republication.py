@@ -3,6 +3,11 @@
 For each import, one of the gateways with a link to the other cloud republishes, and the others stand by. Rendezvous hashing
 over the members of the gateways' cluster makes the choice, so that all gateways agree without an election. If two gateways
 briefly republish the same topic, subscribers drop the duplicates by origin and number.
+
+When the choice changes, the former gateway hands the import over by a tunnel to the chosen gateway. The chosen gateway
+subscribes, and holds the received publications. Then the former gateway publishes all received publications, stops, and ends
+the tunnel. The chosen gateway publishes the held publications: subscribers know the first ones already, so no publication is
+missing.
 """
 
 from __future__ import annotations
@@ -11,20 +16,27 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.cloud.duplex import DuplexRequest
 from iris_py.api.handler_exceptions import is_cancelled
-from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge
-from iris_py.federation.names import gateway_cluster
+from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge, NotExported, TunnelBroken, TunnelClosed
+from iris_py.federation.names import NAME_HEADER, gateway_cluster
+from iris_py.gateway.duplex import READY, Refusal
 from iris_py.gateway.imports import Feed
 from iris_py.logs import EventLogger
+from iris_py.patterns.topic.imported_sequences import GapBook
 from iris_py.peers.keyed_members import first_of, slot_of
 from iris_py.wire.headers import decode_headers, visible_headers
 from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.items import Item
     from iris_py.federation.rules import ImportRule
     from iris_py.federation.settings import FederationSettings
-    from iris_py.gateway.imports import ItemQueue
+    from iris_py.gateway.duplex import Duplexes
+    from iris_py.gateway.item_queues import ItemQueue
     from iris_py.gateway.port import GatewayPort
     from iris_py.gateway.subscriptions import Subscriptions
 
@@ -35,22 +47,60 @@ logger = EventLogger("iris_py.federation")
 LOOK_S: Final = 0.25
 #: The pause (seconds) after a refusal, unless bundles or exports change.
 RETRY_S: Final = 5.0
+#: How long (seconds) a chosen gateway waits for the former one to hand over. Too small: a former one that is slow to see the
+#: choice publishes old messages behind newer ones, and subscribers drop them; too large: after the death of the former one,
+#: messages come so much later.
+HOLD_S: Final = 0.5
+#: How long (seconds) a gateway that has taken an import over keeps it though its view chooses another one: the view is late.
+KEPT_S: Final = 5.0
+#: The operation of a tunnel by which a gateway hands an import over.
+TAKE_OVER_OP: Final = "take-over"
 
 
 class Republished(Feed):
-    """One import of topics, while this gateway republishes it under the local name.
+    """An import of topics, while the gateway republishes the import under the local name.
+
+    Args:
+        book: The gaps of the import. The book outlives the republication: subscribers do not notice a new start.
 
     Attributes:
         rule: The import.
         is_over: Whether the republication has ended and must start anew.
+        kept_until: The time until which the gateway publishes without being chosen.
     """
 
-    def __init__(self, rule: ImportRule, alias: str, port: GatewayPort, queue: ItemQueue) -> None:
+    def __init__(self, rule: ImportRule, alias: str, port: GatewayPort, queue: ItemQueue, book: GapBook) -> None:
         super().__init__(alias, False, queue)
         self.rule = rule
         self.is_over = False
+        self.kept_until = 0.0
         self._port = port
-        self._task = asyncio.get_running_loop().create_task(self._publish())
+        self._book = book
+        self._released = asyncio.Event()
+        self._flushed = asyncio.Event()
+        self._release_timer: asyncio.TimerHandle | None = None
+        self._task = port.loop.create_task(self._publish())
+
+    def hold(self, hold_s: float | None) -> None:
+        """Hold publications until :meth:`release`, at most for a time (seconds), if given."""
+        if self._release_timer is not None:
+            self._release_timer.cancel()
+        self._release_timer = None if hold_s is None else self._port.loop.call_later(hold_s, self.release)
+
+    def release(self) -> None:
+        """Publish the held publications, and from now on all publications at once."""
+        self._released.set()
+
+    async def flush(self) -> None:
+        """Return when all publications received by the neighbour's gateways so far are sent, or at the end."""
+        for flow in {flow for plan in self.plans.values() for flow in plan}:
+            await flow.flush()
+        self._flushed.clear()
+        self.queue.mark(b"")
+        await self._flushed.wait()
+
+    def leave(self) -> None:
+        """Leave the import to :class:`Republishing`: the choice changes when the gateway leaves the cluster."""
 
     def lose(self, name: str, outcome: bytes) -> None:
         """Mark the republication for a new start after the loss of its pattern, which may become available again."""
@@ -64,14 +114,20 @@ class Republished(Feed):
 
     def stop(self) -> None:
         """Stop republishing this import."""
+        self.hold(None)
         self._task.cancel()
 
     async def _publish(self) -> None:
         """Publish the queue in order; a failed publication becomes a gap in front of the next."""
         rule = self.rule
         try:
+            await self._released.wait()
             while True:
-                for item in await self.queue.take():
+                taken = await self.queue.take()
+                if isinstance(taken, bytes):
+                    self._flushed.set()
+                    continue
+                for item in taken:
                     await self._publish_run(item)
         except IrisError as exc:
             logger.info(
@@ -98,13 +154,15 @@ class Republished(Feed):
             raise
         finally:
             self.is_over = True
+            self._flushed.set()
 
     async def _publish_run(self, item: Item) -> None:
         topic, headers = self.rule.to_local(item.topic), decode_headers(item.headers)
         if topic is None or headers is None:
             self._miss(item, len(item.payloads), item.gap, "malformed_items")
             return
-        visible, number, gap = visible_headers(headers) if headers else None, item.number, item.gap
+        visible, number = visible_headers(headers) if headers else None, item.number
+        gap = self._book.pass_on(item.origin, item.sequence, number, len(item.payloads), item.gap)
         for payload in item.payloads:
             try:
                 await self._port.publish_imported(
@@ -127,22 +185,57 @@ class Republishing:
 
     Args:
         subscriptions: The subscriptions, which receive the other cloud's publications.
+        has_others: Tells whether further gateways of the local cloud reach a neighbour.
     """
 
-    def __init__(self, port: GatewayPort, subscriptions: Subscriptions) -> None:
+    def __init__(
+        self, port: GatewayPort, subscriptions: Subscriptions, duplexes: Duplexes, has_others: Callable[[str], bool]
+    ) -> None:
         self._port = port
         self._subscriptions = subscriptions
+        self._has_others = has_others
         self._loop = asyncio.get_running_loop()
         self._rules: dict[tuple[str, str], ImportRule] = {}  # by neighbour and exported pattern
         self._feeds: dict[tuple[str, str], Republished] = {}
+        self._books: dict[tuple[str, str], GapBook] = {}
         self._refused_until: dict[tuple[str, str], float] = {}
         self._task: asyncio.Task[None] | None = None
+        self._moves: dict[tuple[str, str], asyncio.Task[None]] = {}  # imports that are being handed over
+        self._is_draining = False
+        duplexes.near[TAKE_OVER_OP] = self.serve
+
+    async def serve(self, tunnel: GatewayTunnel, alias: str) -> None:
+        """Take an import over from another gateway of the local cloud.
+
+        Raises:
+            Refusal: The gateway cannot publish the import.
+        """
+        key = alias, str(tunnel.core.headers.get(NAME_HEADER, ""))
+        rule = self._rules.get(key)
+        if rule is None or self._is_draining:
+            raise Refusal(NotExported(key[1]))
+        if key not in self._feeds and not self._begin(key, rule, self._loop.time()):
+            raise Refusal(NotExported(key[1]))
+        feed = self._feeds[key]
+        feed.kept_until = self._loop.time() + KEPT_S
+        feed.hold(None)
+        try:
+            refusal = await self._subscriptions.wait_until_known(feed, [rule.outside])
+            if refusal is not None:
+                raise refusal
+            await tunnel.send(READY)
+            await tunnel.receive()
+        except (TunnelBroken, TunnelClosed):
+            pass  # the other gateway has stopped, in order or not
+        finally:
+            feed.release()
 
     def load(self, settings: FederationSettings) -> None:
         """Republish exactly the settings' topic imports with a local name."""
         rules = [rule for rule in settings.imports if rule.kind == "topic" and rule.local]
         self._rules = {(alias, rule.outside): rule for rule in rules for alias in rule.clouds}
         self._refused_until.clear()
+        self._books = {key: book for key, book in self._books.items() if key in self._rules}
         for key in [key for key, feed in self._feeds.items() if self._rules.get(key) != feed.rule]:
             self._end(key)
         if self._rules and (self._task is None or self._task.done()):
@@ -153,11 +246,24 @@ class Republishing:
         for key in [key for key in self._refused_until if key[0] == alias]:
             del self._refused_until[key]
 
+    async def drain(self, timeout: float) -> None:
+        """Hand all imports over, when the choice has changed; stop the rest after a timeout (seconds)."""
+        self._is_draining = True
+        if self._task is not None:
+            self._task.cancel()
+        ends_at = self._loop.time() + timeout
+        while self._loop.time() < ends_at and any(self._has_others(alias) for alias, _outside in self._feeds):
+            self._look()
+            await asyncio.sleep(LOOK_S)
+        self.close()
+
     def close(self) -> None:
-        """Stop all republication here; another gateway takes over."""
+        """Stop all republication here."""
         self._rules = {}
         if self._task is not None:
             self._task.cancel()
+        for move in self._moves.values():
+            move.cancel()
         for key in list(self._feeds):
             self._end(key)
 
@@ -180,9 +286,15 @@ class Republishing:
         now = self._loop.time()
         for key, rule in self._rules.items():
             feed, is_own = self._feeds.get(key), self._is_own(key, now)
-            if feed is not None and (feed.is_over or not is_own):
+            if feed is not None and feed.is_over:
                 self._end(key)
-            if is_own and key not in self._feeds and now >= self._refused_until.get(key, 0.0):
+            elif feed is not None and feed.queue.is_full:
+                feed.release()
+            if feed is not None and is_own:
+                feed.kept_until = now
+            if feed is not None and not is_own and (now >= feed.kept_until or self._is_draining):
+                self._move(key, feed)
+            if is_own and key not in self._feeds and now >= self._refused_until.get(key, 0.0) and not self._is_draining:
                 self._begin(key, rule, now)
 
     def _is_own(self, key: tuple[str, str], now: float) -> bool:
@@ -194,14 +306,40 @@ class Republishing:
         chosen = hashlib.blake2b(f"{alias} {outside}".encode(), digest_size=16).digest()
         return first_of(group.targets, slot_of(chosen)).peer.is_local
 
-    def _begin(self, key: tuple[str, str], rule: ImportRule, now: float) -> None:
-        feed = Republished(rule, key[0], self._port, self._subscriptions.make_queue(is_blocking=False))
+    def _move(self, key: tuple[str, str], feed: Republished) -> None:
+        """Hand an import over to the chosen gateway."""
+        if key not in self._moves and not feed.is_over:
+            task = self._moves[key] = self._loop.create_task(self._hand_over(key, feed))
+            task.add_done_callback(lambda _task: self._moves.pop(key, None))
+
+    async def _hand_over(self, key: tuple[str, str], feed: Republished) -> None:
+        alias, outside = key
+        request = DuplexRequest(op=TAKE_OVER_OP, name=f"{outside}@{alias}", further={NAME_HEADER: outside}, anchor=outside)
+        try:
+            tunnel = await self._port.open_duplex(request)
+        except IrisError:
+            return  # tried again, and published here meanwhile
+        try:
+            await feed.flush()
+        finally:
+            if self._feeds.get(key) is feed:
+                self._end(key)
+            tunnel.leave()
+
+    def _begin(self, key: tuple[str, str], rule: ImportRule, now: float) -> bool:
+        """Begin to republish an import; return whether the gateway can."""
+        book = self._books.setdefault(key, GapBook())
+        book.change_upstream()
+        feed = Republished(rule, key[0], self._port, self._subscriptions.make_queue(is_blocking=False), book)
         self._subscriptions.begin(feed)
         self._feeds[key] = feed
         refusal = self._subscriptions.add(feed, rule.outside)
         if refusal is not None:
             self._end(key)
             self._refused_until[key] = now + RETRY_S
+            return False
+        feed.hold(HOLD_S if self._has_others(key[0]) else 0.0)
+        return True
 
     def _end(self, key: tuple[str, str]) -> None:
         feed = self._feeds.pop(key)

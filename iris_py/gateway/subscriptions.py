@@ -18,12 +18,15 @@ from iris_py.federation import items, messages
 from iris_py.federation.items import ItemError
 from iris_py.federation.rules import specificity
 from iris_py.gateway.duplex import READY, Refusal
-from iris_py.gateway.imports import Feed, Flow, ItemQueue, TunnelFeed
+from iris_py.gateway.imports import Feed, Flow, TunnelFeed
+from iris_py.gateway.item_queues import ItemQueue
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.pattern_sets import covers, intersection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.federation.core import FederationCore
     from iris_py.federation.neighbour import Neighbour
@@ -47,18 +50,27 @@ BLOCKING_SLACK_BYTES: Final = 16 * 1024 * 1024
 PATTERNS_MAX: Final = 10_000
 #: The timeout (seconds) of a pattern's confirmation by the neighbour: shorter than the nodes' own.
 TELL_TIMEOUT_S: Final = 20.0
+#: How long (seconds) a leaving gateway goes on for receivers that move to another one. Too small: on long or loaded cloud links
+#: they miss messages; too large: a receiver that cannot move delays the end.
+HANDOVER_S: Final = 10.0
 
 
 class Subscriptions:
-    """The subscriptions of local nodes to topics of neighbours (other clouds), at a gateway."""
+    """The subscriptions of local nodes to topics of neighbours (other clouds), at a gateway.
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes) -> None:
+    Args:
+        has_others: Tells whether further gateways of the local cloud reach a neighbour.
+    """
+
+    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, has_others: Callable[[str], bool]) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes
         self._feeds: dict[str, dict[Feed, None]] = {}  # by neighbour
         self._flows: dict[tuple[str, str, bool], Flow] = {}  # by neighbour, rule, and whether publishers wait
         self._is_draining = False
+        self._has_others = has_others
+        self._leaving: dict[str, asyncio.TimerHandle] = {}  # by neighbour
         duplexes.near[SUBSCRIBE_OP] = self.serve
 
     async def serve(self, tunnel: GatewayTunnel, alias: str) -> None:
@@ -102,26 +114,46 @@ class Subscriptions:
                 self._plan_anew(feed, name)
 
     def drain(self) -> None:
-        """Make subscribed nodes move to other gateways."""
+        """Make subscribed nodes move to other gateways; serve the nodes meanwhile, for at most ``HANDOVER_S``."""
         self._is_draining = True
+        for alias in self._feeds:
+            self._leave(alias)
+
+    def close(self) -> None:
+        """End all subscriptions and flows at once."""
+        self._is_draining = True
+        for timer in self._leaving.values():
+            timer.cancel()
         for feeds in self._feeds.values():
             for feed in list(feeds):
                 feed.end("the gateway leaves")
-
-    def close(self) -> None:
-        """Make subscribed nodes move to other gateways, and end all flows at once."""
-        self.drain()
         for flow in list(self._flows.values()):
             flow.abort()
+
+    def _leave(self, alias: str) -> None:
+        """Make the receivers of a neighbour's topics move to other gateways."""
+        if alias in self._leaving:
+            return
+        for feed in list(self._feeds.get(alias, ())):
+            feed.leave()
+        delay_s = HANDOVER_S if self._has_others(alias) else 0.0
+        self._leaving[alias] = self._port.loop.call_later(delay_s, self._handle_left, alias)
+
+    def _handle_left(self, alias: str) -> None:
+        """End the remaining receivers."""
+        del self._leaving[alias]
+        if self._is_draining or not self._core.is_usable(alias, self._port.loop.time()):
+            for feed in list(self._feeds.get(alias, ())):
+                feed.end("the gateway leaves" if self._is_draining else f"this gateway no longer reaches the cloud {alias!r}")
 
     # -- what nodes say
 
     def _handle(self, feed: TunnelFeed, message: bytes) -> None:
         kind = message[0] if message else 0
+        if kind in (items.ADD, items.FLUSH) and len(feed.tellings) >= PATTERNS_MAX:
+            raise ItemError("more queries than patterns")
         if kind == items.ADD:
             request, names = items.decode_add(message)
-            if len(feed.tellings) >= PATTERNS_MAX:
-                raise ItemError("more queries than patterns")
             # Add patterns here, not in the task: a REMOVE may follow immediately.
             error = next((error for name in names if (error := self.add(feed, name)) is not None), None)
             key = names[0]
@@ -132,6 +164,12 @@ class Subscriptions:
             for name in items.decode_remove(message):
                 if name in feed.plans:
                     self._drop(feed, name)
+        elif kind == items.FLUSH:
+            number = items.decode_flush(message)
+            if number in feed.tellings:
+                raise ItemError("a question that is already open")
+            task = feed.tellings[number] = self._port.loop.create_task(self._flush(feed, number))
+            task.add_done_callback(lambda done: _forget(feed.tellings, number, done))
 
     def add(self, feed: Feed, name: str) -> Refusal | None:
         """Add a pattern to a feed; return the refusal, if refused."""
@@ -147,11 +185,20 @@ class Subscriptions:
         self._follow(feed, name, plan)
         return None
 
+    async def _flush(self, feed: TunnelFeed, number: int) -> None:
+        """Answer a node's FLUSH message behind all publications received by the neighbour's gateways so far."""
+        flows = {flow for plan in feed.plans.values() for flow in plan}
+        await asyncio.gather(*(flow.flush() for flow in flows))
+        try:
+            feed.queue.mark(items.encode_flush(items.FLUSHED, number))
+        except ItemError as exc:
+            feed.tunnel.break_by(exc)
+
     async def _tell(self, feed: TunnelFeed, request: int, names: list[str], refusal: Refusal | None) -> None:
         """Answer a node's ADD message after the neighbour has answered for all patterns of the message."""
         try:
             if refusal is None:
-                refusal = await self._wait_until_known(feed, names)
+                refusal = await self.wait_until_known(feed, names)
             if refusal is not None:
                 for name in names:
                     if name in feed.plans:
@@ -165,7 +212,8 @@ class Subscriptions:
                 feed.end("the gateway has failed")
             raise
 
-    async def _wait_until_known(self, feed: Feed, names: list[str]) -> Refusal | None:
+    async def wait_until_known(self, feed: Feed, names: list[str]) -> Refusal | None:
+        """Wait until the neighbour has confirmed patterns of a feed; return the refusal, if refused."""
         try:
             async with asyncio.timeout(TELL_TIMEOUT_S):
                 for name in names:
@@ -245,7 +293,9 @@ class Subscriptions:
         try:
             plan = self._plan(feed.alias, name, is_blocking=feed.is_blocking)
         except Refusal as refusal:
-            if not self._core.is_usable(feed.alias, self._port.loop.time()):
+            if self._core.is_left(feed.alias, self._port.loop.time()):
+                self._leave(feed.alias)  # the cloud link still works
+            elif not self._core.is_usable(feed.alias, self._port.loop.time()):
                 feed.end(f"this gateway no longer reaches the cloud {feed.alias!r}")
             elif name not in feed.tellings:  # a waiting ADD gets its own answer
                 self._drop(feed, name)
@@ -287,6 +337,6 @@ def _exports(neighbour: Neighbour, name: str, now: float) -> dict[str, int]:
     return found
 
 
-def _forget(tasks: dict[str, asyncio.Task[None]], key: str, task: asyncio.Task[None]) -> None:
+def _forget(tasks: dict[str | int, asyncio.Task[None]], key: str | int, task: asyncio.Task[None]) -> None:
     if tasks.get(key) is task:
         del tasks[key]

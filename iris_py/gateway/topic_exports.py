@@ -18,8 +18,10 @@ from iris_py.federation import items, messages
 from iris_py.federation.calls import encode_outcome
 from iris_py.federation.items import Item, ItemError
 from iris_py.gateway.duplex import READY, Refusal, wait_for_limits
-from iris_py.gateway.imports import BLOCKING, PLAIN, ItemQueue, Memory
+from iris_py.gateway.imports import BLOCKING, PLAIN
+from iris_py.gateway.item_queues import ItemQueue, Memory
 from iris_py.gateway.privacy import passed_headers
+from iris_py.gateway.subscriptions import HANDOVER_S
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.wire.headers import Headers
 from iris_py.wire.imported import SEQUENCE_BYTES, UNKNOWN_GAP
@@ -304,9 +306,20 @@ class ExportSource:
 
 
 class Exports:
-    """The subscriptions of neighbours (other clouds) to local topics, at a gateway."""
+    """The subscriptions of neighbours (other clouds) to local topics, at a gateway.
 
-    def __init__(self, port: GatewayPort, core: FederationCore, duplexes: Duplexes, pseudonyms: NodePseudonyms) -> None:
+    Args:
+        has_others: Tells whether the local cloud has further gateways.
+    """
+
+    def __init__(
+        self,
+        port: GatewayPort,
+        core: FederationCore,
+        duplexes: Duplexes,
+        pseudonyms: NodePseudonyms,
+        has_others: Callable[[], bool],
+    ) -> None:
         self._port = port
         self._core = core
         self._duplexes = duplexes
@@ -315,6 +328,8 @@ class Exports:
         self._outflows: dict[Outflow, ExportSource] = {}
         self._memories: dict[str, Memory] = {}
         self._tables: dict[str, RuleTable[ExportRule]] = {}
+        self._has_others = has_others
+        self._leaving: list[asyncio.TimerHandle] = []
         duplexes.far[messages.SUBSCRIBE] = self.serve
 
     async def serve(self, offer: ChannelOffer) -> None:
@@ -365,8 +380,22 @@ class Exports:
             if outflow.channel.failure is None:
                 self._show(outflow, source)
 
+    def drain(self) -> None:
+        """Serve moving neighbours, for at most ``HANDOVER_S``."""
+        for alias in {outflow.alias for outflow in self._outflows}:
+            delay_s = HANDOVER_S if self._has_others() else 0.0
+            self._leaving.append(self._port.loop.call_later(delay_s, self._handle_left, alias))
+
+    def _handle_left(self, alias: str) -> None:
+        """End the remaining channels of a neighbour."""
+        for outflow in self._outflows:
+            if outflow.alias == alias:
+                outflow.channel.break_off("the gateway leaves")
+
     async def close(self) -> None:
         """End every subscription in the local cloud."""
+        for timer in self._leaving:
+            timer.cancel()
         for source in list(self._sources.values()):
             source.end()
 
@@ -402,6 +431,8 @@ class Exports:
                     await channel.send(items.encode_added(request, outcome))
                 elif kind == items.REMOVE:
                     outflow.remove(items.decode_remove(message))
+                elif kind == items.FLUSH:
+                    outflow.queue.mark(items.encode_flush(items.FLUSHED, items.decode_flush(message)))
                 if view_key in source.views:
                     source.views[view_key].forget()
         except (TunnelBroken, TunnelClosed):
@@ -416,6 +447,9 @@ class Exports:
         try:
             while True:
                 batch = await queue.take()
+                if isinstance(batch, bytes):
+                    await channel.send(batch)
+                    continue
                 size = sum([item.payload_bytes for item in batch])
                 count = sum([len(item.payloads) for item in batch])
                 await wait_for_limits(outflow.limits, size, is_out=True)

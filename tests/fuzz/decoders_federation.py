@@ -145,7 +145,15 @@ def run_body(data: bytes) -> None:
 
 def run_items(data: bytes) -> None:
     """Read what follows on a subscription and in publishing: what is taken is bounded, and says the same again."""
-    for decode in (items.decode_add, items.decode_added, items.decode_remove, items.decode_lost, items.decode_said):
+    decoders = (
+        items.decode_add,
+        items.decode_added,
+        items.decode_remove,
+        items.decode_lost,
+        items.decode_said,
+        items.decode_flush,
+    )
+    for decode in decoders:
         with suppress(items.ItemError):
             decode(data)
     try:
@@ -174,6 +182,7 @@ ITEMS = (
     items.encode_add(1, ("t.>", "a")),
     items.encode_lost("t.>", encode_outcome(b"")),
     items.encode_said(8, encode_outcome(b"")),
+    items.encode_flush(items.FLUSH, 9),
 )
 
 TARGETS = (

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
-from iris_py.api.cloud.reconnection import RETRY_MIN_S, Reconnecting
+from iris_py.api.cloud.succession import RETRY_MIN_S
 from iris_py.errors import IrisError, MemberLost, NodeClosed, Overloaded, RequestTimeout, TunnelBroken, TunnelClosed
 from iris_py.federation import items
 from iris_py.federation.items import Item, ItemError
@@ -23,6 +23,8 @@ from iris_py.wire import packets
 from iris_py.wire.names import refusals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from iris_py.api.cloud.duplex import GatewayTunnel
     from iris_py.api.runtime import Runtime
     from iris_py.wire.headers import Headers
@@ -127,6 +129,60 @@ class FarPublications:
         return publisher
 
 
+class PresentTunnel:
+    """The present tunnel of a publisher, and the reading task.
+
+    Args:
+        read: Reads a tunnel until the end; must not raise an error.
+        spawn: Runs a coroutine as a task.
+
+    Attributes:
+        tunnel: The present tunnel, or None.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[GatewayTunnel], Coroutine[Any, Any, None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self.tunnel: GatewayTunnel | None = None
+        self._read = read
+        self._spawn = spawn
+        self._reader: asyncio.Task[None] | None = None
+
+    def begin(self, tunnel: GatewayTunnel) -> None:
+        """Begin to read an open tunnel."""
+        self.tunnel = tunnel
+        self._reader = self._spawn(self._read(tunnel))
+
+    def forget(self, tunnel: GatewayTunnel) -> bool:
+        """Forget a broken tunnel; return whether the tunnel was the present tunnel."""
+        is_present = self.tunnel is tunnel
+        if is_present:
+            self.tunnel = self._reader = None
+        return is_present
+
+    async def close(self, timeout: float) -> None:
+        """End the present tunnel after the other side has taken everything, and wait for the reader.
+
+        Raises:
+            TunnelBroken: The other side may not have taken everything.
+        """
+        tunnel, reader = self.tunnel, self._reader
+        if tunnel is None or reader is None:
+            return
+        self.forget(tunnel)
+        try:
+            await tunnel.close(timeout=timeout)
+        finally:
+            await reader
+
+    def abort(self) -> None:
+        """Stop reading at once."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+
 class CloudPublisher:
     """Publishes and broadcasts to one cloud for a node, over one tunnel after the other.
 
@@ -138,7 +194,7 @@ class CloudPublisher:
     def __init__(self, runtime: Runtime, alias: str) -> None:
         self._runtime = runtime
         self._alias = alias
-        self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.spawn, alias)
+        self._present = PresentTunnel(self._read, runtime.spawn)
         self._published: dict[str, None] = {}  # topics
         # Topics that may have lost messages in a broken tunnel and got no publication since then. While any exist, gateways are
         # told, and report the losses at the first publication under each export rule: this node does not know the rules.
@@ -180,7 +236,7 @@ class CloudPublisher:
             if topic not in self._asking:
                 self._ask_once(topic).add_done_callback(_take_exception)
             return False
-        tunnel = self._connection.duplex
+        tunnel = self._present.tunnel
         if tunnel is None or self._lock.locked() or self._is_going:
             return False
         item = Item(topic, [payload], self._number + 1, headers=headers.encoded)
@@ -211,7 +267,7 @@ class CloudPublisher:
             task.cancel()
         if self._resting is not None:
             self._resting.cancel()
-        self._connection.abort()
+        self._present.abort()
         _fail(self._answers, NodeClosed())
 
     # --
@@ -285,7 +341,7 @@ class CloudPublisher:
         self._runtime.check_open()
         if self._is_going:
             await self._close_tunnel(REST_S)
-        tunnel = self._connection.duplex
+        tunnel = self._present.tunnel
         while tunnel is None:
             try:
                 self._resumes = bool(self._doubted)
@@ -296,20 +352,20 @@ class CloudPublisher:
                 self._runtime.check_open()
                 continue
             self._is_going, self._answers = False, {}
-            self._connection.begin(tunnel)
+            self._present.begin(tunnel)
             self._schedule_rest()
         return tunnel
 
     async def _close_tunnel(self, timeout: float) -> None:
         """End the tunnel cleanly, which waits until the gateway has taken all messages."""
         try:
-            await self._connection.close(timeout)
+            await self._present.close(timeout)
         except TunnelBroken:
             self._doubted |= self._published
 
     def _drop_tunnel(self, tunnel: GatewayTunnel) -> None:
         """Forget a broken tunnel, and note the topics that may have lost messages in it."""
-        if self._connection.forget(tunnel):
+        if self._present.forget(tunnel):
             self._doubted |= self._published
             self._taken.clear()  # the next gateway may know different topics
 
@@ -360,7 +416,7 @@ class CloudPublisher:
         """Close the tunnel if it is idle, or if its gateway has asked the node to use another gateway."""
         loop = self._runtime.loop
         self._resting = None
-        if self._connection.duplex is None or self._runtime.closing is not None:
+        if self._present.tunnel is None or self._runtime.closing is not None:
             return
         is_resting = loop.time() >= self._used_at + REST_S and not self._answers
         if not (is_resting or self._is_going):

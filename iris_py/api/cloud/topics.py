@@ -4,7 +4,8 @@ Theory of operation. The topics of a cloud are divided into *shards*. The subscr
 to a gateway of the own cloud. All nodes choose the same gateway, so equal subscriptions meet at the gateway, and a message
 crosses once. The node adds patterns, and the gateway confirms a pattern when all publishers of the other cloud know of the
 subscription. When a tunnel breaks, the node opens another and adds all patterns again. Sequence numbers then identify
-duplicates and possible losses.
+duplicates and possible losses. When a gateway leaves in order, the gateway sends GOING, and the next tunnel takes over
+(:mod:`iris_py.api.cloud.succession`).
 
 The tunnel is always read: the queue of each subscription decides which messages to drop. A subscription with the policy
 ``block`` has a separate tunnel, read as fast as the queue is emptied.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.api.cloud.duplex import DuplexRequest, open_duplex, read_outcome
-from iris_py.api.cloud.reconnection import Reconnecting
+from iris_py.api.cloud.succession import Succession, Upstream
 from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import (
     CloudUnavailable,
@@ -155,16 +156,13 @@ class _Want:
     Attributes:
         tokens: The tokens of the pattern.
         tellings: By subscription, the future of its confirmation; None once confirmed.
-        is_asked: Whether the pattern was sent to the present gateway.
-        is_added: Whether the present gateway has confirmed the pattern.
     """
 
-    __slots__ = ("is_added", "is_asked", "tellings", "tokens")
+    __slots__ = ("tellings", "tokens")
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.tellings: dict[Inbox, asyncio.Future[None] | None] = {}
-        self.is_asked = self.is_added = False
 
 
 class Shard:
@@ -178,62 +176,63 @@ class Shard:
         number: The number of the shard.
         is_blocking: Whether publishers wait while the queue of the subscription is full.
         paths: The source of numbers for the tunnels.
+
+    Attributes:
+        wants: The wanted patterns, by name.
+        tunnels: The tunnels, one after the other.
     """
 
     def __init__(self, runtime: Runtime, alias: str, number: int, is_blocking: bool, paths: count[int]) -> None:
+        self.wants: dict[str, _Want] = {}
         self._runtime = runtime
         self._alias = alias
         self._number = number
         self._is_blocking = is_blocking
         self._paths = paths
-        self._wants: dict[str, _Want] = {}
-        self._removed: list[str] = []  # to tell the gateway
         self._trie: TopicTrie[Inbox] = TopicTrie()
         self._matches: dict[str, list[Inbox]] = {}
-        self._requests: dict[int, list[str]] = {}
-        self._last_request = 0
         self._room = asyncio.Event()
         seed = f"{runtime.core.info.id.hex()} {alias} {number}"
-        self._connection: Reconnecting[GatewayTunnel] = Reconnecting(self._read, runtime.loop.create_task, seed)
+        self.tunnels: Succession[ShardTunnel] = Succession(
+            self._open, lambda: bool(self.wants), self._handle_ended, runtime.loop.create_task, seed
+        )
         self._task = runtime.spawn(self._run())
 
     @property
     def is_empty(self) -> bool:
         """Whether the shard has no subscriptions."""
-        return not self._wants
+        return not self.wants
 
     def add(self, inbox: Inbox) -> asyncio.Future[None]:
         """Add a subscription; return a future for its confirmation or its error."""
         told: asyncio.Future[None] = self._runtime.loop.create_future()
         name = self._pattern_of(inbox)
-        want = self._wants.get(name)
+        want = self.wants.get(name)
         if want is None:
-            want = self._wants[name] = _Want(inbox.queue.pattern)
+            want = self.wants[name] = _Want(inbox.queue.pattern)
         self._trie.add(want.tokens, inbox)
         self._matches.clear()
-        if want.is_added:
+        if any(name in tunnel.added for tunnel in self.tunnels.upstreams):
             told.set_result(None)
             want.tellings[inbox] = None
         else:
             inbox.is_connected = False
             want.tellings[inbox] = told
-            self._connection.changed.set()
+            self.tunnels.handle_changed()
         return told
 
     def remove(self, inbox: Inbox) -> None:
         """Remove a subscription; harmless if it has ended."""
         name = self._pattern_of(inbox)
-        want = self._wants.get(name)
+        want = self.wants.get(name)
         if want is None or inbox not in want.tellings:
             return
         del want.tellings[inbox]
         self._trie.remove(want.tokens, inbox)
         self._matches.clear()
         if not want.tellings:
-            del self._wants[name]
-            if want.is_asked:
-                self._removed.append(name)
-        self._connection.changed.set()
+            del self.wants[name]
+        self.tunnels.handle_changed()
         self._room.set()
 
     def handle_drained(self) -> None:
@@ -249,23 +248,7 @@ class Shard:
 
     async def _run(self) -> None:
         try:
-            while self._wants:
-                request = DuplexRequest(
-                    op=SUBSCRIBE_OP,
-                    name=f"{next(iter(self._wants))}@{self._alias}",
-                    further={BLOCK_HEADER: True} if self._is_blocking else None,
-                    anchor=str(self._number),
-                )
-                try:
-                    tunnel = await open_duplex(self._runtime, request)
-                except TunnelBroken:
-                    pass  # the gateway was lost: try another one
-                except IrisError as exc:
-                    self._fail_waiting(exc)
-                else:
-                    await self._use(tunnel)
-                if self._wants:
-                    await self._connection.pause()
+            await self.tunnels.run()
         except BaseException as exc:
             if not is_cancelled(exc):
                 logger.error(
@@ -279,18 +262,34 @@ class Shard:
                 self._fail_waiting(CloudUnavailable("topics@" + self._alias))
             raise
 
-    async def _use(self, tunnel: GatewayTunnel) -> None:
-        """Use a tunnel for all subscriptions, until a break or the end of the last subscription."""
-        self._removed.clear()
+    async def _open(self, present: ShardTunnel | None) -> ShardTunnel | None:
+        """Open a tunnel to a gateway; return None without success."""
+        request = DuplexRequest(
+            op=SUBSCRIBE_OP,
+            name=f"{next(iter(self.wants))}@{self._alias}",
+            further={BLOCK_HEADER: True} if self._is_blocking else None,
+            anchor=str(self._number),
+        )
         try:
-            await self._connection.use(tunnel, self._tell)
-        finally:
-            self._requests.clear()
-            for want in self._wants.values():
-                want.is_asked = want.is_added = False
+            tunnel = await open_duplex(self._runtime, request)
+        except TunnelBroken:
+            return None  # the gateway was lost, or leaves: try another one
+        except IrisError as exc:
+            if present is None:
+                self._fail_waiting(exc)
+            return None
+        return ShardTunnel(self, tunnel, next(self._paths), is_blocking=self._is_blocking)
+
+    def _handle_ended(self, _tunnel: ShardTunnel) -> None:
+        """Handle the end of a tunnel; a successor may serve the subscriptions already."""
+        added = {name for tunnel in self.tunnels.upstreams for name in tunnel.added}
+        is_lost = False
+        for name, want in self.wants.items():
+            if name not in added:
+                is_lost = True
                 for inbox in want.tellings:
                     inbox.is_connected = False
-        if self._wants and self._runtime.closing is None:
+        if is_lost and self._runtime.closing is None:
             logger.info(
                 "gateway_lost",
                 "subscriptions to topics of the cloud %r have lost their gateway; looking for another one",
@@ -299,88 +298,49 @@ class Shard:
                 cloud=self._alias,
             )
 
-    async def _tell(self, tunnel: GatewayTunnel) -> bool:
-        """Send the added and the removed patterns to the gateway; return whether any patterns are left."""
-        if not self._wants:
-            return False
-        removed, self._removed = self._removed, []
-        for begin in range(0, len(removed), items.PATTERNS_MAX):
-            await tunnel.send(items.encode_remove(removed[begin : begin + items.PATTERNS_MAX]))
-        new = [name for name, want in self._wants.items() if not want.is_asked]
-        for name in new:  # each by itself: their outcomes are independent
-            want = self._wants.get(name)
-            if want is None or want.is_asked:
-                continue
-            want.is_asked = True
-            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
-            self._requests[request] = [name]
-            await tunnel.send(items.encode_add(request, [name]))
-        return True
-
     # -- received messages
 
-    async def _read(self, tunnel: GatewayTunnel) -> None:
-        path, totals = next(self._paths), MissedTotals()
-        try:
-            while True:
-                message = await tunnel.receive(max_bytes=items.ITEMS_BYTES_MAX)
-                kind = message[0] if message else 0
-                if kind == items.ITEM:
-                    self._deliver(items.decode_items(message), path, totals)
-                    if self._is_blocking:
-                        await self._wait_for_room()
-                elif kind == items.ADDED:
-                    request, outcome = items.decode_added(message)
-                    for name in self._requests.pop(request, ()):
-                        self._handle_added(name, outcome)
-                elif kind == items.LOST:
-                    name, outcome = items.decode_lost(message)
-                    self._handle_lost(name, outcome)
-        except (TunnelBroken, TunnelClosed):
-            pass
-        except ItemError as exc:
-            self._runtime.core.count_drop("malformed")
-            logger.warning(
-                "gateway_malformed",
-                "a gateway has sent an invalid message: %s",
-                exc,
-                about=self._alias,
-                reason=str(exc),
-            )
+    def handle_added(self, name: str, outcome: bytes) -> bool:
+        """Handle a gateway's answer for a pattern; return whether the gateway serves the pattern.
 
-    def _handle_added(self, name: str, outcome: bytes) -> None:
-        want = self._wants.get(name)
+        Raises:
+            TunnelBroken: The pattern is wanted, and must be added at another gateway.
+        """
+        want = self.wants.get(name)
         if want is None:
-            return
+            return False
         error = read_outcome(outcome, f"{name}@{self._alias}")
         if isinstance(error, bytes):
-            self._connection.succeed()
-            want.is_added = True
+            self.tunnels.succeed()
             for inbox, told in want.tellings.items():
                 inbox.is_connected = True
                 if told is not None and not told.done():
                     told.set_result(None)
                 want.tellings[inbox] = None
-            return
+            return True
         is_final = isinstance(error, NotExported | ConfigurationError)
         for inbox, told in list(want.tellings.items()):
             if told is not None or is_final:
                 self._end(inbox, error)
-        want.is_asked = False
         if want.tellings:
-            raise TunnelBroken(name, "", "the gateway cannot serve it now")  # added again at the next gateway
+            raise TunnelBroken(name, "", "the gateway cannot serve it now")
+        return False
 
-    def _handle_lost(self, name: str, outcome: bytes) -> None:
-        want = self._wants.get(name)
-        if want is None or not want.is_asked:
-            return
-        want.is_asked = False
+    def handle_lost(self, name: str, outcome: bytes) -> None:
+        """Handle the end of an added pattern at the gateway."""
+        want = self.wants.get(name)
         error = read_outcome(outcome, f"{name}@{self._alias}")
-        if isinstance(error, IrisError):
+        if want is not None and isinstance(error, IrisError):
             for inbox in list(want.tellings):
                 self._end(inbox, error)
 
-    def _deliver(self, received: list[Item], path: int, totals: MissedTotals) -> None:
+    def deliver(self, received: list[Item], path: int, totals: MissedTotals) -> None:
+        """Deliver received messages to the subscriptions.
+
+        Args:
+            path: The number of the tunnel.
+            totals: The losses on the tunnel.
+        """
         touched: dict[Inbox, None] = {}
         for item in received:
             self._deliver_run(item, path, totals, touched)
@@ -399,6 +359,27 @@ class Shard:
             elif queue.dropped:
                 inbox.note_drops(now)
             inbox.handle_ready()
+
+    def handle_malformed(self, exc: ItemError) -> None:
+        """Handle an invalid message of a gateway."""
+        self._runtime.core.count_drop("malformed")
+        logger.warning(
+            "gateway_malformed",
+            "a gateway has sent an invalid message: %s",
+            exc,
+            about=self._alias,
+            reason=str(exc),
+        )
+
+    async def wait_for_room(self) -> None:
+        """Wait while a queue is full. The tunnel is not read meanwhile: its gateway waits, and in the end the publishers."""
+        while full := [each for want in self.wants.values() for each in want.tellings if each.queue.is_full]:
+            for inbox in full:
+                inbox.queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
+            self._room.clear()
+            await self._room.wait()
+
+    # --
 
     def _deliver_run(self, run: Item, path: int, totals: MissedTotals, touched: dict[Inbox, None]) -> None:
         """Deliver consecutive messages of a topic to the subscriptions, without duplicates."""
@@ -444,19 +425,9 @@ class Shard:
         found = self._matches[topic] = self._trie.match(tokens)
         return found
 
-    async def _wait_for_room(self) -> None:
-        """Wait while a queue is full. The tunnel is not read meanwhile: its gateway waits, and in the end the publishers."""
-        while full := [each for want in self._wants.values() for each in want.tellings if each.queue.is_full]:
-            for inbox in full:
-                inbox.queue.blocked[_PUBLISHERS] = None  # type: ignore[index] # any key serves
-            self._room.clear()
-            await self._room.wait()
-
-    # --
-
     def _end(self, inbox: Inbox, error: IrisError) -> None:
         """End a subscription with an error: for the subscribe call if that still waits, otherwise for the reader."""
-        want = self._wants.get(self._pattern_of(inbox))
+        want = self.wants.get(self._pattern_of(inbox))
         told = None if want is None else want.tellings.get(inbox)
         self.remove(inbox)
         if told is None:
@@ -466,7 +437,7 @@ class Shard:
 
     def _fail_waiting(self, error: IrisError) -> None:
         """Fail the subscriptions that are not confirmed yet, because the cloud cannot be reached."""
-        for want in list(self._wants.values()):
+        for want in list(self.wants.values()):
             for inbox, told in list(want.tellings.items()):
                 if told is not None:
                     self._end(inbox, error)
@@ -474,6 +445,91 @@ class Shard:
     @staticmethod
     def _pattern_of(inbox: Inbox) -> str:
         return ".".join(inbox.queue.pattern)
+
+
+class ShardTunnel(Upstream["GatewayTunnel"]):
+    """A tunnel of a shard.
+
+    Args:
+        path: The number of the tunnel.
+
+    Attributes:
+        added: The patterns confirmed by the gateway.
+    """
+
+    def __init__(self, shard: Shard, tunnel: GatewayTunnel, path: int, *, is_blocking: bool) -> None:
+        super().__init__(tunnel, is_blocking=is_blocking)
+        self.added: set[str] = set()
+        self._shard = shard
+        self._path = path
+        self._totals = MissedTotals()
+        self._asked: dict[str, None] = {}  # patterns sent to the gateway, in order
+        self._requests: dict[int, str] = {}
+        self._last_request = 0
+
+    async def write(self) -> bool:
+        """Send the added and the removed patterns to the gateway; return whether any patterns are left."""
+        shard, tunnel = self._shard, self.duplex
+        if not shard.wants:
+            return False
+        removed = [name for name in self._asked if name not in shard.wants]
+        for name in removed:
+            del self._asked[name]
+        self.added.difference_update(removed)
+        for begin in range(0, len(removed), items.PATTERNS_MAX):
+            await tunnel.send(items.encode_remove(removed[begin : begin + items.PATTERNS_MAX]))
+        for name in list(shard.wants):  # each by itself: their outcomes are independent
+            if name in self._asked or name not in shard.wants:
+                continue
+            self._asked[name] = None
+            self._last_request = request = self._last_request + 1 & 0xFFFF_FFFF
+            self._requests[request] = name
+            await tunnel.send(items.encode_add(request, [name]))
+        self._look()
+        return True
+
+    async def read(self) -> None:
+        """Read the tunnel until the end."""
+        tunnel = self.duplex
+        try:
+            while True:
+                message = await tunnel.receive(max_bytes=items.ITEMS_BYTES_MAX)
+                kind = message[0] if message else 0
+                if kind == items.ITEM:
+                    if await self.take(items.decode_items(message)) and self.is_blocking:
+                        await self._shard.wait_for_room()
+                elif kind == items.ADDED:
+                    request, outcome = items.decode_added(message)
+                    self._handle_added(self._requests.pop(request, ""), outcome)
+                elif kind == items.LOST:
+                    name, outcome = items.decode_lost(message)
+                    if name in self._asked:
+                        del self._asked[name]
+                        self.added.discard(name)
+                        self._shard.handle_lost(name, outcome)
+                elif kind == items.GOING:
+                    self.note(is_leaving=True)
+                elif kind == items.FLUSHED:
+                    self.handle_flushed(message)
+        except (TunnelBroken, TunnelClosed):
+            pass
+        except ItemError as exc:
+            self._shard.handle_malformed(exc)
+
+    def deliver(self, received: list[Item]) -> None:
+        """Deliver received messages to the subscriptions."""
+        self._shard.deliver(received, self._path, self._totals)
+
+    def _handle_added(self, name: str, outcome: bytes) -> None:
+        if self._shard.handle_added(name, outcome):
+            self.added.add(name)
+            self._look()
+        else:
+            self._asked.pop(name, None)
+
+    def _look(self) -> None:
+        """Note whether all patterns are confirmed."""
+        self.note(is_ready=self.added.issuperset(self._shard.wants))
 
 
 def shard_of(pattern: Tokens) -> int:

@@ -44,6 +44,7 @@ DECODERS: tuple[Callable[[bytes], object], ...] = (
     items.decode_remove,
     items.decode_lost,
     items.decode_said,
+    items.decode_flush,
 )
 
 
@@ -60,6 +61,9 @@ def test_wishes_and_answers_come_out_as_they_went_in(request: int, patterns: lis
     assert items.decode_remove(items.encode_remove(patterns)) == patterns
     assert items.decode_added(items.encode_added(request, outcome)) == (request, outcome)
     assert items.decode_lost(items.encode_lost(patterns[0], outcome)) == (patterns[0], outcome)
+    for kind in (items.FLUSH, items.FLUSHED):
+        assert items.encode_flush(kind, request)[0] == kind
+        assert items.decode_flush(items.encode_flush(kind, request)) == request
 
 
 @given(publications, st.binary(min_size=1, max_size=20), st.integers(0, 2**32 - 1))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, Item
-from iris_py.gateway.imports import ItemQueue, Memory
+from iris_py.federation.items import ITEM_MESSAGE_BYTES, PUBLICATIONS_MAX, Item, ItemError
+from iris_py.gateway.item_queues import MARKS_MAX, ItemQueue, Memory
 
 ORIGIN, SEQUENCE = b"o" * 16, b"s" * 4
 
@@ -25,8 +26,14 @@ def singly(items: list[Item]) -> list[tuple[int, int]]:
 async def take_all(queue: ItemQueue) -> list[tuple[int, int]]:
     taken: list[Item] = []
     while len(queue):
-        taken += await queue.take()
+        taken += await take(queue)
     return singly(taken)
+
+
+async def take(queue: ItemQueue) -> list[Item]:
+    taken = await queue.take()
+    assert isinstance(taken, list)
+    return taken
 
 
 def test_the_oldest_are_dropped_and_the_next_one_says_so() -> None:
@@ -60,12 +67,12 @@ def test_a_message_takes_as_much_of_a_run_as_fits_and_the_next_one_the_rest() ->
     async def scenario() -> None:
         queue = ItemQueue(1 << 30, 1 << 20, lambda _count: None)
         queue.put([item(0, count=PUBLICATIONS_MAX - 1), item(PUBLICATIONS_MAX - 1, count=3, gap=2)])
-        first, second = await queue.take()
+        first, second = await take(queue)
         assert (len(first.payloads), len(second.payloads), second.gap) == (PUBLICATIONS_MAX - 1, 1, 2)
         queue.put([item(PUBLICATIONS_MAX + 2, 2 * ITEM_MESSAGE_BYTES, count=2)])
-        assert singly(await queue.take()) == [(PUBLICATIONS_MAX, 0), (PUBLICATIONS_MAX + 1, 0)], "the large one goes by itself"
-        assert singly(await queue.take()) == [(PUBLICATIONS_MAX + 2, 0)]
-        assert singly(await queue.take()) == [(PUBLICATIONS_MAX + 3, 0)]
+        assert singly(await take(queue)) == [(PUBLICATIONS_MAX, 0), (PUBLICATIONS_MAX + 1, 0)], "the large one goes by itself"
+        assert singly(await take(queue)) == [(PUBLICATIONS_MAX + 2, 0)]
+        assert singly(await take(queue)) == [(PUBLICATIONS_MAX + 3, 0)]
         assert (len(queue), queue.bytes) == (0, 0)
 
     asyncio.run(scenario())
@@ -125,6 +132,51 @@ def test_one_for_which_publishers_wait_has_slack() -> None:
     asyncio.run(scenario())
 
 
+def test_a_mark_comes_behind_what_was_queued_before_it_whatever_is_dropped() -> None:
+    async def scenario() -> None:
+        queue = ItemQueue(1 << 20, 3, lambda _count: None)
+        queue.mark(b"first")
+        queue.put([item(1, count=2)])
+        queue.mark(b"second")
+        queue.put([item(3)])
+        assert await queue.take() == b"first"
+        assert singly(await take(queue)) == [(1, 0), (2, 0)]
+        assert await queue.take() == b"second"
+        queue.mark(b"third")
+        queue.put([item(4, count=3)])
+        assert await queue.take() == b"third", "those before it were dropped"
+        assert singly(await take(queue)) == [(4, 1), (5, 0), (6, 0)]
+        waiting = asyncio.ensure_future(queue.take())
+        await asyncio.sleep(0)
+        queue.mark(b"last")
+        assert await waiting == b"last"
+
+    asyncio.run(scenario())
+
+
+def test_a_mark_comes_behind_a_run_that_is_taken_in_parts() -> None:
+    async def scenario() -> None:
+        queue = ItemQueue(1 << 20, 1 << 20, lambda _count: None)
+        queue.put([item(1, count=PUBLICATIONS_MAX + 1)])
+        queue.mark(b"mark")
+        assert len((await take(queue))[0].payloads) == PUBLICATIONS_MAX
+        assert singly(await take(queue)) == [(PUBLICATIONS_MAX + 1, 0)]
+        assert await queue.take() == b"mark"
+
+    asyncio.run(scenario())
+
+
+def test_an_end_that_asks_and_does_not_read_has_few_marks() -> None:
+    async def scenario() -> None:
+        queue = ItemQueue(1 << 20, 3, lambda _count: None)
+        for _ in range(MARKS_MAX):
+            queue.mark(b"")
+        with pytest.raises(ItemError):
+            queue.mark(b"")
+
+    asyncio.run(scenario())
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans()), max_size=40),
     st.integers(1, 5),
@@ -147,9 +199,9 @@ def test_nothing_is_missing_without_a_gap(steps: list[tuple[int, int, bool]], me
             elif gap:
                 queue.owe(ORIGIN, SEQUENCE, gap)
             if takes and len(queue):
-                taken += await queue.take()
+                taken += await take(queue)
         while len(queue):
-            taken += await queue.take()
+            taken += await take(queue)
         lost.difference_update(number for number, _gap in singly(taken))
         before = 0
         for number, gap in singly(taken):
