@@ -36,6 +36,7 @@ class TableView:
         parts: The parts of an incomplete view from the known root.
         promoted: The promoted entries.
         split: The split of the table, with all that any root told.
+        has_later: Whether some members kept later entries than those in the last whole table.
         other_parts: The parts of an incomplete view from another node, which may be the next root, or a liar.
     """
 
@@ -49,6 +50,7 @@ class TableView:
         "_told_size",
         "_told_split",
         "_unreported",
+        "has_later",
         "members",
         "other_parts",
         "parts",
@@ -58,6 +60,7 @@ class TableView:
 
     def __init__(self) -> None:
         self.members: dict[NodeId, MemberRecord] = {}
+        self.has_later = False
         self.parts = PartCollection()
         self.other_parts = PartCollection()
         # The checksum of members and entries; None after a change.
@@ -84,11 +87,18 @@ class TableView:
         """Tell the owner about a node with the next event, because the node is left out of the table, or is so no longer."""
         self._changed[node] = None
 
-    def replace(self, parts: Sequence[TablePart]) -> bool:
-        """Take a whole table. Return False, and take nothing, if it is none, or exceeds a bound."""
+    def replace(self, parts: Sequence[TablePart], *, keeps_later: bool = False) -> bool:
+        """Take a whole table. Return False, and take nothing, if it is none, or exceeds a bound.
+
+        Args:
+            parts: The table.
+            keeps_later: Whether members keep their known entries if these have a later stamp: the table is that of a root which
+                has not heard of them yet. `has_later` tells whether some did.
+        """
         table = TableView()
         if not table.change(parts):
             return False
+        self.has_later = keeps_later and table._keep_later(self)
         self._checksum = None
         self._changed |= dict.fromkeys((*self.members, *table.members))
         self.members, self._entries, self._size_bytes = table.members, table._entries, table._size_bytes
@@ -96,6 +106,20 @@ class TableView:
         self._promote(table.promoted)
         self.split = self.split.united(table.split)
         return True
+
+    def _keep_later(self, known: TableView) -> bool:
+        """Take the entries of members with a later stamp from another view, within the bound; return whether there are some."""
+        has_later = False
+        for node, record in self.members.items():
+            before = known.members.get(node)
+            if before is None or before.stamp <= record.stamp:
+                continue
+            growth = len(known.entries_of(node)) - len(self._entries[node])
+            if self._size_bytes + growth <= TABLE_BYTES_MAX:
+                self.members[node], self._entries[node] = before, known.entries_of(node)
+                self._size_bytes += growth
+                has_later = True
+        return has_later
 
     def confirm(self, part: TablePart) -> bool:
         """Keep the table as that of another root, which has sent its checksum. Return False if the root has another table."""

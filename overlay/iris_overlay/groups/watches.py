@@ -209,8 +209,12 @@ class Watches:
         if message.checksum and not table.confirm(message):
             self._outbox.send(message.root, Told(message.group, 0))
             return True
-        if not message.checksum and not table.replace(parts):
+        # The answer to a later question counts as it is, for the stamps may be those of a liar.
+        is_final = watch.ask_again_at is not None and now >= watch.ask_again_at
+        if not message.checksum and not table.replace(parts, keeps_later=not is_final):
             return False
+        if not message.checksum and table.has_later and watch.ask_again_at is None:
+            watch.ask_again_at = now + TWO_ROOTS_S
         self._note_gone(watch, [node for node in watch.members if node not in table.members], now)
         self._changed[message.group] = None
         self._take_view(watch, message, table.members, now)

@@ -35,6 +35,7 @@ from iris_overlay.groups.messages import (
     user_part,
 )
 from iris_overlay.groups.table_parts import checksum_of
+from iris_overlay.groups.watches import TWO_ROOTS_S
 from iris_py.testing.cores.signer import NamedSigner
 from tests.unit.overlay.groups.test_layer import LOCAL, OTHER, PEER, THIRD, Fixture, G, register
 
@@ -284,6 +285,22 @@ def test_a_table_that_another_root_has_not_is_asked_for() -> None:
     fixture.receive(part(21, [row(OTHER, 3)], [MemberRecord(OTHER, b"", 1)], root=THIRD), THIRD)
     (event,) = fixture.layer.events_received()
     assert event == TableChanged(G, {OTHER.id: MemberChange(None, packed(3), packed(1, 2))}, (), 1)
+
+
+def test_a_root_that_has_not_heard_of_later_entries_does_not_take_them_away() -> None:
+    fixture = watching()
+    fixture.receive(part(10, [row(OTHER, 3, base=1, stamp=5)], [], base=9))
+    fixture.layer.events_received()
+    stale = part(20, [row(OTHER, 1, 2), row(THIRD, 7)], [MemberRecord(OTHER, b"", 1), MemberRecord(THIRD, b"", 1)], root=THIRD)
+    fixture.receive(stale, THIRD, 2.0)
+    (event,) = fixture.layer.events_received()
+    assert event == TableChanged(G, {THIRD.id: MemberChange(GroupMember(THIRD, b""), packed(7), b"")}, (), 2)
+    assert fixture.layer.deadline() == 2.0 + TWO_ROOTS_S
+    fixture.layer.handle_timeout(2.0 + TWO_ROOTS_S)
+    fixture.sent()
+    fixture.receive(stale, THIRD, 2.1 + TWO_ROOTS_S)
+    (event,) = fixture.layer.events_received()
+    assert event == TableChanged(G, {OTHER.id: MemberChange(None, b"", packed(3))}, (), 2), "it insists"
 
 
 def test_an_older_checksum_is_not_believed() -> None:
