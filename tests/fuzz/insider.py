@@ -84,6 +84,7 @@ class Insider:
         self._sealers = {keys.group_id: GroupSealer(keys, self.info.id, 1) for keys in groups}
         self._cast_sealers = {keys.group_id: GroupSealer(keys, self.info.id, 1 << 31) for keys in groups}
         self._keyring = keyring
+        self._realm = keyring.realm().group_id
         self._dials = 0
         self.end = self.dial(now)
 
@@ -129,7 +130,7 @@ class Insider:
             assert group in self.end.link.shared, "a body that only the record seals, and nobody has proved anything"
             self.read_body(group, sealed)
         elif kind in (UNICAST, MULTICAST) and group in self._openers:
-            if kind == UNICAST:
+            if kind == UNICAST or group == self._realm:  # publications are sealed for one receiver each
                 associated = unicast_associated(group, self._honest, self.info.id)
             else:
                 associated = multicast_associated(group, self._honest)
