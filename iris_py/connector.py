@@ -17,6 +17,9 @@ this repository; programs use :mod:`iris_py`. Names are imported at their first 
   or topic; the arguments shared by overloads, as :class:`RequestOptions`; the types :data:`BytesLike`, :class:`CallerCodec` and
   :data:`TypeForm`; the type variables :data:`Payload`, :data:`Question` and :data:`Answer`.
 * :class:`Unpicklable`, the base of objects of a single process; and :data:`runtime_of`, with the settings of a node.
+* Counted subscriptions, for readers that count across restarts what they missed: ``parts_of(node).topics.subscribe_counted``
+  (:data:`parts_of`) returns a :class:`CountedSubscription` of each :class:`CountedMessage`, with the :class:`MatchesBefore` of
+  each publisher; :func:`holder_of` is the form of a node id there.
 * :class:`EventLogger`, for log lines about events, limited in number.
 * :class:`Fingerprinter`, to compare contents; :func:`install_command` and :func:`requirements`, the advice for missing
   packages.
@@ -32,9 +35,11 @@ if typing.TYPE_CHECKING:
     from iris_py.api.bulk_requester import Asked, Asker, providers
     from iris_py.api.codec import UNDECODABLE, AnyCodec, CallerCodec, as_codec, decode, decode_message, encode
     from iris_py.api.hooks import HandlerHook, HandlerHooks, hooks_of
+    from iris_py.api.lifecycle import parts_of
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.runtime import runtime_of
     from iris_py.api.seal import SealLike, seal_parts
+    from iris_py.api.subscription import CountedSubscription
     from iris_py.api.threads import DaemonThreads
     from iris_py.defaults import (
         GROUP_QUEUE_MESSAGES,
@@ -51,11 +56,14 @@ if typing.TYPE_CHECKING:
     from iris_py.files.secret_command import check_command
     from iris_py.files.secrets import check_path, read_secret_file
     from iris_py.logs import EventLogger
+    from iris_py.patterns.messages import CountedMessage
+    from iris_py.patterns.topic.counted_patterns import holder_of
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
     from iris_py.settings.table import SETTINGS, Setting
     from iris_py.sync.background import Background, background
     from iris_py.sync.handlers import AnyHandler, adapt
     from iris_py.wire.fingerprint import Fingerprinter
+    from iris_py.wire.flows import MatchesBefore
     from iris_py.wire.headers import HeaderValue
 
 __all__ = [
@@ -78,12 +86,15 @@ __all__ = [
     "Background",
     "BytesLike",
     "CallerCodec",
+    "CountedMessage",
+    "CountedSubscription",
     "DaemonThreads",
     "EventLogger",
     "Fingerprinter",
     "HandlerHook",
     "HandlerHooks",
     "HeaderValue",
+    "MatchesBefore",
     "OnFull",
     "Opening",
     "Payload",
@@ -108,8 +119,10 @@ __all__ = [
     "decode",
     "decode_message",
     "encode",
+    "holder_of",
     "hooks_of",
     "install_command",
+    "parts_of",
     "providers",
     "read_secret_file",
     "requirements",
@@ -137,10 +150,13 @@ _MODULES = {
     "Background": "sync.background",
     "BytesLike": "payloads",
     "CallerCodec": "api.codec",
+    "CountedMessage": "patterns.messages",
+    "CountedSubscription": "api.subscription",
     "DaemonThreads": "api.threads",
     "EventLogger": "logs",
     "Fingerprinter": "wire.fingerprint",
     "HeaderValue": "wire.headers",
+    "MatchesBefore": "wire.flows",
     "HandlerHook": "api.hooks",
     "HandlerHooks": "api.hooks",
     "OnFull": "api.options",
@@ -167,8 +183,10 @@ _MODULES = {
     "decode": "api.codec",
     "decode_message": "api.codec",
     "encode": "api.codec",
+    "holder_of": "patterns.topic.counted_patterns",
     "hooks_of": "api.hooks",
     "install_command": "extras",
+    "parts_of": "api.lifecycle",
     "providers": "api.bulk_requester",
     "read_secret_file": "files.secrets",
     "requirements": "extras",

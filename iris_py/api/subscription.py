@@ -7,6 +7,7 @@ import math
 from copy import copy
 from itertools import chain
 from operator import attrgetter, length_hint
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from iris_py.api.arguments import check_time
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.tracing import Handling, Tracing
+    from iris_py.wire.flows import MatchesBefore
 
 logger = EventLogger("iris_py")
 
@@ -450,3 +452,19 @@ class Subscription(AsyncClosable, Generic[Payload]):
 
 #: Returns the inbox of a subscription; only for the node.
 inbox_of: Callable[[Subscription[Any]], Inbox] = attrgetter("_inbox")
+
+
+class CountedSubscription(Subscription[bytes]):
+    """A subscription whose publishers count the matches of the pattern; for connectors.
+
+    Messages with a number are :class:`~iris_py.patterns.messages.CountedMessage`. Messages from other clouds, and of publishers
+    with too many counted patterns, have no number.
+    """
+
+    @property
+    def starts(self) -> Mapping[str, MatchesBefore]:
+        """The first count of each publisher, by source, in the order of arrival.
+
+        Publishers with matches before this node subscribed tell the number at once, others with the first message.
+        """
+        return MappingProxyType(self._inbox.queue.starts)

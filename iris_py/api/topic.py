@@ -14,7 +14,7 @@ from iris_py.api.codec import as_codec, encode, encode_some
 from iris_py.api.coded import CodedInbox, CodedSubscription
 from iris_py.api.hooks import hook_of
 from iris_py.api.runtime import BATCH_COST_BYTES, resolve
-from iris_py.api.subscription import Inbox, Subscription
+from iris_py.api.subscription import CountedSubscription, Inbox, Subscription
 from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iris_py.api.options import SubscribeOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.subscription import Callback, MakeInbox
-    from iris_py.patterns.topic.queue import SharedMessagesLost
+    from iris_py.patterns.topic.queue import OverflowPolicy, SharedMessagesLost
     from iris_py.wire.headers import Headers, HeaderValue
 
 logger = EventLogger("iris_py")
@@ -211,7 +211,29 @@ class Topics:
             make_inbox = partial(CodedInbox, as_codec(codec), self._core.count_drop, queue, hook)
         return Opening(self._subscribe(make_inbox, alias))
 
-    def _make_queue(self, pattern: str, options: SubscribeOptions) -> tuple[SubscriptionQueue, str]:
+    def subscribe_counted(
+        self, pattern: str, *, policy: OverflowPolicy, queue_messages: int, queue_bytes: int
+    ) -> Opening[CountedSubscription]:
+        """Subscribe to topics, and let their publishers count the matches of the pattern (docs/design.md 8.17).
+
+        Raises:
+            ConfigurationError: As for :meth:`iris_py.Node.subscribe`; or the node has too many counted patterns.
+            NodeClosed: The node was closed.
+        """
+        self._runtime.check_open()
+        options: SubscribeOptions = {
+            "policy": policy,
+            "queue_messages": queue_messages,
+            "queue_bytes": queue_bytes,
+            "group": "",
+            "weight": 1.0,
+        }
+        queue, alias = self._make_queue(pattern, options, is_counted=True)
+        return Opening(self._subscribe_counted(queue, alias))
+
+    def _make_queue(
+        self, pattern: str, options: SubscribeOptions, *, is_counted: bool = False
+    ) -> tuple[SubscriptionQueue, str]:
         """Return the queue of a subscription, and the alias of the cloud of its topics; empty for this cloud."""
         policy, queue_messages, queue_bytes = options["policy"], options["queue_messages"], options["queue_bytes"]
         group, weight = options["group"], options["weight"]
@@ -229,7 +251,8 @@ class Topics:
         if group == "":
             if weight != 1.0:
                 raise ConfigurationError("weight= is for members of a group. Give group=, too, or leave weight= out.")
-            return SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags), alias
+            queue = SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags, is_counted=is_counted)
+            return queue, alias
         with refusals:
             check_group(group)
         if alias:
@@ -239,14 +262,20 @@ class Topics:
             )
         return SharedQueue(group, weight, tokens, pattern, policy, queue_messages, queue_bytes, lags), alias
 
+    async def _subscribe_counted(self, queue: SubscriptionQueue, alias: str) -> CountedSubscription:
+        return CountedSubscription(await self._open_inbox(partial(Inbox, queue, None), alias))
+
     async def _subscribe(self, make_inbox: MakeInbox, alias: str) -> Subscription[Any]:
+        inbox = await self._open_inbox(make_inbox, alias)
+        return CodedSubscription(inbox) if isinstance(inbox, CodedInbox) else Subscription(inbox)
+
+    async def _open_inbox(self, make_inbox: MakeInbox, alias: str) -> Inbox:
         self._runtime.check_open()  # again: an Opening may be awaited long after it was made
         if alias:
-            inbox = await self._clouds.topics.subscribe(make_inbox, alias, self.inboxes)
-        else:
-            inbox = make_inbox(self.end_subscription, self.handle_drained, self._runtime.tracing)
-            await self.begin_subscription(inbox)
-        return CodedSubscription(inbox) if isinstance(inbox, CodedInbox) else Subscription(inbox)
+            return await self._clouds.topics.subscribe(make_inbox, alias, self.inboxes)
+        inbox = make_inbox(self.end_subscription, self.handle_drained, self._runtime.tracing)
+        await self.begin_subscription(inbox)
+        return inbox
 
     async def begin_subscription(self, inbox: Inbox) -> None:
         """Subscribe at the core, and wait until every publisher knows of the subscription."""

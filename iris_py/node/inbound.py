@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import Headers
 
 _TUNNEL, _STATUS = bytes((TUNNEL,)), bytes((packets.STATUS,))
+#: Messages with the count of an entry, behind FLOW or CAST.
+_COUNTS = frozenset((packets.MOVED, packets.COUNT))
 _CLOCK_QUESTION, _CLOCK_ANSWER = bytes((packets.CLOCK_QUESTION,)), bytes((packets.CLOCK_ANSWER,))
 
 #: A function that handles a message at a time.
@@ -265,8 +267,8 @@ class Inbound:
             if kind == packets.CAST and group.realm is not None and receivers is self._receivers_cast:
                 sender = self._pubsub.deliveries.start_cast(group, peer, message_id, argument)
                 continue
-            if kind == packets.MOVED and sender is not None:
-                self._pubsub.deliveries.receive_moved(sender, message_id, argument, now)
+            if kind in _COUNTS and sender is not None:
+                sender = self._receive_count(sender, kind, message_id, argument, body[start:offset], now)
                 continue
             if kind == packets.FLOW and group.is_realm:
                 sender = self._pubsub.deliveries.start_body(group, peer, message_id, argument, now)
@@ -297,6 +299,15 @@ class Inbound:
             self._requester.receive_replies(peer, replies, now)
         if offset != end:
             self._count_drop("malformed")
+
+    def _receive_count(
+        self, sender: BodySender, kind: int, message_id: int, argument: int, payload: bytes, now: float
+    ) -> BodySender:
+        """Receive a MOVED or COUNT; return the sender of the publications behind it."""
+        if kind == packets.COUNT:
+            return self._pubsub.deliveries.start_count(sender, message_id, payload)
+        self._pubsub.deliveries.receive_moved(sender, message_id, argument, now)
+        return sender
 
     def _receive_shared(self, group: Group, peer: Peer, body: bytes, at: int, now: float) -> None:
         """Receive the SHARED at a place of a body, which is complete."""

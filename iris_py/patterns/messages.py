@@ -93,6 +93,18 @@ class Message(msgspec.Struct, Generic[Payload], frozen=True, gc=False):
         return f"<Message {self.sequence} of {show(self.payload)} to {self.topic or self.cluster!r} from {self.source[:8]}>"
 
 
+class CountedMessage(Message[Payload], frozen=True, gc=False):
+    """A message of a counted subscription (docs/design.md 8.17).
+
+    Attributes:
+        count: The number of the message among the publications of the node for the pattern, from 1 on, without holes.
+        count_since: The publisher's number when the count began. Numbers of different counts have no relation.
+    """
+
+    count: int = 0
+    count_since: int = 0
+
+
 #: Returns the execution behind a request.
 execution_of: Callable[[Request[Any]], Execution] = attrgetter("_execution")
 

@@ -1,8 +1,11 @@
-"""Messages that count publications: FLOW, FETCH, FETCHED, CAST and MOVED (docs/design.md 8).
+"""Messages that count publications: FLOW, COUNT, FETCH, FETCHED, CAST and MOVED (docs/design.md 8).
 
 All publications from one node to another form a *flow*. Its name is the publisher's last number when the flow began. FLOW is
 the first message of each body with publications: its id is the name, and its argument the number of messages in the flow before
 this body, modulo 2^32. So a receiver counts the messages that it missed.
+
+COUNT follows a FLOW, for each counted pattern of the node that the messages of the body match: its id is the number of earlier
+matches, and its payload says which pattern, and when the count began (:class:`MatchesBefore`).
 
 FETCH asks the publisher for the entries that the missed messages matched; FETCHED answers with the same id. The argument of
 FETCH says what it asks for, here ``MISSED_ENTRIES``. The argument of FETCHED is the number of missed messages.
@@ -20,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from iris_py.wire.packets import CAST, FLOW, MESSAGE, MOVED
+from iris_py.wire.packets import CAST, COUNT, COUNT_BYTES, FLOW, MESSAGE, MOVED
 
 #: Argument of a FETCH for the entries that missed messages matched.
 MISSED_ENTRIES: Final = 3
@@ -37,6 +40,8 @@ FETCHED_ENTRIES_MAX: Final = 4096
 _FETCH: Final = struct.Struct(">QQQ")
 #: tag, number of messages
 _ENTRY: Final = struct.Struct(">QI")
+#: tag, since, holder
+_COUNT: Final = struct.Struct(">QQQ")
 #: Counts of a flow are modulo 2^32.
 COUNT_MASK: Final = 0xFFFF_FFFF
 
@@ -74,6 +79,26 @@ class MissedEntries(msgspec.Struct, frozen=True, gc=False):
     def encode(self) -> bytes:
         """Return the payload, in ascending order of the tags."""
         return b"".join([_ENTRY.pack(tag, count) for tag, count in sorted(self.counts.items())])
+
+
+class MatchesBefore(msgspec.Struct, frozen=True, gc=False):
+    """The publications of a node that matched a counted pattern: a COUNT.
+
+    Attributes:
+        tag: The tag of the pattern's entry.
+        since: The publisher's number when its count began. Another number is another count.
+        holder: The start of the id of the node for which the count began (64 bits).
+        count: Number of matches before the publications of the body.
+    """
+
+    tag: int
+    since: int
+    holder: int
+    count: int
+
+    def encode(self) -> bytes:
+        """Return the message."""
+        return MESSAGE.pack(COUNT, 0, 0, COUNT_BYTES, self.count, 0) + _COUNT.pack(self.tag, self.since, self.holder)
 
 
 def encode_flow(name: int, count: int) -> bytes:
@@ -117,6 +142,19 @@ def decode_range(payload: bytes) -> MissedRange | None:
         return None
     flow, after, before = _FETCH.unpack(payload)
     return MissedRange(flow, after, before) if flow <= after < before else None
+
+
+def decode_count(count: int, payload: bytes) -> MatchesBefore | None:
+    """Decode a COUNT from a peer; return None if it is malformed. Never raises.
+
+    Args:
+        count: Its id.
+        payload: Its payload.
+    """
+    if len(payload) != COUNT_BYTES:
+        return None
+    tag, since, holder = _COUNT.unpack(payload)
+    return MatchesBefore(tag, since, holder, count)
 
 
 def decode_entries(messages: int, payload: bytes) -> MissedEntries | None:

@@ -53,6 +53,11 @@ CLOCK_QUESTION, CLOCK_ANSWER = 32, 33
 STATUS = 34  # a question about a node, or its answer (iris_py.node.questions)
 #: Overhead of a routed body with one message, without its payload: ``ROUTED``, ``MESSAGE`` and the authentication tag.
 ROUTED_OVERHEAD_BYTES = ROUTED.size + MESSAGE_BYTES + 16
+#: Bytes of the payload of a COUNT.
+COUNT_BYTES = 24
+#: Counted patterns of one node, and so the COUNTs of a body. Too small: a node cannot serve a few Spark queries. Too large: a
+#: single node takes a large part of the counts that publishers keep, and each body grows by 44 bytes for each.
+NODE_COUNTED_MAX = 16
 
 REQUEST, REPLY, FAILURE, REJECTION, CANCEL, BROADCAST = 1, 2, 3, 4, 5, 6
 SURVEY, DECLINE = 7, 8
@@ -64,11 +69,12 @@ SHARED = 16  # like PUBLICATION, for members of groups (iris_py.wire.shares)
 TAKEN = 17
 CAST = 18  # begins each body to the group of a promoted entry (iris_py.wire.flows)
 FLOW = 19  # begins each body with publications (iris_py.wire.flows)
+COUNT = 20  # the matches of a counted pattern before the publications of a body (iris_py.wire.flows)
 FETCH, FETCHED = 21, 22
 LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
 MOVED = 26  # from now on, messages for an entry come by CAST
-KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 20 and 23 are unassigned
+KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 23 is unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.
@@ -180,7 +186,8 @@ def as_bytes(payload: object) -> bytes:
 def is_body_sane(data: bytes, start: int, stop: int) -> bool:
     """Tell whether a body respects ``SHARED_BODY_BYTES_MAX``, ``RUN_BODY_BYTES_MAX`` and ``RUN_MESSAGES_MAX``.
 
-    A FLOW or CAST before the messages does not count. Behind a CAST there may be several messages.
+    A FLOW or CAST before the messages does not count, nor do the COUNTs behind a FLOW. Behind a CAST there may be several
+    messages.
     """
     if stop - start <= SHARED_BODY_BYTES_MAX:
         return True
@@ -188,6 +195,13 @@ def is_body_sane(data: bytes, start: int, stop: int) -> bool:
     if kind in (FLOW, CAST) and not (head_bytes or length):
         start += MESSAGE_BYTES
         if stop - start <= (RUN_BODY_BYTES_MAX if kind == CAST else SHARED_BODY_BYTES_MAX):
+            return True
+        kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
+    for _ in range(NODE_COUNTED_MAX):
+        if kind != COUNT or head_bytes or length != COUNT_BYTES:
+            break
+        start += MESSAGE_BYTES + COUNT_BYTES
+        if stop - start <= SHARED_BODY_BYTES_MAX:
             return True
         kind, flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(data, start)
     payload = start + MESSAGE_BYTES + head_bytes

@@ -35,7 +35,15 @@ from iris_py.patterns.topic.names import literal_prefix, parse_pattern, parse_to
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, CastAssembler, cut
 from iris_py.wire.facts import FACTS_BYTES_MAX, decode_facts, decode_hello, encode_facts, encode_hello, is_name, name_in, named
-from iris_py.wire.flows import FETCHED_MESSAGES_MAX, MissedEntries, MissedRange, decode_entries, decode_range
+from iris_py.wire.flows import (
+    FETCHED_MESSAGES_MAX,
+    MatchesBefore,
+    MissedEntries,
+    MissedRange,
+    decode_count,
+    decode_entries,
+    decode_range,
+)
 from iris_py.wire.headers import HEADERS_BYTES_MAX, HeaderValue, decode_headers, encode_headers
 from iris_py.wire.imported import NUMBER_MAX, ImportedHead, decode_imported
 from iris_py.wire.shares import (
@@ -62,11 +70,14 @@ HEADERS = tuple(encode_headers(headers).encoded for headers in GIVEN)
 
 
 def run_flows(data: bytes) -> None:
-    """Read a question about missed messages, and an answer: an accepted one is consistent, and is sent again as it came."""
+    """Read a question about missed messages, an answer and a count: what is accepted is consistent, and sent as it came."""
     asked = decode_range(data)
     if asked is not None:
         assert asked.flow <= asked.after < asked.before
         assert asked.encode() == data
+    said = decode_count(7, data)
+    if said is not None:
+        assert said.encode()[packets.MESSAGE_BYTES :] == data
     messages, payload = int.from_bytes(data[:2], "big"), data[2:]
     found = decode_entries(messages, payload)
     if found is not None:
@@ -321,7 +332,11 @@ TARGETS = (
         "flows",
         run_flows,
         Kind.DECODER,
-        (MissedRange(7, 8, 12).encode(), b"\0\0\3" + MissedEntries(3, {1: 2, 9: 3}).encode()),
+        (
+            MatchesBefore(1, 2, 3, 4).encode()[packets.MESSAGE_BYTES :],
+            MissedRange(7, 8, 12).encode(),
+            b"\0\0\3" + MissedEntries(3, {1: 2, 9: 3}).encode(),
+        ),
         300,
     ),
     Target(

@@ -44,7 +44,7 @@ from iris_py.patterns.tunnel.table import TunnelOpened, TunnelStarted
 from iris_py.testing.cores.pair import BUDGET_BYTES, End
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, cut
-from iris_py.wire.flows import encode_flow
+from iris_py.wire.flows import MatchesBefore, encode_flow
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.imported import ImportedHead
 from iris_security import Identity, Keyring, Secret
@@ -114,7 +114,7 @@ class World:
         self.core.join(self.registrations[0], self.now)
         self.core.join(self.registrations[1], self.now)
         tokens = parse_pattern("a.>")
-        queue = SubscriptionQueue(tokens, "a.>", "block", 20, 10_000)
+        queue = SubscriptionQueue(tokens, "a.>", "block", 20, 10_000, is_counted=True)
         self.core.subscribe(queue, self.now)
         self.queues.append(queue)
         self.exchange()
@@ -280,6 +280,9 @@ class World:
         elif kind == packets.TUNNEL_OPEN and source.flag():
             id_ %= 1 << 63
             payload = insider.offer(group, id_, source.number(0, U64))
+        elif kind == packets.COUNT and source.flag():
+            entry = self.queues[0].entry.hashed.get(group) if self.queues else None
+            return MatchesBefore(0 if entry is None else entry.tag, source.number(0, U64), 0, id_).encode()
         elif kind == packets.FAILURE and source.flag():
             payload = packets.encode_failure_of("Error", "text")
         return packets.MESSAGE.pack(kind, flags, len(head), len(payload), id_, argument) + head + payload
@@ -363,7 +366,8 @@ class World:
     def tell_entries(self, insider: Insider, record: MemberRecord, root: Insider | None) -> None:
         """Let the node know entries of an insider in the table of interest: by a claim if it is the root, or as the root."""
         hasher = EntryHasher(KEYRING.realm().interest_key())
-        entries = pack(hasher.entry(parse_pattern(pattern)) for pattern in ("a.b", "a.>", ">"))
+        counted = hasher.entry(parse_pattern("a.*"), is_counted=True)
+        entries = pack([counted, *[hasher.entry(parse_pattern(pattern)) for pattern in ("a.b", "a.>", ">")]])
         if root is None:
             claim = Claim(
                 insider.info,
@@ -446,7 +450,7 @@ class World:
         if len(self.queues) < 4:
             name, policy = source.choose(("a", "a.*", "a.>", ">")), source.choose(POLICIES)
             tokens = parse_pattern(name)
-            queue = SubscriptionQueue(tokens, name, policy, 1 + source.byte(), 10_000)
+            queue = SubscriptionQueue(tokens, name, policy, 1 + source.byte(), 10_000, is_counted=source.flag())
             self.core.subscribe(queue, self.now)
             self.queues.append(queue)
 

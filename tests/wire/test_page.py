@@ -38,6 +38,7 @@ from iris_py.federation.rules import USES
 from iris_py.link import lanes
 from iris_py.link.events import CloseReason
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake
+from iris_py.patterns.topic.counted_patterns import holder_of
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.tunnel import duplex
@@ -47,6 +48,7 @@ from iris_py.peers.member import membership_attributes
 from iris_py.wire import imported, packets
 from iris_py.wire.cast_pieces import PIECE
 from iris_py.wire.facts import encode_hello, named
+from iris_py.wire.flows import MatchesBefore
 from iris_py.wire.headers import HEADERS_BYTES_MAX
 from iris_security import (
     AdministrationKey,
@@ -72,6 +74,7 @@ ECHO = KEYRING.cluster("echo")
 ADMINISTRATION = AdministrationKey(b"a" * 32)
 #: When A joined.
 SINCE = 1_700_000_000_000
+COUNTED = EntryHasher(KEYRING.realm().interest_key()).entry(parse_pattern("orders.*.eu.>"), is_counted=True)
 A, B = Identity(b"\x03" * 32), Identity(b"\x04" * 32)
 HELLO_A = msgspec.msgpack.encode([A.node_id, ["127.0.0.1:1"], ""])
 HELLO_B = msgspec.msgpack.encode([B.node_id, ["127.0.0.1:2"], ""])
@@ -117,6 +120,10 @@ def vectors() -> dict[str, bytes]:
         "group id of the cluster `echo`": ECHO.group_id,
         "group id of the realm": KEYRING.realm().group_id,
         "entry of `orders.*.eu.>`": EntryHasher(KEYRING.realm().interest_key()).entry(parse_pattern("orders.*.eu.>")).pack(),
+        "the same, counted": COUNTED.pack(),
+        "COUNT of that for A, from publication 5 on, after 7 matches": MatchesBefore(
+            COUNTED.tag, 5, holder_of(A.node_id), 7
+        ).encode(),
         "id of A": A.node_id,
         "id of B": B.node_id,
         "proof of A in `echo`": ECHO.proof(A.node_id),
@@ -367,9 +374,9 @@ def test_the_frames_and_kinds_are_those_of_the_code() -> None:
     ]
     kinds = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| [^|]* \| [^|]* \| [^|]+ \|$", PAGE, re.MULTILINE)
     assert [(int(number), getattr(packets, name)) for number, name in kinds] == [
-        (number, number) for number in (*range(1, 20), 21, 22, *range(24, packets.KINDS))
+        (number, number) for number in (*range(1, 23), *range(24, packets.KINDS))
     ]
-    assert f"Kinds 0, 20, 23 and from {packets.KINDS} on are unassigned." in PAGE
+    assert f"Kinds 0, 23 and from {packets.KINDS} on are unassigned." in PAGE
     assert [reason.value for reason in CloseReason] == list(range(5))
 
 

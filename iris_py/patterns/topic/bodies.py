@@ -2,8 +2,8 @@
 
 A *batch* has consecutive publications to one topic. It takes further ones until another message is published, or the turn ends.
 The encoded messages of a route form a *segment*, until a message for another route follows. Each target has a list of segments,
-so it receives all messages of this node in the order of their numbers. At the flush each target gets one body: FLOW, and its
-segments. A segment of several targets is joined once.
+so it receives all messages of this node in the order of their numbers. At the flush each target gets one body: FLOW, the COUNTs
+of its counted patterns, and its segments. A segment of several targets is joined once.
 
 The group of a promoted entry is a target, too. While the root of the group has not taken earlier casts, its segments are
 gathered beyond the turn, so a busy publisher sends few and large casts.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_py.patterns.topic.counted_patterns import take_counts
 from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
@@ -177,13 +178,13 @@ class Bodies:
         for group in list(self._gathering):
             self._cast(group)
 
-    def move(self, target: PublicationTarget, moved: bytes, now: float) -> None:
-        """Send MOVED to a target, behind all messages to it so far."""
+    def tell(self, target: PublicationTarget, messages: list[bytes], now: float) -> None:
+        """Send MOVED or COUNTs to a target, behind all publications to it so far."""
         self._close()
         if target.segments:
             self._send(target, now)
-        parts = [target.flow.take_header(), moved]
-        self._outbound.send_body(self.group, target.peer, parts, packets.MESSAGE_BYTES + len(moved), now)
+        parts = [target.flow.take_header(), *messages]
+        self._outbound.send_body(self.group, target.peer, parts, sum(map(len, parts)), now)
 
     def has_room(self, target: CastTarget) -> bool:
         """Tell whether the messages gathered for a group leave room for further ones."""
@@ -215,7 +216,9 @@ class Bodies:
         target.gathered_bytes = 0
         del self._touched[target]
         parts = [target.flow.take_header()]
-        size = packets.MESSAGE_BYTES
+        if target.counted:
+            parts += take_counts(target.counted)
+        size = sum(map(len, parts))
         for segment in segments:
             parts += segment.joined()
             size += segment.size

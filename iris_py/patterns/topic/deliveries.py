@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py.observe.histogram import Histogram
-from iris_py.patterns.messages import Message
+from iris_py.patterns.messages import CountedMessage, Message
 from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast, WaitingDelivery
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
-from iris_py.patterns.topic.queue import RoomMade, SubscriptionReady
+from iris_py.patterns.topic.queue import STARTS_MAX, RoomMade, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
-from iris_py.wire.flows import MISSED_ENTRIES, MissedEntries, decode_entries
+from iris_py.wire.flows import MISSED_ENTRIES, MatchesBefore, MissedEntries, decode_count, decode_entries
 from iris_py.wire.headers import NO_HEADERS, Headers, decode_headers
 from iris_py.wire.imported import decode_imported
 from iris_py.wire.packets import CROSSED, HEADED
@@ -60,6 +60,8 @@ class BodySender(msgspec.Struct, frozen=True):
         flow: The flow from the publisher; None for messages of this node, or if no message came directly.
         way: For a cast, the way of the publisher; else None.
         promoted: For a cast, the entry to which it was sent.
+        counts: For counted entries of this node, by key: the publisher's matches before the next publication of the body. For
+            publications that were read, before the first of them.
     """
 
     peer: Peer
@@ -67,6 +69,7 @@ class BodySender(msgspec.Struct, frozen=True):
     flow: IncomingFlow[HeldDelivery] | None
     way: CastWay | None = None
     promoted: PromotedEntry | None = None
+    counts: dict[int, MatchesBefore] | None = None
 
 
 class Deliveries:
@@ -106,6 +109,7 @@ class Deliveries:
         self._pause_again_at: float | None = None
         self._keys: dict[int, int] = {}  # keys of the node's entries, by tag
         self._tags: dict[int, int] = {}  # number of tags of each key
+        self._counted: dict[int, dict[SubscriptionQueue, None]] = {}  # counted subscriptions, by the key of their entry
         self.casts = IncomingCasts(count_drop)
         self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._tags, _deliver, self._forget_publisher)
 
@@ -119,6 +123,8 @@ class Deliveries:
         queue.entry = entry
         queue.gaps = ReportedGaps(entry.key, self._flows)
         self.casts.add_queue(queue)
+        if queue.is_counted:
+            self._counted.setdefault(entry.key, {})[queue] = None
 
     def assign(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
         """Change the entry that stands for a subscription."""
@@ -131,6 +137,10 @@ class Deliveries:
         if not self._trie.remove(queue.pattern, queue):
             return False
         del self.queues[queue]
+        if queue.is_counted:
+            del self._counted[queue.entry.key][queue]
+            if not self._counted[queue.entry.key]:
+                del self._counted[queue.entry.key]
         queue.lag.settle()
         self.casts.remove_queue(queue)
         self._matches.clear()
@@ -197,6 +207,27 @@ class Deliveries:
             before: The number of messages in the flow before the body.
         """
         return BodySender(peer, group, self._flows.start_body(peer.id, name, before, now))
+
+    def start_count(self, sender: BodySender, count: int, payload: bytes) -> BodySender:
+        """Handle a COUNT behind the FLOW of a body; return the sender of the publications, with the count.
+
+        Args:
+            sender: The sender of the body.
+            count: The id of the message.
+            payload: The payload of the message.
+        """
+        said = decode_count(count, payload)
+        if said is None or sender.way is not None:
+            self._count_drop("malformed")
+            return sender
+        key = self._keys.get(said.tag)
+        queues = None if key is None else self._counted.get(key)
+        if key is None or queues is None:
+            return sender  # the subscription has ended meanwhile
+        for queue in queues:
+            if len(queue.starts) < STARTS_MAX:
+                queue.starts.setdefault(sender.peer.name, said)
+        return msgspec.structs.replace(sender, counts={**(sender.counts or {}), key: said})
 
     def promote(self, entry: OwnEntry, realm: Group, group: Group, tag: int, *, is_confirmed: bool) -> PromotedEntry:
         """Note that an entry of this node is promoted: casts to its group will come.
@@ -271,7 +302,7 @@ class Deliveries:
         if late:
             self._count_drop("late_publication", late)
             payloads = payloads[late:]
-            if not payloads:
+            if not payloads and sender.counts is None:
                 return
             number += late
         imported: ImportedHead | None = None
@@ -293,6 +324,10 @@ class Deliveries:
             self._count_drop("malformed", len(payloads))
             return
         topic, queues, counts = match
+        if sender.counts is not None:
+            sender = _count(sender, queues if imported is None else (), late, len(payloads))
+        if not payloads:
+            return
         if sender.promoted is not None:
             queues = [queue for queue in queues if queue.entry is sender.promoted.entry]
         if not queues:
@@ -396,6 +431,8 @@ class Deliveries:
                 if gap != 0:
                     most = max(most, gap or 0)
                     own = [msgspec.structs.replace(run[0], gap=gap or 0, has_unknown_gap=gap is None), *run[1:]]
+            if sender.counts is not None and queue.is_counted:
+                own = _with_counts(own, sender.counts.get(queue.entry.key))
             dropped = queue.put_all(own, size)
             queue.mark(now)
             if dropped:
@@ -648,6 +685,47 @@ class Deliveries:
 def _deliver(_flow: IncomingFlow[HeldDelivery], item: HeldDelivery, now: float) -> None:
     """Hand out a delivery that was held back."""
     item(now)
+
+
+def _count(sender: BodySender, queues: Sequence[SubscriptionQueue], late: int, taken: int) -> BodySender:
+    """Count consecutive publications for the matching counted entries; return the sender, with the counts before them.
+
+    Args:
+        sender: The sender of the body.
+        queues: The matching subscriptions; empty for publications from another cloud, which are not counted.
+        late: The number of late publications from the start.
+        taken: The number of further publications; the returned counts are before them.
+    """
+    counts, found = sender.counts, dict[int, MatchesBefore]()
+    assert counts is not None
+    for key in {queue.entry.key for queue in queues if queue.is_counted} & counts.keys():
+        said = counts[key]
+        found[key] = msgspec.structs.replace(said, count=said.count + late)
+        counts[key] = msgspec.structs.replace(said, count=said.count + late + taken)
+    return msgspec.structs.replace(sender, counts=found or None)
+
+
+def _with_counts(run: list[Message], before: MatchesBefore | None) -> list[Message]:
+    """Return messages with numbers among the matches of a counted pattern, if the publisher sent a COUNT."""
+    if before is None:
+        return run
+    since = before.since
+    return [
+        CountedMessage(
+            message.payload,
+            message.source,
+            message.sequence,
+            "",
+            message.topic,
+            message.gap,
+            message.headers,
+            "",
+            message.has_unknown_gap,
+            number,
+            since,
+        )
+        for number, message in enumerate(run, before.count + 1)
+    ]
 
 
 def imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], headers: Headers) -> list[Message]:

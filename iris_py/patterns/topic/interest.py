@@ -51,7 +51,7 @@ BUCKET_ROWS = 512
 WIDE_TAG = 0
 
 _TAG_BITS = 64
-_SHAPE_BITS = 22
+_SHAPE_BITS = 25
 _STEM_AND_SHAPE = itemgetter(0, 1)
 
 

@@ -2,6 +2,9 @@
 
 Subscriptions with one pattern share an entry. Beyond the bounds of a node, wider entries stand for several patterns
 (:func:`~iris_py.patterns.topic.shapes.widen`), and the node drops what none of its subscriptions matches.
+
+Counted subscriptions (docs/design.md 8.17) have entries of their own, which never become wider: publishers count the matches of
+exactly this pattern.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
 from iris_py.patterns.topic.pattern_sets import reduced
 from iris_py.patterns.topic.shapes import ENTRIES_MAX, NODE_SHAPES_MAX, shape_of, widen
+from iris_py.wire.packets import NODE_COUNTED_MAX
 
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
-    from iris_py.patterns.topic.shapes import Entry
+    from iris_py.patterns.topic.shapes import Entry, EntryHasher
 
 #: Entries that a node keeps in a table, however full. Too small: a lying root makes nodes receive most topics. Too large: a
 #: table that cannot be split, of many nodes with few entries each, stays full.
@@ -30,26 +34,36 @@ class OwnEntry:
         key: Its number on this node, equal in every generation of the secret.
         hashed: The entry in the table of each generation, by the id of the table.
         users: The patterns of the subscriptions that it stands for.
+        is_counted: Whether publishers count its matches.
     """
 
-    __slots__ = ("hashed", "key", "pattern", "users")
+    __slots__ = ("hashed", "is_counted", "key", "pattern", "users")
 
-    def __init__(self, pattern: Tokens, key: int) -> None:
+    def __init__(self, pattern: Tokens, key: int, *, is_counted: bool = False) -> None:
         self.pattern = pattern
         self.key = key
+        self.is_counted = is_counted
         self.hashed: dict[bytes, Entry] = {}
         self.users: dict[Tokens, None] = {}
+
+    def hash(self, table: bytes, hasher: EntryHasher) -> Entry:
+        """Make the entry for the table of one generation, and return it."""
+        entry = self.hashed[table] = hasher.entry(self.pattern, is_counted=self.is_counted)
+        return entry
 
 
 class OwnInterest:
     """The patterns of a node's subscriptions, and its entries.
 
     Attributes:
-        entries: The entries, by pattern.
+        entries: The entries that are not counted, by pattern.
+        counted: The counted entries, by pattern.
     """
 
     def __init__(self) -> None:
         self.entries: dict[Tokens, OwnEntry] = {}
+        self.counted: dict[Tokens, OwnEntry] = {}
+        self._counted_users: Counter[Tokens] = Counter()  # number of counted subscriptions
         self._counts: dict[Tokens, int] = {}  # of subscriptions, by pattern
         self._shapes: dict[str, Counter[int]] = {}  # number of entries, by first token and shape
         self._covers: dict[Tokens, OwnEntry] = {}  # the entry of each pattern
@@ -57,16 +71,28 @@ class OwnInterest:
         # With this number of patterns or fewer, wide entries are replaced by exact ones. 0 without wide entries.
         self._narrow_at = 0
 
-    def entry_of(self, pattern: Tokens) -> OwnEntry:
-        """Return the entry that stands for the pattern of a subscription."""
-        return self._covers[pattern]
+    def all_entries(self) -> list[OwnEntry]:
+        """Return the entries, with the counted ones."""
+        return [*self.entries.values(), *self.counted.values()]
 
     def counts(self) -> dict[str, int]:
         """Return the number of entries by first token; ``*`` stands for any wildcard."""
-        return {token: shapes.total() for token, shapes in self._shapes.items()}
+        counts = Counter({token: shapes.total() for token, shapes in self._shapes.items()})
+        counts.update(map(_first, self.counted))
+        return dict(counts)
 
-    def add(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
-        """Add a subscription; return the new entries, and those that are no longer needed."""
+    def entry_of(self, pattern: Tokens, *, is_counted: bool = False) -> OwnEntry:
+        """Return the entry that stands for the pattern of a subscription."""
+        return self.counted[pattern] if is_counted else self._covers[pattern]
+
+    def add(self, pattern: Tokens, *, is_counted: bool = False) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Add a subscription; return the new entries, and those that are no longer needed.
+
+        Raises:
+            ValueError: The node has too many counted patterns; it did not add the subscription.
+        """
+        if is_counted:
+            return self._add_counted(pattern)
         count = self._counts.get(pattern, 0)
         self._counts[pattern] = count + 1
         if count:
@@ -79,9 +105,7 @@ class OwnInterest:
             entry = self._new_entry(pattern)
             self._cover(pattern, entry)
             return [entry], []
-        self._narrow_at = len(self._counts) // 2
-        # Some room is left, so that not every further subscription changes all entries.
-        return self._replace(widen(self._counts, ENTRIES_MAX * 3 // 4, NODE_SHAPES_MAX * 3 // 4))
+        return self._make_room()
 
     def widen(self, patterns: set[Tokens], entries_max: int) -> tuple[list[OwnEntry], list[OwnEntry]]:
         """Use fewer entries for some; return the new ones, and those that are no longer needed.
@@ -94,8 +118,14 @@ class OwnInterest:
         self._narrow_at = max(1, self._narrow_at, len(self._counts) // 2)
         return self._replace(widen((self.entries.keys() - patterns) | few))
 
-    def remove(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
+    def remove(self, pattern: Tokens, *, is_counted: bool = False) -> tuple[list[OwnEntry], list[OwnEntry]]:
         """Remove a subscription; return the new entries, and those that are no longer needed."""
+        if is_counted:
+            self._counted_users[pattern] -= 1
+            if self._counted_users[pattern]:
+                return [], []
+            del self._counted_users[pattern]
+            return [], [self.counted.pop(pattern)]
         self._counts[pattern] -= 1
         if self._counts[pattern]:
             return [], []
@@ -113,6 +143,25 @@ class OwnInterest:
 
     # --
 
+    def _add_counted(self, pattern: Tokens) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        entry = self.counted.get(pattern)
+        if entry is None and len(self.counted) >= NODE_COUNTED_MAX:
+            raise ValueError(f"this node has {NODE_COUNTED_MAX} counted patterns, the most that publishers count for a node.")
+        self._counted_users[pattern] += 1
+        if entry is not None:
+            return [], []
+        self._last_key += 1
+        entry = self.counted[pattern] = OwnEntry(pattern, self._last_key, is_counted=True)
+        if len(self.entries) + len(self.counted) <= ENTRIES_MAX:
+            return [entry], []
+        added, ended = self._make_room()
+        return [entry, *added], ended
+
+    def _make_room(self) -> tuple[list[OwnEntry], list[OwnEntry]]:
+        """Replace entries by wider ones; some room is left, so that not every further subscription changes all entries."""
+        self._narrow_at = len(self._counts) // 2
+        return self._replace(widen(self._counts, ENTRIES_MAX * 3 // 4, NODE_SHAPES_MAX * 3 // 4))
+
     def _find(self, pattern: Tokens) -> OwnEntry | None:
         """Return an entry that stands for a pattern, if any: of the pattern itself, or of a beginning and ``>``."""
         entry = self.entries.get(pattern)
@@ -123,7 +172,9 @@ class OwnInterest:
 
     def _has_room(self, pattern: Tokens) -> bool:
         shapes = self._shapes.get(_first(pattern), Counter())
-        return len(self.entries) < ENTRIES_MAX and (len(shapes) < NODE_SHAPES_MAX or shape_of(pattern) in shapes)
+        return len(self.entries) + len(self.counted) < ENTRIES_MAX and (
+            len(shapes) < NODE_SHAPES_MAX or shape_of(pattern) in shapes
+        )
 
     def _cover(self, pattern: Tokens, entry: OwnEntry) -> None:
         self._covers[pattern] = entry

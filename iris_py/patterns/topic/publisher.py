@@ -19,6 +19,7 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.bodies import RUN_BYTES, Bodies, PublicationBatch
+from iris_py.patterns.topic.counted_patterns import CountedPatterns, skip_counts
 from iris_py.patterns.topic.held_publications import HeldPublications
 from iris_py.patterns.topic.imported_sequences import MissedTotals
 from iris_py.patterns.topic.interest import InterestIndex
@@ -119,6 +120,7 @@ class Publisher:
         self._casts: dict[bytes, CastTarget] = {}  # by promoted entry
         self._cast_groups: dict[GroupId, CastTarget] = {}  # the watched ones, by group
         self._flows = OutgoingFlows()
+        self._counted = CountedPatterns()
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans: dict[str, TopicPlan] = {}
         self._batch: PublicationBatch | None = None
@@ -394,7 +396,8 @@ class Publisher:
             self.send_all(now)
             self._change_version(now)
             for node in forgotten:
-                self._forget_target(node)
+                self._forget_target(node, now)
+        self._counted.handle_timeout(now)
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at, self._settled_at = None, now
             self.send_all(now)
@@ -404,7 +407,8 @@ class Publisher:
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         tables = (self._tables.deadline(), self._lost.deadline())
-        times = (self._pauses.deadline(), self._held.deadline(), self._flows.deadline(), self._settle_at, *tables)
+        flows = (self._flows.deadline(), self._counted.deadline())
+        times = (self._pauses.deadline(), self._held.deadline(), self._settle_at, *flows, *tables)
         return min((time for time in times if time is not None), default=None)
 
     # -- for Publisher: messages
@@ -484,7 +488,7 @@ class Publisher:
         self.runs.clear()
         self._imported_runs.clear()
         plan, count = self._batch_plan, len(batch.payloads)
-        first = self._number(plan, count)
+        first = self._number(plan, count, is_imported=batch.kind == packets.IMPORTED)
         plan.counts.runs += 1
         plan.counts.published += count
         if self._batch_choice is not None:
@@ -518,7 +522,7 @@ class Publisher:
         route = plan.route
         if route.receivers:
             self._bodies.used_bytes(route, size, now)  # sends full bodies before this message counts
-        number = self._number(plan, 1)
+        number = self._number(plan, 1, is_imported=imported is not None)
         plan.counts.runs += 1
         plan.counts.published += 1
         if route.receivers:
@@ -587,6 +591,8 @@ class Publisher:
         plan = TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
         if self.shares.is_used:
             plan.shares = self.shares.route(topic, stem, tokens)
+        if self._counted:
+            plan.counted = self._counted.match(topic, stem)
         self._plans[topic] = plan
         return plan
 
@@ -609,6 +615,7 @@ class Publisher:
         self._tables.start(group, hasher, now)
         self._group = self._bodies.group = group
         self._index = InterestIndex(hasher, PublicationRoute)
+        self._counted.rekey(hasher, now)
         self.shares.start(group)
 
     def _promote(self, entries: list[bytes]) -> None:
@@ -638,11 +645,14 @@ class Publisher:
             if (cast := self._casts.get(entry)) is not None:
                 cast.holders -= 1
                 if target.flow.count and not target.flow.is_absent:
-                    self._bodies.move(target, encode_moved(cast.tag, cast.flow.count), now)
+                    self._bodies.tell(target, [encode_moved(cast.tag, cast.flow.count)], now)
 
-    def _number(self, plan: TopicPlan, count: int) -> int:
+    def _number(self, plan: TopicPlan, count: int, *, is_imported: bool) -> int:
         """Number and count publications; return the number of the first."""
         first = self._flows.publish(plan.match, plan.route.flows, count)
+        if plan.counted and not is_imported:
+            for counted in plan.counted:
+                counted.count += count
         for cast in plan.route.casts:
             if cast.holders:
                 cast.direct = self._flows.number
@@ -679,7 +689,7 @@ class Publisher:
                 if target is not None:
                     if table is self._group:
                         self.shares.lose(target, now)
-                    self._drop_entries(node, target, target.drop(table.id))
+                    self._drop_entries(node, target, target.drop(table.id), now)
                 return
             if target is None:
                 target = self._targets[node] = PublicationTarget(peer_of(member.info), self._flows.begin(node))
@@ -690,9 +700,14 @@ class Publisher:
         if table is self._group:
             self.shares.change(target, change.added, change.removed, now)
         added, removed = target.change(table.id, change.added, change.removed)
+        if target.flow.is_absent:
+            skip_counts(target.counted)
         if target.entries or target.flow.is_absent:
             target.flow = self._flows.begin(node)
         self._move(target, added, removed, now)
+        self._counted.withdraw(target.counted, removed, now)
+        if counts := self._counted.claim(node, target.counted, added, self._flows.number):
+            self._bodies.tell(target, counts, now)
         if not target.entries:
             self._flows.withdraw(node)
         added, removed = without_shares(added), without_shares(removed)
@@ -710,7 +725,7 @@ class Publisher:
             self._lost.set((node, table), now + ABSENT_S)
         if target.entries and target.is_lost:
             for forgotten in self._flows.lose(node, now):
-                self._forget_target(forgotten)
+                self._forget_target(forgotten, now)
         elif target.is_gone:
             del self._targets[node]
 
@@ -720,7 +735,7 @@ class Publisher:
         if target is not None and not target.flow.is_absent:
             self.send_all(now)
             self._change_version(now)
-            self._drop_entries(node, target, target.drop(table, is_lost=True))
+            self._drop_entries(node, target, target.drop(table, is_lost=True), now)
 
     def _forget_tables(self, now: float) -> None:
         """Forget the entries in tables that are watched no more."""
@@ -730,22 +745,24 @@ class Publisher:
         for table in given_up:
             for node, target in list(self._targets.items()):
                 if target.is_in(table.group.id):
-                    self._drop_entries(node, target, target.drop(table.group.id))
+                    self._drop_entries(node, target, target.drop(table.group.id), now)
 
-    def _drop_entries(self, node: NodeId, target: PublicationTarget, entries: bytes) -> None:
+    def _drop_entries(self, node: NodeId, target: PublicationTarget, entries: bytes, now: float) -> None:
         """Remove entries that a node no longer has, and the node with its last table."""
         self._index.change(target, b"", entries)
+        self._counted.withdraw(target.counted, entries, now)
         self._forget_holder(entries)
         if not target.entries:
             self._flows.withdraw(node)
         if target.is_gone:
             del self._targets[node]
 
-    def _forget_target(self, node: NodeId) -> None:
+    def _forget_target(self, node: NodeId, now: float) -> None:
         """Remove the entries of an absent node, whose flow is forgotten."""
         target = self._targets[node]
         entries = target.drop_lost()
         self._index.change(target, b"", entries)
+        self._counted.withdraw(target.counted, entries, now)
         self._forget_holder(entries)
         if target.is_gone:
             del self._targets[node]

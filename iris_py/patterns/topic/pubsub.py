@@ -100,7 +100,7 @@ class PubSub:
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
         """
-        entries = list(self.interest.entries.values())
+        entries = self.interest.all_entries()
         if self._hashers:
             new = [group for group in self._groups.realms() if group.id not in self._hashers]
             if entries:
@@ -134,22 +134,22 @@ class PubSub:
 
         Raises:
             overlay.OverlayError: Too many groups, or the node is leaving.
-            ValueError: The node has too many subscriptions that belong to groups.
+            ValueError: The node has too many subscriptions that belong to groups, or too many counted patterns.
         """
         if isinstance(queue, SharedQueue):
             return self._subscribe_share(queue, now)
-        added, removed = self.interest.add(queue.pattern)
+        added, removed = self.interest.add(queue.pattern, is_counted=queue.is_counted)
         change = _EntryChange(added)
         if added or removed:
             try:
                 self._claim(change, self._groups.realms(), added, removed, now)
             except OverlayError:
-                self._restore(*self.interest.remove(queue.pattern), now)
+                self._restore(*self.interest.remove(queue.pattern, is_counted=queue.is_counted), now)
                 raise
         if removed:
             self._end_entries(removed, now)
             self._assign_entries()
-        self.deliveries.add(queue, self.interest.entry_of(queue.pattern))
+        self.deliveries.add(queue, self._entry_of(queue))
         self.publisher.subscriptions_changed(now)
         pending = self._changes.get(queue.entry)
         if pending is None:
@@ -167,7 +167,7 @@ class PubSub:
         pending = self._changes.get(queue.entry)
         if pending is not None:
             pending.told.pop(queue, None)
-        added, removed = self.interest.remove(queue.pattern)
+        added, removed = self.interest.remove(queue.pattern, is_counted=queue.is_counted)
         if not (added or removed):
             return False
         change = _EntryChange(added)
@@ -227,7 +227,8 @@ class PubSub:
         realm = self._own.realm_of(event.group)
         if realm is None:
             return  # of a generation that is no longer accepted
-        entries = {entry.hashed[realm.id]: entry for entry in self.interest.entries.values() if realm.id in entry.hashed}
+        known = [entry for entry in self.interest.all_entries() if realm.id in entry.hashed]
+        entries = {entry.hashed[realm.id]: entry for entry in known}
         for each, fields in zip(split(event.entries), unpack(event.entries), strict=True):
             hashed = Entry(*fields)
             entry = entries.get(hashed)
@@ -355,7 +356,7 @@ class PubSub:
                 if hasher is None:
                     hasher = self._hashers[group.id] = EntryHasher(group.keys.interest_key())
                 for entry in added:
-                    hashed = entry.hashed[group.id] = hasher.entry(entry.pattern)
+                    hashed = entry.hash(group.id, hasher)
                     self.deliveries.add_tag(hashed.tag, entry)
                 new = [entry.hashed[group.id] for entry in added]
                 old = [entry.hashed[group.id] for entry in removed]
@@ -406,10 +407,13 @@ class PubSub:
             if pending is not None and entry in pending.entries:
                 pending.entries.remove(entry)
 
+    def _entry_of(self, queue: SubscriptionQueue) -> OwnEntry:
+        return self.interest.entry_of(queue.pattern, is_counted=queue.is_counted)
+
     def _assign_entries(self) -> None:
         """Give each subscription its present entry, after entries became wider or narrower."""
         for queue in self.deliveries.queues:
-            entry = self.interest.entry_of(queue.pattern)
+            entry = self._entry_of(queue)
             if queue.entry is not entry:
                 self.deliveries.assign(queue, entry)
 
@@ -419,5 +423,5 @@ class PubSub:
         for entry in added:
             for group in self._groups.realms():
                 hasher = self._hashers[group.id]
-                hashed = entry.hashed[group.id] = hasher.entry(entry.pattern)
+                hashed = entry.hash(group.id, hasher)
                 self.deliveries.add_tag(hashed.tag, entry)

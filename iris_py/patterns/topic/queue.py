@@ -20,11 +20,13 @@ from iris_py.peers.group import SENDERS_MAX
 from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
+    from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.incoming_flows import ReportedGaps
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.own_interest import OwnEntry
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
+    from iris_py.wire.flows import MatchesBefore
 
 #: Bytes that a blocking queue accepts beyond its bounds: messages sent before the publishers received PAUSE. As much as the
 #: sockets and the queue of a link hold, for a few publishers at once.
@@ -38,6 +40,10 @@ MARKS_MAX: Final = 1024
 #: Bytes that an iterator over a subscription takes at once. Too small: the overhead of taking is paid more often; too large:
 #: these messages exceed the queue's bound, and are old when used.
 TAKEN_BYTES_MAX: Final = 1024 * 1024
+
+#: Publishers with a known first count for a subscription. Too small: a reader that counts across restarts does not learn what
+#: it missed of further publishers before their next message. Too large: memory, some 300 bytes for each.
+STARTS_MAX: Final = 4096
 
 #: The reaction to a full queue.
 OverflowPolicy: TypeAlias = Literal["drop_oldest", "drop_newest", "block", "disconnect"]
@@ -56,6 +62,8 @@ class SubscriptionQueue:
         messages_max: Largest number of messages.
         bytes_max: Largest size of payloads and headers, in bytes.
         lags: Histogram of the lags of all subscriptions of the node.
+        is_counted: Whether publishers count the matches of the pattern (docs/design.md 8.17). Messages with a number are
+            :class:`~iris_py.patterns.messages.CountedMessage`.
 
     Attributes:
         waiting: The messages, the oldest first.
@@ -65,6 +73,9 @@ class SubscriptionQueue:
         is_blocking: Whether publishers wait for a full queue.
         is_cut: Whether the subscription was disconnected as slow.
         is_ready: Whether the owner is about to be notified of messages.
+        is_counted: As passed.
+        starts: The first count of each publisher for this subscription, by source: the count before all messages with a
+            number. At most ``STARTS_MAX``.
         blocked: The publishers asked to wait, with the groups and entries.
         entry: The entry that stands for the subscription; set at its start, like ``gaps``.
         gaps: The missed messages it has reported.
@@ -91,6 +102,7 @@ class SubscriptionQueue:
         "gaps",
         "headed_bytes",
         "is_blocking",
+        "is_counted",
         "is_cut",
         "is_ready",
         "lag",
@@ -100,6 +112,7 @@ class SubscriptionQueue:
         "name",
         "pattern",
         "policy",
+        "starts",
         "taken",
         "waiting",
     )
@@ -112,11 +125,15 @@ class SubscriptionQueue:
         messages_max: int,
         bytes_max: int,
         lags: Histogram | None = None,
+        *,
+        is_counted: bool = False,
     ) -> None:
         self.pattern = pattern
         self.name = name
         self.policy = policy
         self.is_blocking = policy == "block"
+        self.is_counted = is_counted
+        self.starts: dict[str, MatchesBefore] = {}
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.waiting: deque[Message] = deque()
@@ -361,11 +378,7 @@ class SubscriptionQueue:
         lost = self.lost.pop(message.source, 0)
         if not lost:
             return message
-        gap, cloud = message.gap + lost, message.cloud
-        is_unknown = message.has_unknown_gap
-        return Message(
-            message.payload, message.source, message.sequence, "", message.topic, gap, message.headers, cloud, is_unknown
-        )
+        return msgspec.structs.replace(message, gap=message.gap + lost)
 
     def _count(self, reason: str, times: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + times

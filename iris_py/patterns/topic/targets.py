@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from iris_overlay.ids import GroupId, NodeId
+    from iris_py.patterns.topic.counted_patterns import MatchCount
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
@@ -34,16 +35,19 @@ class PublicationTarget:
         peer: The node.
         flow: The count of messages to it.
         entries: Its packed entries, in whatever tables. Those of an absent node are the last ones known.
+        counted: The counts of its counted patterns (:mod:`~iris_py.patterns.topic.counted_patterns`), and the number of matches
+            before its next body.
         segments: The messages gathered for its next body, in order.
         gathered_bytes: Size of the closed segments.
     """
 
-    __slots__ = ("_lost", "_shares", "entries", "flow", "gathered_bytes", "peer", "segments")
+    __slots__ = ("_lost", "_shares", "counted", "entries", "flow", "gathered_bytes", "peer", "segments")
 
     def __init__(self, peer: Peer, flow: OutgoingFlow) -> None:
         self.peer = peer
         self.flow = flow
         self.entries = b""
+        self.counted: dict[MatchCount, int] = {}
         self.segments: list[BodySegment] = []
         self.gathered_bytes = 0
         self._shares: dict[GroupId, bytes] = {}  # the entries in each watched table where the node is a member

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.observe.counts import GroupCounts
     from iris_py.patterns.topic.bodies import PublicationBatch
+    from iris_py.patterns.topic.counted_patterns import MatchCount
     from iris_py.patterns.topic.outgoing_shares import ShareRoute
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.patterns.topic.targets import PublicationRoute, RouteMatch
@@ -30,10 +33,25 @@ class TopicPlan:
         count: Number of receiving nodes.
         stem: The hash of the first token, by which entries say for which topics they are.
         tables: The tables on its way, if there are child tables or one does not report its changes.
+        counted: The counts of the counted patterns that match.
         shares: The groups that get the messages, too; None without any.
     """
 
-    __slots__ = ("count", "counts", "head", "local", "match", "route", "shares", "stem", "tables", "tags", "takers", "topic")
+    __slots__ = (
+        "count",
+        "counted",
+        "counts",
+        "head",
+        "local",
+        "match",
+        "route",
+        "shares",
+        "stem",
+        "tables",
+        "tags",
+        "takers",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -56,6 +74,7 @@ class TopicPlan:
         self.match: RouteMatch = route.match(tags)
         self.local = local
         self.takers = [queue for queue in local if queue.takes_imported] if local else local
+        self.counted: Sequence[MatchCount] = ()
         self.shares: ShareRoute | None = None
         self.count = count
 

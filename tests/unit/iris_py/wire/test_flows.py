@@ -13,8 +13,10 @@ from iris_py.wire.flows import (
     FETCHED_MESSAGES_MAX,
     MISSED_ENTRIES,
     NO_ANSWER,
+    MatchesBefore,
     MissedEntries,
     MissedRange,
+    decode_count,
     decode_entries,
     decode_range,
     encode_cast,
@@ -22,7 +24,7 @@ from iris_py.wire.flows import (
     encode_moved,
     messages_between,
 )
-from iris_py.wire.packets import FETCH, FETCHED, FLOW, MESSAGE_BYTES, SHARED_BODY_BYTES_MAX
+from iris_py.wire.packets import COUNT_BYTES, FETCH, FETCHED, FLOW, MESSAGE, MESSAGE_BYTES, SHARED_BODY_BYTES_MAX
 
 U64 = st.integers(0, (1 << 64) - 1)
 
@@ -34,6 +36,26 @@ def test_the_bytes_of_each_message() -> None:
     assert MissedRange(7, 8, 12).encode().hex() == "0000000000000007" + "0000000000000008" + "000000000000000c"
     entries = MissedEntries(3, {0x0B: 1, 0x0A: 3})
     assert entries.encode().hex() == "000000000000000a" + "00000003" + "000000000000000b" + "00000001"
+
+
+def test_the_bytes_of_a_count() -> None:
+    message = MatchesBefore(0x0A, 7, 0x0B, 3).encode()
+    assert message.hex() == "14000000" + "00000018" + "0000000000000003" + "00000000" + "".join(
+        f"{value:016x}" for value in (0x0A, 7, 0x0B)
+    )
+
+
+@given(st.builds(MatchesBefore, U64, U64, U64, U64))
+def test_a_count_comes_back(said: MatchesBefore) -> None:
+    message = said.encode()
+    _kind, _flags, _head, size, count, _argument = MESSAGE.unpack_from(message)
+    assert size == COUNT_BYTES == len(message) - MESSAGE_BYTES
+    assert decode_count(count, message[MESSAGE_BYTES:]) == said
+
+
+@pytest.mark.parametrize("size", [0, COUNT_BYTES - 1, COUNT_BYTES + 1])
+def test_a_malformed_count_is_none(size: int) -> None:
+    assert decode_count(1, bytes(size)) is None
 
 
 def test_the_bytes_of_casts_and_of_the_change_to_them() -> None:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.wire import packets
+from iris_py.wire.flows import MatchesBefore
 from iris_py.wire.packets import FAILURE_TEXT_MAX, TIME_LEFT_MS_MAX, decode_failure, encode_failure, encode_time_left
 
 
@@ -161,3 +162,24 @@ def test_behind_a_cast_there_may_be_several_messages_of_a_bounded_size() -> None
     assert not is_sane(body(packets.CAST, most, most + 1))
     assert is_sane(body(packets.CAST, 3 * most)), "one message may have any size"
     assert not is_sane(body(packets.FLOW, most, most))
+
+
+def test_counts_behind_a_flow_leave_a_large_batch_its_size() -> None:
+    count = MatchesBefore(1, 2, 3, 4).encode()
+    flow = packets.MESSAGE.pack(packets.FLOW, 0, 0, 0, 1, 0)
+
+    def is_sane(counts: int, run: bytes, each: bytes = count) -> bool:
+        body = flow + each * counts + run
+        return packets.is_body_sane(body, 0, len(body))
+
+    run = b"".join(packets.encode_run(b"t", [bytes(1000)] * 200, 1))
+    assert is_sane(0, run)
+    assert is_sane(packets.NODE_COUNTED_MAX, run)
+    assert not is_sane(packets.NODE_COUNTED_MAX + 1, run)
+    longer = packets.MESSAGE.pack(packets.COUNT, 0, 0, packets.COUNT_BYTES + 1, 4, 0) + bytes(packets.COUNT_BYTES + 1)
+    assert not is_sane(1, run, longer)
+    assert not is_sane(1, run + b"x")
+    small = packets.MESSAGE.pack(packets.PUBLICATION, 0, 0, 1000, 1, 0) + bytes(1000)
+    most = (packets.SHARED_BODY_BYTES_MAX // len(small)) * small
+    assert is_sane(packets.NODE_COUNTED_MAX, most), "several messages fill a body as without counts"
+    assert not is_sane(1, most + small)

@@ -79,7 +79,7 @@ def test_a_message_to_nodes_and_a_group_is_in_both_bodies() -> None:
 def test_moved_follows_what_was_gathered_for_the_node() -> None:
     sender = Sender()
     sender.add(b"both", route=sender.both)
-    sender.bodies.move(sender.node, encode_moved(7, 1), 0.0)
+    sender.bodies.tell(sender.node, [encode_moved(7, 1)], 0.0)
     sender.add(b"more", route=sender.both)
     sender.bodies.send_all(0.0)
     assert sender.sent == [

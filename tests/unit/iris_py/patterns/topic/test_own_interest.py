@@ -13,6 +13,7 @@ from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.own_interest import WIDENED_MIN, OwnInterest
 from iris_py.patterns.topic.pattern_sets import covers
 from iris_py.patterns.topic.shapes import NODE_SHAPES_MAX, shape_of
+from iris_py.wire.packets import NODE_COUNTED_MAX
 
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
@@ -65,6 +66,32 @@ def test_within_the_bounds_each_pattern_has_an_entry_of_its_own() -> None:
     assert node.remove(parse_pattern("a")) == 0, "another subscription has the same pattern"
     assert node.remove(parse_pattern("a")) == 1
     assert parse_pattern("a") not in node.patterns
+
+
+def test_counted_patterns_have_exact_entries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_interest, "ENTRIES_MAX", 100)
+    node = Registered()
+    for number in range(100):
+        node.add(("users", f"{number}"))
+    interest, pattern = node.interest, ("users", "7")
+    added, removed = interest.add(pattern, is_counted=True)
+    entry = interest.entry_of(pattern, is_counted=True)
+    assert entry is added[0]
+    assert (entry.pattern, entry.is_counted) == (pattern, True)
+    assert len(interest.all_entries()) == 100 - len(removed) + len(added) < 100, "others made room"
+    assert interest.entry_of(pattern) is not entry
+    assert interest.add(pattern, is_counted=True) == interest.remove(pattern, is_counted=True) == ([], [])
+    for number in range(NODE_COUNTED_MAX - 1):
+        interest.add((f"{number}",), is_counted=True)
+    with pytest.raises(ValueError, match=r"^this node has 16 counted patterns"):
+        interest.add(("x",), is_counted=True)
+    assert interest.remove(pattern, is_counted=True) == ([], [entry])
+    assert len(interest.counted) == NODE_COUNTED_MAX - 1
+    interest.add(("x",), is_counted=True)
+    node.patterns = set(interest.entries)
+    for number in range(200):
+        node.add((f"t{number}", "x"))
+        assert len(interest.all_entries()) <= 100
 
 
 def test_very_many_subscriptions_have_a_bounded_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from iris_py.patterns.topic.names import TOKENS_MAX, Tokens, TopicTrie, parse_pattern
 from iris_py.patterns.topic.shapes import (
+    COUNTED,
     ENTRY,
     NODE_SHAPES_MAX,
     WILD_STEM,
     EntryHasher,
     can_match,
+    counted_entries,
     is_entry,
     is_exact,
     literal_positions,
+    pattern_of,
     shape_of,
     widen,
 )
@@ -128,3 +131,33 @@ def test_many_shapes_under_one_token_leave_other_tokens_exact() -> None:
     few = widen(odd | exact)
     assert exact < few
     assert few - exact == {("a", ">")}
+
+
+@given(patterns, st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=6))
+def test_a_counted_entry_is_another_one_that_matches_the_same_topics(one: Tokens, topic: list[str]) -> None:
+    plain, counted = HASHER.entry(one), HASHER.entry(one, is_counted=True)
+    assert (counted.stem, counted.shape) == (plain.stem, plain.shape | COUNTED)
+    assert counted.tag != plain.tag
+    assert is_entry(counted.stem, counted.shape)
+    assert is_exact(counted.shape) == is_exact(plain.shape)
+    assert literal_positions(counted.shape) == literal_positions(plain.shape)
+    assert can_match(counted.shape, len(topic)) == can_match(plain.shape, len(topic))
+    trie: TopicTrie[str] = TopicTrie()
+    trie.add(one, "x")
+    if trie.match(tuple(topic)):
+        assert pattern_of(counted.shape, tuple(topic)) == pattern_of(plain.shape, tuple(topic)) == one
+
+
+@given(st.lists(st.tuples(patterns, st.booleans()), max_size=8))
+def test_counted_entries_are_found_among_others(drawn: list[tuple[Tokens, bool]]) -> None:
+    entries = [HASHER.entry(each, is_counted=is_counted) for each, is_counted in drawn]
+    assert counted_entries(b"".join([entry.pack() for entry in entries])) == [
+        entry for entry, (_, is_counted) in zip(entries, drawn, strict=True) if is_counted
+    ]
+
+
+def test_entries_with_unknown_flags_or_a_false_shape_are_none() -> None:
+    entry = HASHER.entry(("a",), is_counted=True)
+    for false in (entry._replace(shape=entry.shape | 1 << 25), entry._replace(stem=0), entry._replace(shape=1 << 22 | 1)):
+        assert not is_entry(false.stem, false.shape)
+        assert counted_entries(false.pack()) == []
