@@ -243,6 +243,7 @@ class MessageDelivered(msgspec.Struct, array_like=True):
     gap: int
     headers: dict[str, Any]
     cloud: str = ""
+    has_unknown_gap: bool = False
 
 
 class Taken(msgspec.Struct, array_like=True, tag=3):

@@ -245,10 +245,11 @@ class LocalSubscription(Connected, Generic[Payload]):
         if self._is_closed:
             return False
         taken, payloads = self._held.take(timeout, None if timeout is None else timeout + GRACE_S)
-        self._taken.extend(
-            Message(payload, each.source, each.sequence, "", each.topic, each.gap, MappingProxyType(each.headers), each.cloud)
-            for each, payload in zip(taken.messages, payloads, strict=True)
-        )
+        for each, payload in zip(taken.messages, payloads, strict=True):
+            headers, is_unknown = MappingProxyType(each.headers), each.has_unknown_gap
+            self._taken.append(
+                Message(payload, each.source, each.sequence, "", each.topic, each.gap, headers, each.cloud, is_unknown)
+            )
         return not taken.is_over
 
     def _drain(self) -> list[Message[Payload]]:

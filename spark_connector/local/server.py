@@ -92,7 +92,9 @@ class HeldSubscription:
             messages.append(await anext(subscription))
             size += len(messages[-1].payload)
         described = [
-            MessageDelivered(each.source, each.sequence, each.topic, each.gap, dict(each.headers), each.cloud)
+            MessageDelivered(
+                each.source, each.sequence, each.topic, each.gap, dict(each.headers), each.cloud, each.has_unknown_gap
+            )
             for each in messages
         ]
         payloads = [message.payload for message in messages]

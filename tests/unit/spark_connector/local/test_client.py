@@ -22,6 +22,7 @@ import pytest
 
 import iris_py
 import iris_py.sync as iris
+from iris_py.connector import parts_of
 from spark_connector import AgentLost, AgentUnavailable, LocalAgent, local_agent
 from spark_connector.local import calls, client, connection, frames, server
 from tests.spark.agents import Agent
@@ -277,6 +278,20 @@ def test_a_subscription_gives_messages_in_batches_or_in_time(agent: Agent, task:
     assert list(subscription) == []
     assert subscription.take() == []
     assert task.publish("news.x", b"gone") == 0
+
+
+def test_a_subscription_passes_everything_of_a_message(agent: Agent, task: LocalAgent) -> None:
+    sent = iris.Message(b"x", "ab" * 16, 7, "", "news", 3, {"a": 1}, "eu", has_unknown_gap=True)
+    with task.subscribe("news") as subscription:
+        agent.run(_receive(agent, sent))
+        (message,) = subscription.take(timeout=20)
+    assert msgspec.structs.asdict(message) == msgspec.structs.asdict(sent)
+
+
+async def _receive(agent: Agent, message: iris.Message) -> None:
+    (inbox,) = parts_of(agent.node).topics.inboxes.values()
+    inbox.queue.put(message)
+    inbox.handle_ready()
 
 
 def test_a_slow_reader_loses_what_its_policy_says(agent: Agent, task: LocalAgent) -> None:
