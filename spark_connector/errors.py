@@ -117,17 +117,20 @@ class DataLost(IrisError):
         dropped: Number of messages that arrived and were dropped because the query was behind.
         lost: Number of messages in micro-batches that were planned and not executed.
         missed: Number of messages that never arrived, by the id of their publisher.
+        unknown: How often a publisher could not tell how many messages the query missed, by its id.
     """
 
-    def __init__(self, topic: str, dropped: int, lost: int, missed: Mapping[str, int]) -> None:
+    def __init__(self, topic: str, dropped: int, lost: int, missed: Mapping[str, int], unknown: Mapping[str, int]) -> None:
         self.topic = topic
         self.dropped = dropped
         self.lost = lost
         self.missed = dict(missed)
+        self.unknown = dict(unknown)
         counts = [
             f"{dropped} were dropped, because the query was behind" if dropped else "",
             f"{lost} were in micro-batches that were not finished" if lost else "",
             *(f"{count} of publisher {source} did not arrive" for source, count in sorted(missed.items())),
+            *(f"an unknown number of publisher {source} did not arrive, as it counts anew" for source in sorted(self.unknown)),
         ]
         shown = [text for text in counts if text]
         more = f", and more of {len(shown) - LOSSES_SHOWN} publishers" if len(shown) > LOSSES_SHOWN else ""

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from iris_py import ConfigurationError, Handler, IrisError, NodeClosed, TunnelBroken, TunnelClosed
-from iris_py.connector import GROUP_QUEUE_MESSAGES, EventLogger
+from iris_py.connector import GROUP_QUEUE_MESSAGES, EventLogger, parts_of
 from spark_connector.dataframes import worker_node as worker
 from spark_connector.dataframes.arrow import decode_batch, encode_batch
 from spark_connector.errors import DataLost
@@ -37,12 +37,13 @@ from spark_connector.topics.buffer import BATCHES_KEPT, CHUNK_BYTES, Rows, Waiti
 from spark_connector.topics.losses import MessageLosses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from iris_py import Message, Subscription, Tunnel
+    from iris_py.connector import MatchesBefore
     from spark_connector.network import Network
     from spark_connector.topics.buffer import Arrival
     from spark_connector.topics.options import ReadOptions
@@ -64,6 +65,9 @@ class SourceMetrics:
     """Number of messages in micro-batches that were planned and not executed."""
     missed: Mapping[str, int]
     """Number of messages that did not arrive, by the id of their publisher."""
+    unknown: Sequence[str]
+    """The ids of publishers with an unknown number of missed messages: the publisher has forgotten the count, or has not been
+    heard since the last start of the query."""
 
 
 def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list[SourceMetrics]:
@@ -97,6 +101,7 @@ def source_metrics(progress: StreamingQueryProgress | Mapping[str, Any]) -> list
                     dropped=latest["dropped"],
                     lost=latest["lost"],
                     missed=latest["missedByPublisher"],
+                    unknown=latest.get("unknown", []),
                 )
             )
     return metrics
@@ -259,7 +264,8 @@ class Source:
         self._waiting = Waiting(options.buffer_messages, options.buffer_bytes, drops=options.policy != "block")
         self._room = asyncio.Event()
         self._rows = Rows()
-        self._losses = MessageLosses(options.topic)
+        self._losses: MessageLosses
+        self._learned = 0  # number of publishers whose first count is in the losses
         self._is_restored = False
         self._states: dict[int, dict[str, Any]] = {}  # the losses for the offsets of the latest micro-batches
         self._dropped_at = float("-inf")
@@ -267,8 +273,10 @@ class Source:
         self._looked_at = float("-inf")  # time of the last check of these
         self._overrun = 0  # number of messages dropped by the subscription and assigned to an arrival
         self._worker_node = worker.start(options.network, f"the topic {options.topic!r}")
+        self._subscription: Subscription
+        self._starts: Mapping[str, MatchesBefore] = {}  # the first count of each publisher
         try:
-            self._subscription: Subscription = self._worker_node.call(self._subscribe())
+            self._worker_node.call(self._subscribe())
         except BaseException:
             self._worker_node.close()
             raise
@@ -361,7 +369,7 @@ class Source:
     def _check_losses(self) -> None:
         losses = self._losses
         if self._options.fails_on_data_loss and losses.total > losses.accepted:
-            raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed)
+            raise DataLost(self._options.topic, losses.dropped, losses.lost, losses.missed, losses.unknown)
 
     def _check_application(self) -> None:
         """Raise if the application has ended, because Spark does not stop a query that receives no messages.
@@ -384,19 +392,29 @@ class Source:
 
     # -- in the event loop
 
-    async def _subscribe(self) -> Subscription:
+    async def _subscribe(self) -> None:
         node, options = self._worker_node.node, self._options
+        # The part of a group's messages that the query does not get is for other members.
+        self._losses = MessageLosses(options.topic, node.id, is_counted=not options.group)
+        self._states[0] = self._losses.state()
         await node.join(self._cluster, Provider(self._rows))
-        subscription = await node.subscribe(
+        topic, policy, queue_messages, queue_bytes = (
             options.topic,
-            # What waits in the queue no other member of the group can take.
-            queue_messages=min(options.buffer_messages, GROUP_QUEUE_MESSAGES) if options.group else options.buffer_messages,
-            queue_bytes=options.buffer_bytes,
-            policy=options.policy,
-            group=options.group,
+            options.policy,
+            options.buffer_messages,
+            options.buffer_bytes,
         )
-        self._receiving = asyncio.get_running_loop().create_task(self._receive(subscription))
-        return subscription
+        if options.group:
+            queue_messages = min(queue_messages, GROUP_QUEUE_MESSAGES)  # no other member can take what waits in the queue
+            self._subscription = await node.subscribe(
+                topic, policy=policy, queue_messages=queue_messages, queue_bytes=queue_bytes, group=options.group
+            )
+        else:
+            self._subscription = counted = await parts_of(node).topics.subscribe_counted(
+                topic, policy=policy, queue_messages=queue_messages, queue_bytes=queue_bytes
+            )
+            self._starts = counted.starts
+        self._receiving = asyncio.get_running_loop().create_task(self._receive(self._subscription))
 
     async def _receive(self, subscription: Subscription) -> None:
         with suppress(NodeClosed):
@@ -426,6 +444,7 @@ class Source:
         dropped = self._waiting.put(messages, time.time_ns() // 1000, overruns)
         if not dropped:
             return
+        self._learn()
         self._losses.note(dropped, dropped=True)
         now = time.monotonic()
         if now - self._dropped_at >= BURST_S:
@@ -442,10 +461,17 @@ class Source:
             )
         self._dropped_at = now
 
+    def _learn(self) -> None:
+        """Take the first counts of further publishers, before their messages."""
+        for source, before in itertools.islice(self._starts.items(), self._learned, None):
+            self._losses.start(source, before)
+        self._learned = len(self._starts)
+
     async def _continue(self, state: Mapping[str, Any]) -> None:
-        self._losses.restore(state)
+        self._losses.restore(state, self._starts)
 
     async def _report(self) -> Offset:
+        self._learn()
         losses, oldest_us, waiting = self._losses, self._waiting.oldest_us, len(self._waiting)
         return {
             "epoch": self._epoch,
@@ -456,10 +482,12 @@ class Source:
             "lost": losses.lost,
             "missed": sum(losses.missed.values()),
             "missedByPublisher": dict(losses.missed),
+            "unknown": list({**losses.unknown, **dict.fromkeys(losses.unheard)}),
         }
 
     async def _take(self, count: int | None) -> tuple[list[Arrival], dict[str, Any]]:
         taken = self._waiting.take(count)
+        self._learn()
         self._losses.note(taken, dropped=False)
         self._room.set()
         return taken, self._losses.state()

@@ -214,6 +214,51 @@ def test_a_query_that_loses_a_message_stops_and_says_what_to_do(
     assert "start the query with .option('failOnDataLoss', 'false')" in str(failure)
 
 
+def test_a_query_that_is_started_again_counts_what_it_missed_of_its_pattern_alone(
+    spark: SparkSession,
+    service: Service,
+    options: dict[str, str],
+    tmp_path: Path,
+    until: Callable[[Callable[[], object], str], None],
+    reach: Callable[[str, StreamingQuery], None],
+) -> None:
+    """Each start has another planner, in another process with another node; as on another driver."""
+    published = 0
+
+    def start() -> StreamingQuery:
+        rows = spark.readStream.format("iris").options(topic="counted.*", failOnDataLoss="false", **options).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return writer.start()
+
+    def publish() -> int:
+        nonlocal published
+        published += 1
+        return service.node.publish("counted.1", b"")
+
+    with stopped_after(start()) as query:
+        reach("counted.1", query)
+        published = 1  # the publisher counts from the subscription on
+        until(lambda: rows_read(query), "a micro-batch is done")
+        read = rows_read(query)
+    until(lambda: publish() == 0, "the subscription has ended with the query")
+    for number in range(50):
+        service.node.publish(f"other.{number}", b"")
+        service.node.publish(f"counted.1.{number}", b"")
+    for _ in range(7):
+        publish()
+
+    with stopped_after(start()) as query:
+        until(lambda: publish() > 0, "the query has subscribed")
+        until(lambda: rows_read(query), "a micro-batch is done")
+        progress = query.lastProgress
+        assert progress is not None
+        (metrics,) = source_metrics(progress)
+        read += rows_read(query)
+    assert metrics.missed == {service.node.id: published - read}
+    assert published - read > 7
+    assert (metrics.dropped, metrics.lost, metrics.unknown) == (0, 0, [])
+
+
 def fail_once(marker: Path, go: Path, rows_min: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for ``mapInArrow`` that fails the first task with so many rows, after all of them and on a sign."""
     patience_s = PATIENCE_S
@@ -399,7 +444,7 @@ def write(spark: SparkSession, columns: str, mode: str = "append", **options: st
 MISTAKES: dict[str, tuple[Callable[[SparkSession], Any], str]] = {
     "read: no topic": (lambda spark: read_stream(spark), "no topic is named"),
     "read: a secret": (lambda spark: read_stream(spark, topic="t", secret="not-shown"), "a secret cannot be an option"),
-    "read: unknown": (lambda spark: read_stream(spark, topic="t", Group="g"), "the option 'group' is unknown for reading"),
+    "read: unknown": (lambda spark: read_stream(spark, topic="t", Groups="g"), "the option 'groups' is unknown for reading"),
     "read: a batch": (
         lambda spark: spark.read.format("iris").option("topic", "t").load().collect(),
         r"a topic is not stored.*Use spark.readStream.format\('iris'\)",

@@ -129,9 +129,12 @@ def test_a_window_counts_attempts_replies_and_failures_by_their_kind(worker_node
 
 def test_sources_that_are_topics_tell_what_waits_and_what_was_lost() -> None:
     latest = {"epoch": "e", "position": 7, "lag": 3, "lagMs": 1500, "dropped": 1, "lost": 2, "missedByPublisher": {"a": 4}}
-    offsets = [json.dumps(latest), json.dumps({"topic": {"0": 5}}), "12", "/path/of/another one", None]
+    unknown = {**latest, "unknown": ["b"]}
+    offsets = [json.dumps(latest), json.dumps(unknown), json.dumps({"topic": {"0": 5}}), "12", "/path/of/another one", None]
     progress = {"sources": [{"latestOffset": offset} for offset in offsets]}
-    assert source_metrics(progress) == [SourceMetrics(lag=3, lag_s=1.5, dropped=1, lost=2, missed={"a": 4})]
+    assert source_metrics(progress) == [
+        SourceMetrics(lag=3, lag_s=1.5, dropped=1, lost=2, missed={"a": 4}, unknown=unknown) for unknown in ([], ["b"])
+    ]
 
 
 # -- with Spark

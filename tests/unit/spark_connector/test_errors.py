@@ -21,7 +21,7 @@ from spark_connector.errors import (
 @pytest.mark.parametrize("more", [0, 1, 4])
 def test_lost_messages_are_told_for_some_publishers_and_the_others_are_counted(more: int) -> None:
     missed = {f"{number:032x}": number + 1 for number in range(LOSSES_SHOWN + more)}
-    error = DataLost("ticks", 0, 0, missed)
+    error = DataLost("ticks", 0, 0, missed, {})
     assert error.missed == missed
     assert str(error).count("did not arrive") == LOSSES_SHOWN
     assert (", and more of" in str(error)) is (more > 0)
@@ -29,9 +29,15 @@ def test_lost_messages_are_told_for_some_publishers_and_the_others_are_counted(m
         assert f", and more of {more} publishers. A topic" in str(error)
 
 
+def test_an_unknown_loss_names_the_publisher() -> None:
+    error = DataLost("ticks", 0, 0, {"a": 1}, {"b": 2})
+    assert error.unknown == {"b": 2}
+    assert "'ticks': 1 of publisher a did not arrive; an unknown number of publisher b did not arrive" in str(error)
+
+
 def test_a_loss_of_one_kind_tells_of_no_other() -> None:
-    assert "'ticks': 3 were dropped, because the query was behind. A topic" in str(DataLost("ticks", 3, 0, {}))
-    assert "'ticks': 4 were in micro-batches that were not finished. A topic" in str(DataLost("ticks", 0, 4, {}))
+    assert "'ticks': 3 were dropped, because the query was behind. A topic" in str(DataLost("ticks", 3, 0, {}, {}))
+    assert "'ticks': 4 were in micro-batches that were not finished. A topic" in str(DataLost("ticks", 0, 4, {}, {}))
 
 
 def test_a_failed_update_tells_which_generation_runs_where() -> None:
