@@ -11,6 +11,7 @@ import Iris and open an event loop: interpreters, and forks of one process that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import time
@@ -136,8 +137,11 @@ def _processor_s(processes: Iterable[Parameters]) -> float:
 
 def _connections(pid: int) -> int:
     """Return how many sockets a process holds."""
-    directory = Path(f"/proc/{pid}/fd")
-    return sum(os.readlink(descriptor).startswith("socket:") for descriptor in directory.iterdir())
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the process has just closed it
+            count += os.readlink(descriptor).startswith("socket:")
+    return count
 
 
 # -- what the processes do
