@@ -35,9 +35,13 @@ ABSENT_MAX: Final = 1024
 #: it continues. Too large: as above.
 ABSENT_S: Final = 180.0
 #: Logged publications; a batch is one of them. Too small: a rare message to one node leaves the log before the node asks for
-#: it, and all subscriptions of the node report it. Too large: memory of 24 bytes for each, and of the match; and a question
-#: about all of them takes 0.1 us for each.
-LOGGED_MAX: Final = 32_768
+#: it, and all subscriptions of the node report it. Too large: memory of 16 bytes for each, and a question about all of them
+#: takes 0.1 us for each.
+LOGGED_MAX: Final = 16_384
+#: Bits of the count beside the last number of logged publications: enough for a batch (``packets.RUN_MESSAGES_MAX``), and the
+#: other 48 bits number a million publications a second for nine years.
+COUNT_BITS: Final = 16
+COUNT_MAX: Final = (1 << COUNT_BITS) - 1
 #: Questions of one node that are answered from the log within ``ANSWERS_S``. Too small: all subscriptions of a node with many
 #: losses report them. Too large: a hostile member takes the time of the publisher, some 7 ms for each question.
 ANSWERS_MAX: Final = 16
@@ -102,22 +106,20 @@ class MatchLog:
     """The last ``LOGGED_MAX`` to twice as many publications of a node, with the matched entries of each."""
 
     def __init__(self) -> None:
-        # By publication, in ascending order: first and last number (they differ for a batch), and the match. Arrays of numbers
-        # take an eighth of the memory of tuples, and cost the garbage collector nothing.
-        self._firsts = array("Q")
-        self._lasts = array("Q")
+        # By publication, in ascending order: the last number with the count below it (over 1 for a batch), and the match. An
+        # array of numbers takes an eighth of the memory of tuples, and costs the garbage collector nothing.
+        self._runs = array("Q")
         self._matches: list[Match] = []
         self._floor = 0  # the last number that has left the log
 
-    def add(self, first: int, last: int, match: Match) -> None:
+    def add(self, last: int, count: int, match: Match) -> None:
         """Log publications with consecutive numbers and one match. The hot path."""
-        self._firsts.append(first)
-        self._lasts.append(last)
+        self._runs.append(last << COUNT_BITS | count)
         matches = self._matches
         matches.append(match)
         if len(matches) >= 2 * LOGGED_MAX:
-            self._floor = self._lasts[LOGGED_MAX - 1]
-            del self._firsts[:LOGGED_MAX], self._lasts[:LOGGED_MAX], matches[:LOGGED_MAX]
+            self._floor = self._runs[LOGGED_MAX - 1] >> COUNT_BITS
+            del self._runs[:LOGGED_MAX], matches[:LOGGED_MAX]
 
     def find(self, node: NodeId, after: int, before: int) -> MissedEntries | None:
         """Return the entries of a node that publications matched.
@@ -131,16 +133,17 @@ class MatchLog:
         """
         if after < self._floor:
             return None
-        firsts, lasts, matches = self._firsts, self._lasts, self._matches
+        runs, matches = self._runs, self._matches
         messages, counts = 0, dict[int, int]()
-        for index in range(bisect_right(lasts, after), len(matches)):
-            first = firsts[index]
+        for index in range(bisect_right(runs, after << COUNT_BITS | COUNT_MAX), len(matches)):
+            last, count = runs[index] >> COUNT_BITS, runs[index] & COUNT_MAX
+            first = last - count + 1
             if first >= before:
                 break
             tags = matches[index].tags_of(node)
             if not tags:
                 continue
-            count = min(lasts[index], before - 1) - max(first, after + 1) + 1
+            count = min(last, before - 1) - max(first, after + 1) + 1
             messages += count
             for tag in tags:
                 counts[tag] = counts.get(tag, 0) + count
@@ -191,7 +194,7 @@ class OutgoingFlows:
             flow.count += count
             is_matched = True
         if is_matched:
-            self._log.add(first, last, match)
+            self._log.add(last, count, match)
         return first
 
     def begin(self, node: NodeId) -> OutgoingFlow:

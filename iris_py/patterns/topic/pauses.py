@@ -68,7 +68,7 @@ class Pauses:
         """Tell whether the publications to a topic wait."""
         if not self._nodes:
             return False
-        tags = self._nodes if WIDE_TAG in plan.tags else plan.tags
+        tags = self._nodes if WIDE_TAG in plan.match.tags else plan.match.tags
         nodes = plan.route.nodes
         casts = [cast.tag for cast in plan.route.casts]  # any member of their groups may be waited for
         return any(node in nodes or tag in casts for tag in tags for node in self._nodes.get(tag, ()))

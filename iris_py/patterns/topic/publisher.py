@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 500 bytes
+#: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 250 bytes
 #: for each. Finding the receivers again costs 6 us.
-TOPICS_MAX: Final = 4096
+TOPICS_MAX: Final = 2048
 #: Shortest time between two choices of widened targets, for each entry that a choice reads (seconds). Too small: choices take
 #: more than some percent of the processor time. Too large: for that time nodes receive unwanted messages because of others.
 SETTLE_S_PER_ENTRY: Final = 1e-5
@@ -435,7 +435,7 @@ class Publisher:
             return plan.count
         run = self.runs.get(topic)
         if run is None or not run.append(payload):
-            self.runs[topic] = self._begin_batch(plan, plan.head, payload, plan.count, now)
+            self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
         return plan.count
 
     def _publish_shared(
@@ -462,8 +462,9 @@ class Publisher:
         if plan.local or headers.encoded:
             self._publish_alone(plan, payload, now, headers, choice=choice)
             return count
-        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(plan.head) + len(payload), now)
-        batch = SliceBatch(plan.head, payload, used, count, choice.messages_max)
+        head = plan.topic.encode()
+        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
+        batch = SliceBatch(head, payload, used, count, choice.messages_max)
         self.runs[plan.topic] = self._open_batch(plan, batch, choice)
         return count
 
@@ -511,7 +512,7 @@ class Publisher:
         choice: Choice | None = None,
     ) -> None:
         """Send a message without a batch, because of headers or local subscribers, or to absent nodes alone."""
-        head, flags, kind, local = plan.head, 0, packets.PUBLICATION, plan.local
+        head, flags, kind, local = plan.topic.encode(), 0, packets.PUBLICATION, plan.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
             flags |= packets.HEADED
@@ -559,7 +560,7 @@ class Publisher:
         if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
             begun.next = following(imported)
             return count
-        run = self._begin_batch(plan, head.encode() + plan.head, payload, count, now, packets.IMPORTED)
+        run = self._begin_batch(plan, head.encode() + plan.topic.encode(), payload, count, now, packets.IMPORTED)
         self._imported_runs[plan.topic] = ImportedRun(run, imported, count)
         return count
 
@@ -597,7 +598,7 @@ class Publisher:
         return plan
 
     def _plan_of(self, tag: int) -> TopicPlan | None:
-        return next((plan for plan in self._plans.values() if tag in plan.tags), None)
+        return next((plan for plan in self._plans.values() if tag in plan.match.tags), None)
 
     # -- for Publisher: the table
 

@@ -197,17 +197,21 @@ AnyTarget: TypeAlias = PublicationTarget | CastTarget
 
 
 class RouteMatch:
-    """The matched entries of a publication, which the log of matches keeps (``outgoing_flows.Match``)."""
+    """The matched entries of a publication, which the log of matches keeps (``outgoing_flows.Match``).
 
-    __slots__ = ("_nodes", "_tags")
+    Attributes:
+        tags: The tags of all matched entries.
+    """
+
+    __slots__ = ("_nodes", "tags")
 
     def __init__(self, nodes: frozenset[NodeId], tags: tuple[int, ...]) -> None:
         self._nodes = nodes
-        self._tags = tags
+        self.tags = tags
 
     def tags_of(self, node: NodeId) -> Collection[int]:
         """Return the tags of all matched entries if the publication is for the node; the node ignores those of others."""
-        return self._tags if node in self._nodes else ()
+        return self.tags if node in self._nodes else ()
 
 
 class PublicationRoute:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class TopicPlan:
     """The receivers of the publications to a topic, until entries or subscriptions change.
 
+    A publisher remembers thousands of plans. So plans share their matches, and a plan has no empty list of its own.
+
     Attributes:
         topic: The topic.
-        head: The topic, encoded.
         counts: The counters of its first token.
         route: The nodes.
-        tags: The tags of the matched entries.
-        match: Both, for the log.
+        match: The nodes and the tags of the matched entries.
         local: The subscriptions of this node.
         takers: The subscriptions of ``local`` that accept messages from other clouds.
         count: Number of receiving nodes.
@@ -41,14 +41,12 @@ class TopicPlan:
         "count",
         "counted",
         "counts",
-        "head",
         "local",
         "match",
         "route",
         "shares",
         "stem",
         "tables",
-        "tags",
         "takers",
         "topic",
     )
@@ -65,15 +63,13 @@ class TopicPlan:
         tables: list[WatchedTable],
     ) -> None:
         self.topic = topic
-        self.head = topic.encode()
         self.counts = counts
         self.route = route
-        self.tags = tags
         self.stem = stem
-        self.tables = tables
+        self.tables: Sequence[WatchedTable] = tables or ()
         self.match: RouteMatch = route.match(tags)
-        self.local = local
-        self.takers = [queue for queue in local if queue.takes_imported] if local else local
+        self.local: Sequence[SubscriptionQueue] = local or ()
+        self.takers: Sequence[SubscriptionQueue] = [queue for queue in local if queue.takes_imported] if local else ()
         self.counted: Sequence[MatchCount] = ()
         self.shares: ShareRoute | None = None
         self.count = count
