@@ -16,7 +16,7 @@ import iris_py
 from iris_py.gateway import open_gateway, reload_gateway
 from tests import warm
 from tests.integration.clouds import Cloud, statuses, until_lines
-from tests.integration.conftest import PATIENCE_S
+from tests.integration.conftest import PATIENCE_S, until
 from tests.integration.test_cli import finish
 
 if TYPE_CHECKING:
@@ -276,6 +276,43 @@ def test_a_gateway_that_is_stopped_fails_nothing(loop: Loops, pair: Pair, side: 
         await until_lines(us, "eu", 2)
 
     with_nodes(loop, pair, main)
+
+
+def test_gateways_that_are_stopped_one_after_the_other_cost_a_subscriber_nothing(loop: Loops, pair: Pair) -> None:
+    """One of two in each cloud, while a publisher there publishes and a node here listens."""
+
+    async def main(us: iris_py.Node, eu: iris_py.Node) -> None:
+        far = await pair.start_eu(eu.address, 2, rules='[[export]]\nto = ["us"]\ntopic = "clicks.>"\n')
+        near = await pair.start_us(us.address, far, 2, rules='[[import]]\nfrom = ["eu"]\ntopic = "clicks.>"\n')
+        await until_lines(us, "eu", 4)
+        got: list[iris_py.Message] = []
+        count, is_over = 0, asyncio.Event()
+
+        async def publish() -> None:
+            nonlocal count
+            while not is_over.is_set():
+                await eu.publish(f"clicks.{'ab'[count % 2]}", b"%d" % count)
+                await eu.publish("elsewhere", b"")
+                count += 1
+                await asyncio.sleep(0.002)
+
+        subscription = await us.subscribe("clicks.>@eu", got.append)
+        publishing = asyncio.create_task(publish())
+        for stopped in (near[0], far[0]):
+            before = len(got)
+            await until(lambda before=before: len(got) > before + 100, "messages")  # type: ignore[misc]
+            assert await stopped.stop() == 0
+        await until_lines(us, "eu", 1)
+        before = len(got)
+        await until(lambda: len(got) > before + 100, "messages after all")
+        is_over.set()
+        await publishing
+        await until(lambda: len(got) == count, "all messages", lambda: [f"{len(got)} of {count}", *near[1].lines])
+        assert [int(message.payload) for message in got] == list(range(count))
+        assert not any(message.gap or message.has_unknown_gap for message in got)
+        await subscription.close()
+
+    with_nodes(loop, pair, main, serves=False)
 
 
 def test_an_interrupt_ends_a_gateway(loop: Loops, pair: Pair) -> None:
