@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import iris_py as iris
     from iris_py.api.node import Node
+    from iris_py.patterns.topic.queue import OverflowPolicy
 
 #: How often the publisher publishes (virtual seconds).
 EVERY_S = 0.01
@@ -103,7 +104,7 @@ async def restart(federation: VirtualFederation, *clouds: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "block"])
-def test_restarts_in_order_on_both_sides_cost_a_subscriber_nothing(policy: str) -> None:
+def test_restarts_in_order_on_both_sides_cost_a_subscriber_nothing(policy: OverflowPolicy) -> None:
     async def scenario(federation: VirtualFederation) -> None:
         load = Load(federation.members("eu")[0], "clicks.a", elsewhere=2)
         subscription = await federation.members("us")[0].subscribe("clicks.>@eu", load.got.append, policy=policy)
@@ -118,13 +119,12 @@ def test_restarts_in_order_on_both_sides_cost_a_subscriber_nothing(policy: str) 
 @pytest.mark.parametrize("seed", range(12))
 def test_restarts_in_order_cost_several_subscribers_nothing(seed: int) -> None:
     async def scenario(federation: VirtualFederation) -> None:
-        loads = [Load(node, topic, elsewhere=seed % 3) for node, topic in zip(federation.members("eu"), "ab", strict=True)]
-        for load in loads:
-            load._topic = f"clicks.{load._topic}"
+        topics = ("clicks.a", "clicks.b")
+        loads = [Load(node, topic, elsewhere=seed % 3) for node, topic in zip(federation.members("eu"), topics, strict=True)]
         wide: list[iris.Message] = []
         await federation.members("us")[0].subscribe("clicks.>@eu", wide.append)
-        for load in loads:
-            await federation.members("us")[1].subscribe(f"{load._topic}@eu", load.got.append)
+        for load, topic in zip(loads, topics, strict=True):
+            await federation.members("us")[1].subscribe(f"{topic}@eu", load.got.append)
         await asyncio.gather(loads[0].run(restart(federation, "us", "eu", "us")), loads[1].run(asyncio.sleep(60.0)))
         for load in loads:
             assert (load.check(), load.gaps) == (0, 0)
