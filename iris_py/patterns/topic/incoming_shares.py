@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from itertools import count, repeat
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -466,7 +467,7 @@ class IncomingShares:
             counted.taken,
             counted.window,
             min(others, WINDOW_MAX),
-            min(round(member.service_s * 1e6), SERVICE_US_MAX),
+            min(ceil(member.service_s * 1e6), SERVICE_US_MAX),
             member.name,
         )
         if counted.peer is self._local:

@@ -1,8 +1,8 @@
 """The publisher's side of shared subscriptions: each message to one member of each group (docs/design.md 8.15).
 
-A publisher chooses the member for a *slice*, at most ``SLICE_MESSAGES_MAX`` messages that follow one another, as callers choose
-the member for a request (:mod:`iris_py.peers.balancer`): in the nearest zone, the less loaded of two members. The load is the
-number of *outstanding* messages, which the member was given and has not taken, and of messages of others in its queue.
+A publisher chooses the member for a *slice*, some messages that follow one another, as callers choose the member for a request
+(:mod:`iris_py.peers.balancer`): in the nearest zone, the less loaded of two members. The load is the number of *outstanding*
+messages, which the member was given and has not taken, and of messages of others in its queue.
 
 Every message given to a member ends as taken or as lost::
 
@@ -23,7 +23,7 @@ from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
 from iris_py.patterns.topic.share_index import Share, ShareIndex
-from iris_py.patterns.topic.shared_slices import SLICE_MESSAGES_MAX
+from iris_py.patterns.topic.shared_slices import SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
 from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.flows import messages_between
@@ -97,6 +97,7 @@ class ShareMember(MemberLoad):
         outstanding: Messages given and neither taken nor lost, including unsent messages.
         blocks: Whether publishers wait for the member.
         order: A random number, which selects the members to choose from.
+        slice_messages: The largest number of messages in a slice: some ``SLICE_S`` of work.
         is_listed: Whether the node is a member now.
     """
 
@@ -117,6 +118,7 @@ class ShareMember(MemberLoad):
         "outstanding",
         "peer",
         "sent",
+        "slice_messages",
         "tag",
         "target",
         "window",
@@ -137,6 +139,7 @@ class ShareMember(MemberLoad):
         self.order = order
         self.is_listed = False
         self.window = FIRST_WINDOW
+        self.slice_messages = SLICE_MESSAGES_MIN
         self._received = self._missed = self._taken = 0  # as the member has told
         self._written_off = 0  # messages counted as lost of which the member has not told
         self._doubted = 0  # outstanding messages that a broken link may have taken with it
@@ -203,6 +206,9 @@ class ShareMember(MemberLoad):
         self._doubted_at = 0
         self.window, self._others, self._progress_at = taken.window, taken.queue, now
         self.service_time_s = taken.service_us / 1e6
+        if taken.service_us:
+            messages = int(SLICE_S * 1e6) // taken.service_us
+            self.slice_messages = max(SLICE_MESSAGES_MIN, min(messages, SLICE_MESSAGES_MAX))
         self._weigh()
         return True
 
@@ -393,6 +399,7 @@ class OutgoingShares:
             member = self._choose(group, now) if group.tag not in self._held else None
             if member is not None:
                 chosen.append(member)
+                room = min(room, member.slice_messages)
                 if member.window > member.in_flight:
                     room = min(room, member.window - member.in_flight)
             elif any(each.is_ready for each in group.members) or not self._can_hold(group.tag):

@@ -19,10 +19,16 @@ if TYPE_CHECKING:
 
     from iris_py.wire.shares import SharedNumber
 
-#: Messages in one slice. Too small: the choice of a member costs more than sending; too large: one member gets many messages at
-#: once while others idle.
-SLICE_MESSAGES_MAX: Final = 16
-#: Bytes of a slice, unless it is one message. Too small and too large: as above.
+#: Messages in one slice for a member whose time for a message is unknown or long. Too small: the choice of a member costs more
+#: than sending; too large: one member gets many messages at once while others idle.
+SLICE_MESSAGES_MIN: Final = 16
+#: Messages in one slice for a fast member. Too small: the choice of a member costs more than sending. Too large: members get
+#: messages in bursts.
+SLICE_MESSAGES_MAX: Final = 256
+#: Time for which a slice may occupy a member (seconds). Too small: slices for fast members are small, too. Too large: one
+#: member works while others idle.
+SLICE_S: Final = 0.001
+#: Bytes of a slice, unless it is one message. Too small and too large: as for ``SLICE_MESSAGES_MIN``.
 SLICE_BYTES_MAX: Final = 16 * 1024
 
 

@@ -16,7 +16,13 @@ from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
 from iris_py.patterns.topic.share_index import Share
-from iris_py.patterns.topic.shared_slices import SLICE_BYTES_MAX, SLICE_MESSAGES_MAX, SharedSlice, SliceBatch
+from iris_py.patterns.topic.shared_slices import (
+    SLICE_BYTES_MAX,
+    SLICE_MESSAGES_MAX,
+    SLICE_MESSAGES_MIN,
+    SharedSlice,
+    SliceBatch,
+)
 from iris_py.patterns.topic.targets import PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
@@ -354,6 +360,34 @@ def test_this_node_is_a_member_without_packets() -> None:
     world.shares.send_all(0.0)
     assert world.incoming.accepted == [[b"x"] * 3]
     assert not world.outbound.bodies
+
+
+@pytest.mark.parametrize(
+    ("service_us", "messages"),
+    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (10, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
+)
+def test_a_slice_is_a_millisecond_of_work(service_us: int, messages: int) -> None:
+    world = World(1)
+    assert world.publish()
+    assert world.take(0, service_us=service_us)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    assert choice.messages_max == messages
+
+
+def test_a_slice_for_several_groups_is_as_small_as_the_slowest_member_wants() -> None:
+    world = World(1)
+    other = group_tag(KEY, "h")
+    world.add(tag=other)
+    assert world.publish()
+    assert world.take(0, service_us=1)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    assert (len(choice.members), choice.messages_max) == (2, SLICE_MESSAGES_MIN)
 
 
 def test_a_batch_is_one_slice() -> None:
