@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -148,6 +148,15 @@ bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, besi
 
 evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and executor are killed: each row is executed once
 	$(BIN)/python -m benchmarks.spark evidence
+
+# The tests of random schedules of subscriptions, with more seeds than `make test-long` has.
+SCHEDULES = $(or $(SEEDS),1000)
+schedules: $(READY) ## a thousand random schedules of subscriptions, of groups, and of tables that are split: SEEDS=100 for fewer
+	IRIS_SEEDS=$(SCHEDULES) $(BIN)/pytest $(PARALLEL) -m 'long or not long' \
+		tests/sim/test_subscribe_schedules.py::test_nothing_is_missed_after_subscribe_returned_whoever_comes_and_goes \
+		tests/sim/test_splits.py::test_nothing_is_missed_in_random_schedules \
+		tests/sim/test_shared.py::test_whatever_happens_each_group_gets_each_message_at_most_once_and_everything_after_it \
+		tests/sim/test_counted.py::test_what_a_reader_missed_is_exact_over_restarts_losses_cuts_and_rotations
 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak

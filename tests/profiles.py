@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,11 @@ QUICK = 30
 def examples(count: int) -> int:
     """Scale a number of examples to the profile; ``count`` is the number in `make test-long`."""
     return max(1, count * settings().max_examples // NORMAL)
+
+
+def seeds(count: int) -> range:
+    """Return the seeds of random schedules; `make schedules` sets another number than ``count``, that of `make test-long`."""
+    return range(int(os.environ.get("IRIS_SEEDS") or count))
 
 
 def first_cases(count: int, cases: Iterable[object]) -> list[ParameterSet]:

@@ -372,13 +372,13 @@ class Topics:
         inbox.handle_ready()
 
     def handle_lost(self, event: SharedMessagesLost) -> None:
-        """Log that a member of a group was lost with messages that it had not taken."""
+        """Log that a member of a group, or its link, was lost with messages that it had not taken."""
         logger.warning(
             "shared_messages_lost",
-            "a member of the group %r was lost: %s had not taken up to %d messages that this node gave to it",
+            "the group %r lost up to %d messages: %s had not taken them when it or its link was lost",
             event.group,
-            event.node,
             event.count,
+            event.node,
             about=event.group,
             group=event.group,
             node=event.node.id,

@@ -20,7 +20,7 @@ from iris_py.wire.packets import NODE_COUNTED_MAX
 from iris_security import Keyring, Secret
 from spark_connector.topics.buffer import Arrival
 from spark_connector.topics.losses import MessageLosses
-from tests.profiles import first_cases
+from tests.profiles import first_cases, seeds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -396,7 +396,7 @@ class Schedule:
         self._is_cut = False
 
 
-@pytest.mark.parametrize("seed", first_cases(6, range(100)))
+@pytest.mark.parametrize("seed", first_cases(6, seeds(30)))
 def test_what_a_reader_missed_is_exact_over_restarts_losses_cuts_and_rotations(seed: int) -> None:
     """Every other seed has tables of interest that are split: by tags, as all patterns have the same first token."""
     others = 30 * (seed % 2)

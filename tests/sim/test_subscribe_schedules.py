@@ -9,14 +9,13 @@ cut off from the subscriber, or from the keepers, may miss a subscription until 
 from __future__ import annotations
 
 import asyncio
-import os
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from iris_py.testing import NodeSimulation, run
-from tests.profiles import first_cases
+from tests.profiles import first_cases, seeds
 
 if TYPE_CHECKING:
     import iris_py as iris
@@ -177,7 +176,7 @@ class Schedule:
                 last = number
 
 
-@pytest.mark.parametrize("seed", first_cases(3, range(int(os.environ.get("IRIS_SEEDS", "15")))))
+@pytest.mark.parametrize("seed", first_cases(3, seeds(15)))
 def test_nothing_is_missed_after_subscribe_returned_whoever_comes_and_goes(seed: int) -> None:
     async def main() -> None:
         async with NodeSimulation(seed) as simulation:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from iris_overlay.timers import DeadlineTable
 from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
@@ -52,6 +53,9 @@ MEMBERS_MAX: Final = 64
 #: Time without news of a member with outstanding messages, after which it gets no more (seconds). Too small: a pause of the
 #: member makes others work more; too large: a stopped member gets messages that it will not take soon.
 STALLED_S: Final = 2.0
+#: Time without news of a member after a broken link, after which the messages that the link may have taken with it count as
+#: lost (seconds). Too small: messages count as lost that a member takes after a pause. Too large: losses are reported late.
+DOUBTED_S: Final = 60.0
 #: Bytes and messages that wait for a link to any member of one group. Too small: a publisher waits while members start; too
 #: large: memory, for a group that nobody can reach.
 HELD_BYTES_MAX: Final = 1024 * 1024
@@ -178,6 +182,10 @@ class ShareMember(MemberLoad):
         self._doubted, self._doubted_at = self.outstanding, self.sent
         self._weigh()
 
+    def write_off_doubted(self) -> int:
+        """Count the messages that a broken link may have taken with it as lost; return the number."""
+        return self._lose(self._doubted)
+
     def write_off(self) -> int:
         """Handle the loss of the member: count the outstanding messages as lost; return the number."""
         return self._lose(self.outstanding)
@@ -298,6 +306,8 @@ class OutgoingShares:
         self._unsent: dict[PublicationTarget | None, list[tuple[SharedSlice, list[ShareMember]]]] = {}
         self._held: dict[int, deque[SharedSlice]] = {}  # by the tag of the group
         self._is_awaited = False
+        # The members whose link broke with outstanding messages, until news of them.
+        self._doubts: DeadlineTable[tuple[NodeId, int]] = DeadlineTable()
         incoming.tell_local = self._take_locally
 
     @property
@@ -347,8 +357,8 @@ class OutgoingShares:
         self._list(target)
         self._take_back(target, now)
         for (node, _tag), member in self._members.items():
-            if node == target.peer.id and (lost := member.write_off()):
-                self._events.append(SharedMessagesLost(member.counts.name or f"{member.tag:x}", member.peer.described, lost))
+            if node == target.peer.id:
+                self._report(member, member.write_off())
         self._make_room(now)
 
     def peer_opened(self, now: float) -> None:
@@ -360,9 +370,23 @@ class OutgoingShares:
         """Handle the end of a peer's link."""
         for target in [target for target in self._unsent if target is not None and target.peer is peer]:
             self._take_back(target, now)
-        for (node, _tag), member in self._members.items():
-            if node == peer.id:
+        for key, member in self._members.items():
+            if key[0] == peer.id:
                 member.doubt()
+                if member.outstanding:
+                    self._doubts.set(key, now + DOUBTED_S)
+                    self._outbound.has_events = True  # the deadline has changed
+
+    def handle_timeout(self, now: float) -> None:
+        """Count messages as lost of which a member has not told since its link broke; harmless if early."""
+        for key in self._doubts.expired(now):
+            if (member := self._members.get(key)) is not None:
+                self._report(member, member.write_off_doubted())
+                self._make_room(now)
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which to call :meth:`handle_timeout`."""
+        return self._doubts.deadline()
 
     # -- publications
 
@@ -441,10 +465,16 @@ class OutgoingShares:
     def _take(self, member: ShareMember, taken: TakenCounts, now: float) -> bool:
         if not member.receive(taken, now):
             return False
+        self._doubts.cancel((member.peer.id, member.tag))
         if not member.counts.name and self._group is not None and group_tag(self._key, taken.group) == member.tag:
             member.counts.name = taken.group
         self._make_room(now)
         return True
+
+    def _report(self, member: ShareMember, lost: int) -> None:
+        """Report messages that a member has lost, if any."""
+        if lost:
+            self._events.append(SharedMessagesLost(member.counts.name or f"{member.tag:x}", member.peer.described, lost))
 
     def _take_locally(self, tag: int, taken: TakenCounts, now: float) -> None:
         member = self._members.get((self._local.id, tag))

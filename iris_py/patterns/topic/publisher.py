@@ -398,6 +398,7 @@ class Publisher:
             for node in forgotten:
                 self._forget_target(node, now)
         self._counted.handle_timeout(now)
+        self.shares.handle_timeout(now)
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at, self._settled_at = None, now
             self.send_all(now)
@@ -408,7 +409,7 @@ class Publisher:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         tables = (self._tables.deadline(), self._lost.deadline())
         flows = (self._flows.deadline(), self._counted.deadline())
-        times = (self._pauses.deadline(), self._held.deadline(), self._settle_at, *flows, *tables)
+        times = (self._pauses.deadline(), self._held.deadline(), self.shares.deadline(), self._settle_at, *flows, *tables)
         return min((time for time in times if time is not None), default=None)
 
     # -- for Publisher: messages

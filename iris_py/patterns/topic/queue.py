@@ -413,7 +413,7 @@ class SubscriptionEnded(msgspec.Struct):
 
 
 class SharedMessagesLost(msgspec.Struct):
-    """A member of a group was lost with messages that it had not taken."""
+    """A member of a group, or its link, was lost with messages that it had not taken."""
 
     group: str
     """The name of the group; its tag while no member has told the name."""

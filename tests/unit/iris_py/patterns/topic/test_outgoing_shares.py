@@ -11,7 +11,7 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
-from iris_py.patterns.topic.outgoing_shares import HELD_MESSAGES_MAX, STALLED_S, OutgoingShares, ShareMember
+from iris_py.patterns.topic.outgoing_shares import DOUBTED_S, HELD_MESSAGES_MAX, STALLED_S, OutgoingShares, ShareMember
 from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
@@ -388,6 +388,32 @@ def test_a_slice_for_several_groups_is_as_small_as_the_slowest_member_wants() ->
     choice = world.shares.choose(route, 0.0)
     assert choice is not None
     assert (len(choice.members), choice.messages_max) == (2, SLICE_MESSAGES_MIN)
+
+
+def test_what_a_broken_link_took_with_it_is_lost_when_the_member_is_silent_for_a_minute() -> None:
+    world = World(1)
+    assert world.publish(3)
+    world.shares.send_all(0.0)
+    world.shares.peer_lost(world.targets[0].peer, 1.0)
+    assert world.shares.deadline() == 1.0 + DOUBTED_S
+    world.shares.handle_timeout(DOUBTED_S)
+    assert (world.counts.lost, world.counts.outstanding) == (0, 3)
+    world.shares.handle_timeout(1.0 + DOUBTED_S)
+    assert (world.counts.lost, world.counts.outstanding) == (3, 0)
+    assert [event.count for event in world.events if isinstance(event, SharedMessagesLost)] == [3]
+    assert world.shares.deadline() is None
+    assert world.take(0), "it has taken them all the same"
+    assert (world.counts.taken, world.counts.lost, world.counts.outstanding) == (0, 3, 0)
+
+
+def test_news_of_a_member_end_the_doubt() -> None:
+    world = World(1)
+    assert world.publish(3)
+    world.shares.send_all(0.0)
+    world.shares.peer_lost(world.targets[0].peer, 1.0)
+    assert world.take(0)
+    assert world.shares.deadline() is None
+    assert (world.counts.taken, world.counts.lost) == (3, 0)
 
 
 def test_a_batch_is_one_slice() -> None:
