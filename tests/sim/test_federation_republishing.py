@@ -101,6 +101,26 @@ def test_what_is_published_there_is_published_here_once() -> None:
     simulate(scenario, two_clouds())
 
 
+def test_a_group_shares_the_messages_of_another_cloud() -> None:
+    async def scenario(federation: VirtualFederation) -> None:
+        members, plain = [Heard(), Heard()], Heard()
+        for node, each in zip(federation.members("us"), members, strict=True):
+            await node.subscribe("eu.sales.>", each, group="billing")
+        await federation.members("us")[0].subscribe("eu.sales.>", plain)
+        await publish(federation.members("eu")[0], 0, 400, 0.01)
+        await federation.until(lambda: len(plain.messages) == 400)
+        await federation.advance(SOON_S)
+        plain.check(400)
+        assert sorted(int(payload) for each in members for payload in each.payloads) == list(range(400)), "each once"
+        for each in members:
+            numbers = [int(payload) for payload in each.payloads]
+            assert len(numbers) > 50
+            assert numbers == sorted(numbers)
+            assert {(message.topic, message.cloud, message.gap) for message in each.messages} == {("eu.sales.berlin", "eu", 0)}
+
+    simulate(scenario, two_clouds())
+
+
 @pytest.mark.parametrize("end", ["killed", "closed", "cut"])
 @pytest.mark.parametrize("seed", first_cases(1, range(2)))
 def test_another_gateway_goes_on_where_one_ends(end: str, seed: int) -> None:
