@@ -161,6 +161,36 @@ def test_what_is_published_is_read_in_micro_batches(
     assert secret not in plan
 
 
+def test_a_query_shares_a_topic_with_the_other_members_of_its_group(
+    spark: SparkSession,
+    service: Service,
+    options: dict[str, str],
+    until: Callable[[Callable[[], object], str], None],
+) -> None:
+    rows = spark.readStream.format("iris").options(topic="shared.*", group="billing", **options).load()
+    with stopped_after(rows.writeStream.format("memory").queryName("shared").start()) as query:
+
+        def is_subscribed() -> bool:
+            assert query.exception() is None, query.exception()
+            return service.node.publish("shared.0", b"first") > 0
+
+        until(is_subscribed, "the query has subscribed")
+        with service.node.subscribe("shared.*", group="billing") as member:
+            service.node.publish("shared.0", b"0")
+            taken = [message.payload for message in member.take(timeout=0.0)]
+            for number in range(1, 400):
+                service.node.publish(f"shared.{number % 2}", b"%d" % number)
+
+            def is_whole() -> bool:
+                taken.extend(message.payload for message in member.take(timeout=0.1))
+                return len(taken) + rows_read(query) >= 401
+
+            until(is_whole, "each message is taken")
+    read = [row["value"] for row in spark.table("shared").collect()]
+    assert sorted(int(value) for value in (*read, *taken) if value != b"first") == list(range(400)), "each once"
+    assert min(len(read), len(taken)) > 20
+
+
 def test_what_comes_too_fast_is_dropped_and_shown(
     spark: SparkSession,
     service: Service,
