@@ -51,7 +51,14 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost, SubscriptionEnded, SubscriptionReady, SubscriptionTold
+from iris_py.patterns.topic.queue import (
+    PublicationsFlushed,
+    RoomMade,
+    SharedMessagesLost,
+    SubscriptionEnded,
+    SubscriptionReady,
+    SubscriptionTold,
+)
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.peer_table import StrangerRefused
@@ -314,6 +321,7 @@ class Parts:
             SubscriptionReady: lambda event: topics.handle_ready(event.queue),
             SubscriptionTold: lambda event: topics.handle_told(event.queue),
             SubscriptionEnded: lambda event: topics.handle_ended(event.queue),
+            PublicationsFlushed: lambda _event: topics.handle_flushed(),
             SharedMessagesLost: topics.handle_lost,
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),

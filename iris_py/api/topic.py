@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from bisect import bisect_right
 from functools import partial
 from itertools import accumulate, islice
@@ -19,6 +20,7 @@ from iris_py.defaults import GROUP_QUEUE_MESSAGES, SUBSCRIPTION_QUEUE_MESSAGES
 from iris_py.errors import ConfigurationError, NodeClosed, Overloaded
 from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
+from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.incoming_shares import SharedQueue
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
@@ -65,6 +67,7 @@ class Topics:
         self._add = self._publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
+        self._flushed: asyncio.Future[None] | None = None
         self._clouds = clouds
 
     # -- publications
@@ -339,7 +342,24 @@ class Topics:
             queue.lag.settle()
             inbox.end_with_node()
 
+    async def flush_publishers(self) -> None:
+        """Return when the subscriptions have all publications so far of known publishers with a link; one call at a time.
+
+        Publishers have ``ANSWER_S`` seconds for their answers; nobody waits for the rest.
+        """
+        flushed = self._flushed = self._loop.create_future()
+        self._core.flush_publications(self._loop.time())
+        self._driver.wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S):
+                await flushed
+
     # -- events of the core
+
+    def handle_flushed(self) -> None:
+        """Wake the task that waits in :meth:`flush_publishers`: all publishers have answered."""
+        if self._flushed is not None:
+            resolve([self._flushed])
 
     def handle_told(self, queue: SubscriptionQueue) -> None:
         """Wake the task that waits in :meth:`begin_subscription`: every publisher knows of the subscription."""

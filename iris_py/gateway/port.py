@@ -353,6 +353,10 @@ class GatewayPort:
         await self._topics.begin_subscription(export)
         return export
 
+    async def flush_publishers(self) -> None:
+        """Return when the exports have all publications so far of known publishers; see :meth:`Topics.flush_publishers`."""
+        await self._topics.flush_publishers()
+
     # -- calls for nodes of other clouds
 
     def cancel_request(self, number: int) -> None:

@@ -50,6 +50,9 @@ BLOCKING_MESSAGES_MAX: Final = 1024
 #: How long (seconds) a gateway stays subscribed to an unused pattern. Too small: a subscriber that returns through another
 #: gateway waits for the subscription again; too large: publications come here in vain.
 LINGER_S: Final = 30.0
+#: The pause (seconds) between two flushes, each of which asks every publisher. Too small: a neighbour that asks again and again
+#: occupies the publishers; too large: receivers that move one after the other wait.
+FLUSH_PAUSE_S: Final = 0.25
 #: Cached topics and pseudonyms. Recomputing one costs some microseconds.
 TOPICS_MAX: Final = 4096
 PSEUDONYMS_MAX: Final = 8192
@@ -104,6 +107,7 @@ class Outflow:
         wanted: The wanted patterns, as exported.
         trie: The wanted patterns, for matching.
         is_blocking: Whether publishers wait for the channel.
+        flushing: The task that answers the last FLUSH.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Outflow:
         self.queue = queue
         self.limits = limits
         self.is_blocking = is_blocking
+        self.flushing: asyncio.Task[None] | None = None
         self.wanted: dict[str, Tokens] = {}
         self.trie: TopicTrie[bool] = TopicTrie()
 
@@ -305,6 +310,38 @@ class ExportSource:
             self.look()
 
 
+class PublisherFlushes:
+    """The questions of a gateway to all publishers for everything published so far. All that wait share the next question."""
+
+    def __init__(self, port: GatewayPort) -> None:
+        self._port = port
+        self._next: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def flush(self) -> None:
+        """Return when all publications so far have come, or the publishers that are late have had time enough."""
+        if self._next is None:
+            self._next = self._port.loop.create_future()
+        if self._task is None:
+            self._task = self._port.loop.create_task(self._run())
+        await asyncio.shield(self._next)
+
+    def abort(self) -> None:
+        """End the questions; those that wait get no answer."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while self._next is not None:
+                answered, self._next = self._next, None
+                await self._port.flush_publishers()
+                answered.set_result(None)
+                await asyncio.sleep(FLUSH_PAUSE_S)
+        finally:
+            self._task = None
+
+
 class Exports:
     """The subscriptions of neighbours (other clouds) to local topics, at a gateway.
 
@@ -329,6 +366,7 @@ class Exports:
         self._memories: dict[str, Memory] = {}
         self._tables: dict[str, RuleTable[ExportRule]] = {}
         self._has_others = has_others
+        self._flushes = PublisherFlushes(port)
         self._leaving: list[asyncio.TimerHandle] = []
         duplexes.far[messages.SUBSCRIBE] = self.serve
 
@@ -359,6 +397,8 @@ class Exports:
             await self._listen(outflow, source)
         finally:
             sender.cancel()
+            if outflow.flushing is not None:
+                outflow.flushing.cancel()
             del self._outflows[outflow]
             source.remove(outflow)
             outflow.remove(list(outflow.wanted))
@@ -396,11 +436,13 @@ class Exports:
         """End every subscription in the local cloud."""
         for timer in self._leaving:
             timer.cancel()
+        self._flushes.abort()
         for source in list(self._sources.values()):
             source.end()
 
     def abort(self) -> None:
         """End all subscriptions at once."""
+        self._flushes.abort()
         for source in self._sources.values():
             source.abort()
 
@@ -432,7 +474,10 @@ class Exports:
                 elif kind == items.REMOVE:
                     outflow.remove(items.decode_remove(message))
                 elif kind == items.FLUSH:
-                    outflow.queue.mark(items.encode_flush(items.FLUSHED, items.decode_flush(message)))
+                    number = items.decode_flush(message)
+                    if outflow.flushing is not None and not outflow.flushing.done():
+                        raise ItemError("a question while another one is open")
+                    outflow.flushing = self._port.loop.create_task(self._flush(outflow, number))
                 if view_key in source.views:
                     source.views[view_key].forget()
         except (TunnelBroken, TunnelClosed):
@@ -440,6 +485,14 @@ class Exports:
         except (ItemError, IrisError) as exc:
             self._core.count_drop("malformed_items")
             channel.break_by(exc)
+
+    async def _flush(self, outflow: Outflow, number: int) -> None:
+        """Answer a neighbour's FLUSH message behind all publications so far."""
+        await self._flushes.flush()
+        try:
+            outflow.queue.mark(items.encode_flush(items.FLUSHED, number))
+        except ItemError as exc:
+            outflow.channel.break_by(exc)
 
     async def _send(self, outflow: Outflow, source: ExportSource) -> None:
         """Send the queue, within the limits and the neighbour's credit."""

@@ -321,6 +321,10 @@ class NodeCore:
         self._exchange.advance(now)
         return is_ended_later
 
+    def flush_publications(self, now: float) -> None:
+        """Ask all known publishers for everything published so far; ``PublicationsFlushed`` follows when they have answered."""
+        self.pubsub.flush(self.peers.find, now)
+
     # -- commands of the owner
 
     def rekey(self, keyring: Keyring, now: float) -> None:

@@ -9,6 +9,7 @@ matches, and its payload says which pattern, and when the count began (:class:`M
 
 FETCH asks the publisher for the entries that the missed messages matched; FETCHED answers with the same id. The argument of
 FETCH says what it asks for, here ``MISSED_ENTRIES``. The argument of FETCHED is the number of missed messages.
+FETCH with ``FLUSH`` asks for a FETCHED behind all publications to the subscriber so far, in a body with a FLOW.
 
 Messages to the group of a promoted entry are counted likewise. CAST is the first message of each body to the group: its id is
 the last number that the publisher sent directly for the entry (0: none), and its argument the number of messages to the group
@@ -27,6 +28,8 @@ from iris_py.wire.packets import CAST, COUNT, COUNT_BYTES, FLOW, MESSAGE, MOVED
 
 #: Argument of a FETCH for the entries that missed messages matched.
 MISSED_ENTRIES: Final = 3
+#: Argument of a FETCH that asks for an answer behind all publications so far.
+FLUSH: Final = 4
 #: Argument of a FETCHED without an answer: the publisher no longer knows the entries.
 NO_ANSWER: Final = 0xFFFF_FFFF
 #: Largest number of missed messages in one question. Too small: after a short break of a link, all subscriptions of a node

@@ -309,7 +309,8 @@ def test_gateways_that_are_stopped_one_after_the_other_cost_a_subscriber_nothing
         await publishing
         await until(lambda: len(got) == count, "all messages", lambda: [f"{len(got)} of {count}", *near[1].lines])
         assert [int(message.payload) for message in got] == list(range(count))
-        assert not any(message.gap or message.has_unknown_gap for message in got)
+        # A move may fall between two messages here: then the gap counts the message that was published elsewhere.
+        assert all(message.gap <= 1 and not message.has_unknown_gap for message in got)
         await subscription.close()
 
     with_nodes(loop, pair, main, serves=False)

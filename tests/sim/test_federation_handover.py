@@ -134,6 +134,30 @@ def test_restarts_in_order_cost_several_subscribers_nothing(seed: int) -> None:
     simulate(scenario, seed=seed)
 
 
+@pytest.mark.parametrize("local", ["clicks.>@eu", "eu.clicks.>"])
+def test_a_gateway_that_leaves_passes_on_what_is_under_way_to_it(local: str) -> None:
+    """The last publications come to it late, when the next gateway has taken over already for all others."""
+
+    async def restart_slowly(federation: VirtualFederation) -> None:
+        publisher = federation.members("eu")[0]
+        for gateway, node in zip(federation.gateways("eu"), federation.gateway_nodes("eu"), strict=True):
+            federation.network.stall(federation.host_of(publisher), federation.host_of(node))
+            restarting = asyncio.ensure_future(federation.restart_gateway(gateway))
+            await federation.advance(0.7)
+            federation.heal()
+            await restarting
+            await federation.advance(SETTLED_S)
+
+    async def scenario(federation: VirtualFederation) -> None:
+        load = Load(federation.members("eu")[0], "clicks.a", elsewhere=1)
+        await federation.members("us")[0].subscribe(local, load.got.append)
+        await load.run(restart_slowly(federation))
+        assert (load.check(), load.gaps) == (0, 0)
+
+    renamed = {"as": "eu.clicks.>"} if "@" not in local else {}
+    simulate(scenario, imports={"us": [CLICKS | renamed]})
+
+
 def test_restarts_in_order_cost_a_topic_under_a_local_name_nothing() -> None:
     async def scenario(federation: VirtualFederation) -> None:
         load = Load(federation.members("eu")[0], "clicks.a", elsewhere=1)
@@ -142,6 +166,32 @@ def test_restarts_in_order_cost_a_topic_under_a_local_name_nothing() -> None:
         assert (load.check(), load.gaps) == (0, 0)
 
     simulate(scenario, imports={"us": [CLICKS | {"as": "eu.clicks.>"}]})
+
+
+@pytest.mark.parametrize("local", ["clicks.>@eu", "eu.clicks.>"])
+def test_restarts_in_order_cost_nothing_of_a_publisher_that_was_silent_meanwhile(local: str) -> None:
+    """No message comes over both paths, so the gap may count what the publisher published elsewhere, and no more."""
+
+    async def scenario(federation: VirtualFederation) -> None:
+        got: list[iris.Message] = []
+        publisher = federation.members("eu")[0]
+
+        async def publish(number: int) -> None:
+            for topic in ("elsewhere", "clicks.a", "elsewhere", "clicks.a"):
+                await publisher.publish(topic, b"%d" % number)
+            await federation.advance(1.0)
+
+        await federation.members("us")[0].subscribe(local, got.append)
+        await publish(0)
+        for number, cloud in enumerate(("us", "eu", "us"), start=1):
+            await restart(federation, cloud)
+            await publish(number)
+        assert [int(message.payload) for message in got] == [0, 0, 1, 1, 2, 2, 3, 3]
+        assert all(message.gap <= 1 for message in got[::2])
+        assert not any(message.gap for message in got[1::2]), "the path is known from its first message on"
+
+    renamed = {"as": "eu.clicks.>"} if "@" not in local else {}
+    simulate(scenario, imports={"us": [CLICKS | renamed]})
 
 
 def test_restarts_in_order_cost_publications_to_another_cloud_nothing() -> None:

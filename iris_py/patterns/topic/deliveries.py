@@ -17,6 +17,7 @@ from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, Promot
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
+from iris_py.patterns.topic.publication_flush import FLUSH_IDS, PublicationFlush
 from iris_py.patterns.topic.queue import STARTS_MAX, RoomMade, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
@@ -83,6 +84,7 @@ class Deliveries:
         received: Accepted publications of other nodes.
         queues: The subscriptions, in order of their start.
         casts: The promoted entries of the node, and their casts.
+        flush: The question to publishers for everything published so far.
         lags: Waiting times of the messages of all subscriptions, including ended ones.
     """
 
@@ -112,6 +114,7 @@ class Deliveries:
         self._counted: dict[int, dict[SubscriptionQueue, None]] = {}  # counted subscriptions, by the key of their entry
         self.casts = IncomingCasts(count_drop)
         self._flows: IncomingFlows[HeldDelivery] = IncomingFlows(self._tags, _deliver, self._forget_publisher)
+        self.flush = PublicationFlush(outbound, self._flows, events)
 
     # -- subscriptions
 
@@ -165,6 +168,10 @@ class Deliveries:
     def match(self, topic: Tokens) -> list[SubscriptionQueue]:
         """Return the subscriptions that match a topic."""
         return self._trie.match(topic)
+
+    def publishers(self) -> list[NodeId]:
+        """Return the publishers whose messages are counted."""
+        return self._flows.publishers()
 
     def count_publishers(self) -> int:
         """Return the number of publishers whose messages are counted."""
@@ -353,7 +360,9 @@ class Deliveries:
             self._hand_out_direct(run, imported, queues, sender, last, size, now)
 
     def receive_fetched(self, message: PeerMessage, now: float) -> bool:
-        """Handle a publisher's answer about missed messages; return False if nobody asked."""
+        """Handle a publisher's answer about missed messages, or to a flush; return False if nobody asked."""
+        if message.id >= FLUSH_IDS:
+            return self.flush.receive(message, now)
         answer = decode_entries(message.argument, message.payload)
         if answer is not None:
             if WIDE_TAG in answer.counts:

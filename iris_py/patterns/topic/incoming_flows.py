@@ -277,6 +277,10 @@ class IncomingFlows(Generic[Held]):
         """Return the flow from a publisher, if known."""
         return self._flows.get(publisher)
 
+    def publishers(self) -> list[NodeId]:
+        """Return the known publishers."""
+        return list(self._flows)
+
     def lasts(self) -> dict[NodeId, int]:
         """Return the number of the last accepted publication of each known publisher."""
         return {publisher: flow.last for publisher, flow in self._flows.items()}

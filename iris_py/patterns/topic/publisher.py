@@ -36,7 +36,7 @@ from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
-from iris_py.wire.flows import MISSED_ENTRIES, NO_ANSWER, decode_range, encode_moved
+from iris_py.wire.flows import FLUSH, MISSED_ENTRIES, NO_ANSWER, decode_range, encode_moved
 from iris_py.wire.headers import NO_HEADERS
 from iris_py.wire.imported import Imported, ImportedHead
 from iris_py.wire.packets import RUN_MESSAGE_COST
@@ -354,7 +354,13 @@ class Publisher:
             self._events.append(RoomMade())
 
     def receive_fetch(self, message: PeerMessage, now: float) -> bool:
-        """Answer a subscriber that missed messages; return False if the question is malformed."""
+        """Answer a subscriber that missed messages, or asks for all so far; return False if the question is malformed."""
+        if message.argument == FLUSH:
+            target = self._targets.get(message.peer.id)
+            if target is not None and not target.flow.is_absent and target.flow.may_answer(now):
+                self._end_batch(now)
+                self._bodies.tell(target, [packets.MESSAGE.pack(packets.FETCHED, 0, 0, 0, message.id, 0)], now)
+            return True
         asked = decode_range(message.payload)
         if asked is None or message.argument != MISSED_ENTRIES:
             return False

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged, TableFull
-    from iris_overlay.ids import GroupId
+    from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
     from iris_py.patterns.topic.incoming_casts import PromotedEntry
@@ -180,6 +180,16 @@ class PubSub:
             self._assign_entries() if added else None
         change.ended[queue] = None
         return True
+
+    def flush(self, find: Callable[[NodeId], Peer | None], now: float) -> None:
+        """Ask all known publishers for everything published so far; ``PublicationsFlushed`` follows when they have answered.
+
+        Args:
+            find: Returns the peer with an id, if it has a link. Nothing is under way from publishers without one.
+        """
+        deliveries = self.deliveries
+        publishers = [peer for publisher in deliveries.publishers() if (peer := find(publisher)) is not None]
+        deliveries.flush.ask(self._groups.realms()[0], publishers, now)
 
     def drained(self, queue: SubscriptionQueue, now: float) -> None:
         """Handle messages that the program has taken: tell the publishers, or let them continue."""

@@ -412,6 +412,10 @@ class SubscriptionEnded(msgspec.Struct):
     queue: SubscriptionQueue
 
 
+class PublicationsFlushed(msgspec.Struct):
+    """All publishers have answered the last question for everything published so far."""
+
+
 class SharedMessagesLost(msgspec.Struct):
     """A member of a group, or its link, was lost with messages that it had not taken."""
 
@@ -423,4 +427,6 @@ class SharedMessagesLost(msgspec.Struct):
     """The number of messages; an upper bound."""
 
 
-TopicEvent: TypeAlias = RoomMade | SubscriptionReady | SubscriptionTold | SubscriptionEnded | SharedMessagesLost
+TopicEvent: TypeAlias = (
+    RoomMade | SubscriptionReady | SubscriptionTold | SubscriptionEnded | PublicationsFlushed | SharedMessagesLost
+)

@@ -10,6 +10,7 @@ import pytest
 import iris_py as iris
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.gateway.port import port_of
+from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.testing import NodeSimulation, run
 from iris_py.wire.imported import Imported
 
@@ -67,6 +68,33 @@ def test_a_gateway_hears_its_cloud_run_by_run() -> None:
         assert (export.queue.bytes, len(export.queue.waiting)) == (0, 0)
         await export.close()
         assert await publisher.publish("a.x", b"after") == 0
+
+    simulate(scenario)
+
+
+def test_a_flush_returns_behind_all_publications_so_far() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        gateway, publisher, silent = await simulation.start_nodes(3)
+        heard = Heard()
+        export = await port_of(gateway).subscribe_for_export("a", heard)
+        for node in (publisher, silent):
+            await node.publish("a", b"first")
+        await simulation.until(lambda: len(heard.messages) == 2)
+        host = simulation.host_of(gateway)
+        simulation.network.stall(simulation.host_of(publisher), host)
+        await publisher.publish("a", b"late")
+        flushing = asyncio.ensure_future(port_of(gateway).flush_publishers())
+        await asyncio.sleep(ANSWER_S / 2)
+        assert not flushing.done()
+        simulation.network.heal()
+        await flushing
+        assert heard.messages[-1].payload == b"late"
+        simulation.network.stall(simulation.host_of(publisher), host)
+        began_at = asyncio.get_running_loop().time()
+        await port_of(gateway).flush_publishers()
+        assert asyncio.get_running_loop().time() - began_at == pytest.approx(ANSWER_S), "it does not wait for ever"
+        simulation.network.heal()
+        await export.close()
 
     simulate(scenario)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from iris_py.wire.flows import (
     FETCHED_ENTRIES_MAX,
     FETCHED_MESSAGES_MAX,
+    FLUSH,
     MISSED_ENTRIES,
     NO_ANSWER,
     MatchesBefore,
@@ -30,7 +31,7 @@ U64 = st.integers(0, (1 << 64) - 1)
 
 
 def test_the_bytes_of_each_message() -> None:
-    assert (FLOW, FETCH, FETCHED, MISSED_ENTRIES, NO_ANSWER) == (19, 21, 22, 3, 0xFFFF_FFFF)
+    assert (FLOW, FETCH, FETCHED, MISSED_ENTRIES, FLUSH, NO_ANSWER) == (19, 21, 22, 3, 4, 0xFFFF_FFFF)
     assert encode_flow(7, 3).hex() == "13000000" + "00000000" + "0000000000000007" + "00000003"
     assert len(encode_flow(7, 3)) == MESSAGE_BYTES
     assert MissedRange(7, 8, 12).encode().hex() == "0000000000000007" + "0000000000000008" + "000000000000000c"
