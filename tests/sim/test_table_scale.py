@@ -155,7 +155,7 @@ class Table:
         self.entries_most = max(self.entries_most, self.root.table.entry_count)
 
     def settle(self) -> None:
-        """Send the followers everything, and acknowledge it; tell members of a new split when they renew."""
+        """Send all changes to watchers and keepers, and acknowledge them; tell members of a new split when they renew."""
         while True:
             self.root.flush()
             posts, self.outbox.posts = self.outbox.posts, []
@@ -378,7 +378,7 @@ class Network:
         return Traffic(**sent)
 
     def check(self) -> None:
-        """Check that a publisher finds each entry exactly where it looks for it."""
+        """Check that each entry is in the table in which a publisher looks, and in no other table."""
         by_path = {path: self.tables[group.id] for path, group in self.groups.items()}
         found = Counter((entry, node, path) for path, table in by_path.items() for entry, node in table.entries())
         wanted = Counter(
