@@ -262,6 +262,11 @@ class IncomingShares:
         """Forget the tags of a generation."""
         self._tags = {key: name for key, name in self._tags.items() if key[0] != table}
 
+    @property
+    def has_members(self) -> bool:
+        """Whether this node is a member of a group, with ending subscriptions, too."""
+        return bool(self._members)
+
     def names(self) -> set[str]:
         """Return the names of the groups, without ending subscriptions."""
         return {name for name, member in self._members.items() if any(not queue.is_leaving for queue in member.queues)}

@@ -184,7 +184,8 @@ class ShareMember(MemberLoad):
 
     def write_off_doubted(self) -> int:
         """Count the messages that a broken link may have taken with it as lost; return the number."""
-        return self._lose(self._doubted)
+        lost, self._doubted = self._doubted, 0
+        return self._lose(lost)
 
     def write_off(self) -> int:
         """Handle the loss of the member: count the outstanding messages as lost; return the number."""
@@ -313,7 +314,7 @@ class OutgoingShares:
     @property
     def is_used(self) -> bool:
         """Whether any node is known to be a member of a group."""
-        return bool(self._index) or bool(self._incoming.names())
+        return bool(self._index) or self._incoming.has_members
 
     # -- members
 

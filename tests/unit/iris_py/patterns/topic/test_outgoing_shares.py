@@ -406,6 +406,16 @@ def test_what_a_broken_link_took_with_it_is_lost_when_the_member_is_silent_for_a
     assert (world.counts.taken, world.counts.lost, world.counts.outstanding) == (0, 3, 0)
 
 
+def test_messages_of_a_later_link_are_load_when_those_of_the_broken_link_count_as_lost() -> None:
+    world = World(1)
+    assert world.publish(3)
+    world.shares.send_all(0.0)
+    world.shares.peer_lost(world.targets[0].peer, 1.0)
+    assert world.publish(5, now=2.0)
+    world.shares.handle_timeout(1.0 + DOUBTED_S)
+    assert (world.counts.lost, world.counts.outstanding, world.member(0).in_flight) == (3, 5, 5)
+
+
 def test_news_of_a_member_end_the_doubt() -> None:
     world = World(1)
     assert world.publish(3)
