@@ -240,6 +240,7 @@ class Inbox(PartInLoop):
             if self._is_shared and self.calls is None:
                 self._rest = self.loop.create_future()
                 if self.reader is None or self.reader.done() or self.reader is closer:
+                    self._handed = 0
                     self._rest.set_result(None)
             self._more.set()
             self.settled = self.loop.create_future()

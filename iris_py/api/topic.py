@@ -305,13 +305,15 @@ class Topics:
     async def end_subscription(self, inbox: Inbox) -> None:
         """Tell every publisher of the end of a subscription; harmless if repeated."""
         queue = inbox.queue
-        if self.inboxes.pop(queue, None) is None:
+        if queue not in self.inboxes or queue in self._ending:
             return
         is_ended_later = self._core.unsubscribe(queue, self._loop.time())
         self._driver.wake()
         if is_ended_later:
+            # A member of a group still gets messages of publishers that have not heard of the end.
             ended = self._ending[queue] = self._loop.create_future()
             await ended
+        self.inboxes.pop(queue, None)
 
     def begin_closing_callbacks(
         self, timeout: float, closer: asyncio.Task[Any] | None

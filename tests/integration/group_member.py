@@ -21,7 +21,7 @@ async def main(path: str) -> None:
         await asyncio.sleep(PAUSE_S)
         os.write(file, message.payload + b"\n")
 
-    async with iris.connect() as node, node.subscribe("orders.>", take, group="workers"):
+    async with iris.connect() as node, node.subscribe("orders.>", take, group="workers", policy="block"):
         print("ready", flush=True)
         await stopped.wait()
 

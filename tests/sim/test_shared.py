@@ -242,6 +242,51 @@ def test_leaving_loses_nothing() -> None:
     simulate(scenario)
 
 
+def test_a_callback_gets_what_arrives_while_publishers_hear_of_the_end() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, leaver, member = await simulation.start_nodes(3)
+        seen: list[int] = []
+
+        async def take(message: iris.Message) -> None:
+            seen.append(int(message.payload))
+
+        reader = await Reader(member, group="g").start()
+        for first in range(0, 4000, 200):
+            subscription = await leaver.subscribe("orders.>", take, group="g")
+            load = asyncio.create_task(publish(publisher, 200, first=first))
+            await asyncio.sleep(0.05)
+            await subscription.close()
+            await load
+        counts = counts_of(publisher, "g")
+        await simulation.until(lambda: not counts.outstanding)
+        assert counts.lost == 0
+        assert sorted(seen + reader.numbers()) == list(range(4000))
+        assert seen
+
+    simulate(scenario)
+
+
+def test_messages_that_a_member_drops_at_its_end_count_as_lost() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, member = await simulation.start_nodes(2)
+        seen: list[int] = []
+
+        async def take(message: iris.Message) -> None:
+            await asyncio.sleep(0.1)
+            seen.append(int(message.payload))
+
+        subscription = await member.subscribe("orders.>", take, group="g")
+        await publish(publisher, 50)
+        await simulation.until(lambda: len(seen) > 10)
+        await subscription.close(timeout=1.0)
+        counts = counts_of(publisher, "g")
+        await simulation.until(lambda: not counts.outstanding)
+        assert counts.taken == len(seen) < 50
+        assert counts.lost == 50 - len(seen)
+
+    simulate(scenario)
+
+
 def test_a_hundred_members_and_ten_groups_at_one_node() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         nodes = await simulation.start_nodes(12)

@@ -73,9 +73,10 @@ class SharedQueue(SubscriptionQueue):
         settled: Number of messages removed from ``givers``.
         is_leaving: Whether publishers are told of the end. Until then the queue takes their messages.
         is_closed: Whether the queue is at an end.
+        unused: Number of messages that the program had not taken at the end.
     """
 
-    __slots__ = ("busy_since", "givers", "group", "in_hand", "is_closed", "is_leaving", "settled", "weight")
+    __slots__ = ("busy_since", "givers", "group", "in_hand", "is_closed", "is_leaving", "settled", "unused", "weight")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class SharedQueue(SubscriptionQueue):
         self.busy_since = 0.0
         self.is_leaving = False
         self.is_closed = False
+        self.unused = 0
 
     @property
     def blocks(self) -> bool:
@@ -112,7 +114,8 @@ class SharedQueue(SubscriptionQueue):
     def clear(self, reason: str, taken: int = 0) -> int:
         """Drop all messages at the end of the subscription; return their number."""
         self.is_closed = True
-        return super().clear(reason, taken)
+        self.unused = super().clear(reason, taken)
+        return self.unused
 
 
 #: Messages that an iteration takes out of a queue at once. Too small: the overhead of taking is paid more often; too large: a
@@ -242,10 +245,14 @@ class IncomingShares:
         self._matches.clear()
 
     def remove(self, queue: SharedQueue, now: float) -> bool:
-        """End a subscription; return whether it existed."""
+        """End a subscription; return whether it existed. Messages that the program has not taken count as missed."""
         if not self._trie.remove(queue.pattern, queue):
             return False
         self.settle(queue, now)
+        for giver, messages in queue.givers:
+            giver.missed += messages
+            self._note(giver, now)
+        queue.givers.clear()
         self._untold.cancel(queue)
         member = self._members[queue.group]
         del member.queues[queue]
@@ -280,7 +287,7 @@ class IncomingShares:
     def settle(self, queue: SharedQueue, now: float) -> None:
         """Count the messages taken from a queue by the program."""
         in_hand = queue.in_hand()
-        left = queue.taken - in_hand - queue.settled
+        left = queue.taken - in_hand - queue.settled - queue.unused
         if left > 0:
             self._members[queue.group].observe(now - queue.busy_since, left)
             queue.busy_since = now
