@@ -69,10 +69,10 @@ from iris_security.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from iris_py.federation.toml import KeyPath
     from iris_py.settings.keys import Secrets
     from iris_py.settings.layers import Source
     from iris_py.settings.table import FindSecret
+    from iris_py.toml_document import KeyPath
     from iris_py.tracing import TracingSetting
 
 __all__ = [
@@ -288,7 +288,7 @@ def find_origins(
         ConfigurationError: A setting is wrong.
     """
     load_config(config=config, environ=environ, **arguments)
-    from iris_py.federation.toml import find_lines  # as for the parser: most nodes run without a file
+    from iris_py.toml_document import find_lines  # as for the parser: most nodes run without a file
 
     layers = _layers_of(config, environ, arguments)
     path = layers[-1].path
@@ -326,7 +326,7 @@ def check_file(path: Path) -> list[tuple[int, str]]:
         raise ConfigurationError(f"the configuration file {path} cannot be read: {exc.strerror}. Correct the path.") from exc
     import tomllib
 
-    from iris_py.federation.toml import find_lines
+    from iris_py.toml_document import find_lines
 
     try:
         text = content.decode()

@@ -24,8 +24,8 @@ from iris_py.federation.rules import (
     find_clashes,
     wildcards,
 )
-from iris_py.federation.toml import Document, Table, join_problems, show
 from iris_py.patterns.topic.names import parse_pattern
+from iris_py.toml_document import Document, Table, join_problems, show
 from iris_py.wire.addresses import parse_address
 from iris_py.wire.names import nearest_name
 from iris_security import parse_cloud_public_key

@@ -14,7 +14,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.federation import settings
 from iris_py.federation import settings as module
 from iris_py.federation.settings import CloudSettings, GatewaySettings, check_identity, check_secrets, parse_settings
-from iris_py.federation.toml import PROBLEMS_MAX, SHOWN_CHARACTERS_MAX
+from iris_py.toml_document import PROBLEMS_MAX, SHOWN_CHARACTERS_MAX
 from iris_security import Secret
 from iris_security.cloud_key import CloudKey
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.federation.toml import find_lines
+from iris_py.toml_document import find_lines
 
 TEXT = r'''# a comment with [brackets] = and "quotes"
 [gateway] # [not.this]
