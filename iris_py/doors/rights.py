@@ -1,0 +1,181 @@
+"""Rights of a client at a door: nothing is allowed that no rule allows.
+
+Rules for clusters are names in which ``*`` stands for any characters but ``@``, such as ``db-*`` and ``quotes@eu``. Rules for
+topics are patterns; a subscription passes if a rule covers its pattern (:mod:`iris_py.doors.topic_cover`). So ``orders.>`` and
+``*`` say nothing of other clouds. The names of Iris itself (``iris.``) are never allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from iris_py.doors.topic_cover import covers
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, parse_pattern
+from iris_py.wire.names import CLOUD_MARK, RESERVED_NAMES
+from iris_security.keyring import encode_name
+
+__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject"]
+
+ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
+TopicUse: TypeAlias = Literal["publish", "subscribe"]
+
+CLUSTER_USES: Final[tuple[ClusterUse, ...]] = ("request", "survey", "broadcast")
+TOPIC_USES: Final[tuple[TopicUse, ...]] = ("publish", "subscribe")
+#: Stands in a rule for the subject of the client.
+SUBJECT: Final = "{sub}"
+#: Bytes of a subject. It stands for the client in rules, keys and counts.
+SUBJECT_BYTES_MAX: Final = 128
+#: Rules of one use. Too small: a role needs a wildcard for its names; too large: each operation compares with each rule.
+RULES_MAX: Final = 64
+#: Compiled rules. A forgotten rule is compiled again.
+COMPILED_MAX: Final = 1024
+
+#: A subject with these would widen a rule, or change the shape of a pattern.
+_UNFIT: Final = frozenset(f".{ANY_TOKEN}{ANY_REST}{CLOUD_MARK}{{}}\0")
+
+
+class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The rules of a role or a token. Everything else is forbidden."""
+
+    request: tuple[str, ...] = ()
+    """The clusters that may be asked."""
+    survey: tuple[str, ...] = ()
+    """The clusters that may be surveyed."""
+    broadcast: tuple[str, ...] = ()
+    """The clusters that may get broadcasts."""
+    publish: tuple[str, ...] = ()
+    """Patterns of the topics that may be published to."""
+    subscribe: tuple[str, ...] = ()
+    """Patterns that cover the allowed subscriptions."""
+    observe: bool = False
+    """Whether the state of the network may be looked at."""
+    remote_errors: bool = False
+    """Whether the type and text of an exception of a handler are told."""
+
+    def check(self) -> None:
+        """Check the rules.
+
+        Raises:
+            ValueError: A rule is invalid; the text names the rule and suggests a correction.
+        """
+        for use in (*CLUSTER_USES, *TOPIC_USES):
+            rules: tuple[str, ...] = getattr(self, use)
+            if len(rules) > RULES_MAX:
+                raise ValueError(f"{use} has {len(rules)} rules, and {RULES_MAX} are allowed. Join some with a wildcard.")
+            for rule in rules:
+                check_rule(use, rule)
+
+    def allows_cluster(self, use: ClusterUse, cluster: str, subject: str) -> bool:
+        """Tell whether the rules allow a use of a cluster.
+
+        Args:
+            use: The use.
+            cluster: The name, as ``databases`` or ``databases@eu``.
+            subject: The subject of the client.
+        """
+        if cluster.startswith(RESERVED_NAMES):
+            return False
+        rules: tuple[str, ...] = getattr(self, use)
+        return any(_cluster_rule(rule).fullmatch(cluster) for rule in _resolve(rules, subject))
+
+    def allows_topic(self, use: TopicUse, pattern: str, subject: str) -> bool:
+        """Tell whether the rules allow to publish to a topic or subscribe to a pattern.
+
+        Args:
+            use: The use.
+            pattern: A valid topic or pattern, with ``@cloud`` for another cloud.
+            subject: The subject of the client.
+        """
+        name, _mark, cloud = pattern.partition(CLOUD_MARK)
+        if name.startswith(RESERVED_NAMES):
+            return False
+        rules: tuple[str, ...] = getattr(self, use)
+        tokens = tuple(name.split("."))
+        for rule in _resolve(rules, subject):
+            own, _mark, of_cloud = rule.partition(CLOUD_MARK)
+            if of_cloud == cloud and covers(tuple(own.split(".")), tokens):
+                return True
+        return False
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A client with its rights: each of them has to allow an operation."""
+
+    subject: str
+    """The name of the client."""
+    rights: tuple[Rights, ...]
+    """The rights of the role, and those of the token; at least one."""
+    until: float = float("inf")
+    """The end of the grant, in seconds since 1970."""
+    token_id: str = ""
+    """The id by which the token may be revoked; empty for none."""
+
+    def allows_cluster(self, use: ClusterUse, cluster: str) -> bool:
+        """Tell whether a use of a cluster is allowed."""
+        return all(each.allows_cluster(use, cluster, self.subject) for each in self.rights)
+
+    def allows_topic(self, use: TopicUse, pattern: str) -> bool:
+        """Tell whether a topic may be published to, or a pattern subscribed to."""
+        return all(each.allows_topic(use, pattern, self.subject) for each in self.rights)
+
+    @property
+    def observes(self) -> bool:
+        """Whether the client may look at the state of the network."""
+        return all(each.observe for each in self.rights)
+
+    @property
+    def sees_remote_errors(self) -> bool:
+        """Whether the client is told the type and text of an exception of a handler."""
+        return all(each.remote_errors for each in self.rights)
+
+
+def check_subject(subject: str) -> None:
+    """Check the subject of a client.
+
+    Raises:
+        ValueError: The subject is empty, too long, or contains a character that cannot be printed.
+    """
+    if not subject or len(subject.encode(errors="replace")) > SUBJECT_BYTES_MAX or not subject.isprintable():
+        raise ValueError(f"a subject has 1 to {SUBJECT_BYTES_MAX} printable bytes, as 'ann'")
+
+
+def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
+    """Check one rule.
+
+    Raises:
+        ValueError: The rule is invalid; the text suggests a correction.
+    """
+    filled = rule.replace(SUBJECT, "x")
+    if "{" in filled or "}" in filled:
+        raise ValueError(f"{use}: {rule!r} has braces. Only {SUBJECT}, the subject of the client, may stand in braces.")
+    if filled.startswith(RESERVED_NAMES):
+        raise ValueError(f"{use}: {rule!r} begins with {RESERVED_NAMES!r}: the names of Iris itself are never allowed.")
+    own, mark, cloud = filled.partition(CLOUD_MARK)
+    if mark and (not cloud or CLOUD_MARK in cloud or ANY_TOKEN in cloud):
+        raise ValueError(f"{use}: {rule!r} has no single cloud behind {CLOUD_MARK!r}. Write it like 'orders@eu'.")
+    try:
+        if use in CLUSTER_USES:
+            encode_name(own.replace(ANY_TOKEN, "x"))
+        else:
+            parse_pattern(own)
+    except ValueError as exc:
+        raise ValueError(f"{use}: {exc}") from None
+
+
+def _resolve(rules: tuple[str, ...], subject: str) -> list[str]:
+    """Return the rules for a subject, without those that the subject does not fit into."""
+    if not any(SUBJECT in rule for rule in rules):
+        return list(rules)
+    if _UNFIT.intersection(subject):
+        return [rule for rule in rules if SUBJECT not in rule]
+    return [rule.replace(SUBJECT, subject) for rule in rules]
+
+
+@lru_cache(COMPILED_MAX)
+def _cluster_rule(rule: str) -> re.Pattern[str]:
+    parts = map(re.escape, rule.split(ANY_TOKEN))
+    return re.compile(f"[^{CLOUD_MARK}]*".join(parts), re.DOTALL)
