@@ -214,6 +214,8 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/metrics/status.py": {"prometheus_client"},  # only who serves the status does
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
+        # Only the web door does.
+        **{f"iris_py/servers/web/{name}.py": {"starlette"} for name in ("app", "call", "operations")},
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},
     }

@@ -255,7 +255,7 @@ def _read_roles(document: Document) -> dict[str, Rights]:
                 use,
                 RULES_MAX,
                 "Write it like ['quotes'].",
-                lambda rule, use=use: check_rule(use, rule),  # type: ignore[misc]
+                lambda rule, use=use: check_rule(use, rule),
             )
             rules[use] = tuple(rule for _index, rule in found)
         roles[name] = Rights(

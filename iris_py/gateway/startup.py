@@ -15,7 +15,8 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import FILE_BYTES_MAX, check_identity, check_secrets, parse_settings
-from iris_py.files.secrets import Exposure, check_path, expand_home, read_cloud_key, read_exposed
+from iris_py.files.secrets import expand_home, read_cloud_key
+from iris_py.files.settings_text import read_settings_text
 from iris_py.gateway.gateway import Gateway, open_links
 from iris_py.net.sockets import WanNetwork
 from iris_security import CloudKey
@@ -38,18 +39,7 @@ def read_settings(path: Path) -> FederationSettings:
         ConfigurationError: The file cannot be read, is writable by other users, or has mistakes; then the text has a line for
             each mistake.
     """
-    check_path(path, "FILE")
-    try:
-        content, exposure = read_exposed(path, FILE_BYTES_MAX)
-    except OSError as exc:
-        raise ConfigurationError(f"{path} cannot be read: {exc.strerror}. Correct the path or its permissions.") from exc
-    if exposure is Exposure.WRITABLE:
-        raise ConfigurationError(f"other users can write {path}, and so change the exports. Run: chmod go-w {path}")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as exc:
-        line = content.count(b"\n", 0, exc.start) + 1
-        raise ConfigurationError(f"{path.name}:{line}: this is not UTF-8. Save the file as UTF-8.") from None
+    text = read_settings_text(path, FILE_BYTES_MAX, danger="the exports")
     return parse_settings(text, path.name)
 
 

@@ -1,0 +1,1 @@
+"""The pure part of the web door: the forms of messages for its clients."""

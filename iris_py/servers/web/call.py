@@ -1,0 +1,159 @@
+"""One request of a client at a web door: its headers, parameters and body, checked."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from iris_py.doors.problems import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from starlette.requests import Request
+
+    from iris_py.doors.rights import Grant
+
+__all__ = ["Call", "ClientGone"]
+
+Result = TypeVar("Result")
+
+#: Prefix of HTTP headers that become headers of the message.
+HEADER_PREFIX: Final = "iris-header-"
+#: The longest timeout that a client may ask for (seconds). Too large: connections are held for clients that are gone.
+TIMEOUT_MAX_S: Final = 60.0
+
+
+class ClientGone(Exception):
+    """The client closed its connection before the answer."""
+
+
+class Call:
+    """A request of a client, after the check of its token.
+
+    Args:
+        request: The request of HTTP.
+        name: The name of the cluster or topic in the path; empty for none.
+        grant: The client and its rights.
+        body_bytes: The largest body.
+
+    Attributes:
+        name: As passed.
+        grant: As passed.
+    """
+
+    def __init__(self, request: Request, name: str, grant: Grant, body_bytes: int) -> None:
+        self.name = name
+        self.grant = grant
+        self._request = request
+        self._body_bytes = body_bytes
+
+    def header(self, name: str) -> str:
+        """Return a header; empty if it is absent."""
+        return self._request.headers.get(name, "")
+
+    def parameter(self, name: str) -> str:
+        """Return a parameter of the query; empty if it is absent."""
+        return self._request.query_params.get(name, "")
+
+    def parameters(self, name: str) -> list[str]:
+        """Return all values of a parameter of the query."""
+        return self._request.query_params.getlist(name)
+
+    def timeout_s(self, default: float) -> float:
+        """Return the timeout that the client asks for in ``Iris-Timeout`` (seconds).
+
+        Raises:
+            Refusal: It is no time from 0 to `TIMEOUT_MAX_S`.
+        """
+        text = self.header("iris-timeout")
+        if not text:
+            return default
+        try:
+            timeout = float(text)
+        except ValueError:
+            timeout = math.nan
+        if not 0 < timeout <= TIMEOUT_MAX_S:
+            raise Refusal("invalid", field="Iris-Timeout")
+        return timeout
+
+    def whole_number(self, name: str) -> int | None:
+        """Return a parameter of the query that is a number above 0; None if it is absent.
+
+        Raises:
+            Refusal: It is no such number.
+        """
+        text = self.parameter(name)
+        if not text:
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+            raise Refusal("invalid", field=name)
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return a header that has one of some values; the first one if it is absent.
+
+        Raises:
+            Refusal: It has another value.
+        """
+        value = self.header(name) or choices[0]
+        if value not in choices:
+            raise Refusal("invalid", field=name)
+        return value
+
+    def message_headers(self) -> Mapping[str, str] | None:
+        """Return the headers of the message, from the headers ``Iris-Header-NAME``; None without any."""
+        found = {
+            name[len(HEADER_PREFIX) :]: value
+            for name, value in self._request.headers.items()
+            if name.startswith(HEADER_PREFIX) and len(name) > len(HEADER_PREFIX)
+        }
+        return found or None
+
+    async def body(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            Refusal: It is too large.
+            ClientGone: The client closed its connection.
+        """
+        from starlette.requests import ClientDisconnect
+
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async for part in self._request.stream():
+                size += len(part)
+                if size > self._body_bytes:
+                    raise Refusal("body-too-large")
+                parts.append(part)
+        except ClientDisconnect:
+            raise ClientGone from None
+        return b"".join(parts)
+
+    async def unless_gone(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of some work, which is cancelled when the client closes its connection.
+
+        Call it after :meth:`body`.
+
+        Raises:
+            ClientGone: The client closed its connection.
+        """
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self.wait_until_gone())
+        try:
+            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientGone
+            return task.result()
+        finally:
+            gone.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+    async def wait_until_gone(self) -> None:
+        """Return when the client has closed its connection. Call it after :meth:`body`."""
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass

@@ -1,0 +1,181 @@
+"""The description of a door's interface (OpenAPI 3.1), made from the structs of its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+import iris_py
+from iris_py.doors.problems import PROBLEMS, Problem
+from iris_py.doors.web.payload_text import PAYLOAD_FORMS
+from iris_py.servers.web.operations import (
+    NDJSON,
+    Published,
+    Sent,
+    SurveyProblemLine,
+    SurveyReplyLine,
+    SurveySummaryLine,
+)
+from iris_py.servers.web.paths import PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from iris_py.servers.web.paths import PathSpec
+
+__all__ = ["describe_interface"]
+
+#: A line of the answer to a survey.
+SurveyLine: Final = SurveyReplyLine | SurveySummaryLine | SurveyProblemLine
+_OCTETS: Final = "application/octet-stream"
+_BYTES: Final = {"type": "string", "format": "binary"}
+
+
+class Parameter(NamedTuple):
+    """A parameter of an operation: a header, or a part of the query."""
+
+    name: str
+    place: str
+    """``header`` or ``query``."""
+    description: str
+    schema: Mapping[str, Any]
+
+
+class Description(NamedTuple):
+    """An operation, as described."""
+
+    summary: str
+    status: int
+    answer: str
+    """The media type of the answer."""
+    struct: object = None
+    """The struct of the answer; None for bytes."""
+    request: Sequence[str] = ()
+    """The media types of the body; empty without a body."""
+    parameters: Sequence[Parameter] = ()
+    problems: Sequence[str] = ()
+    """The problems of the operation, besides those of all operations."""
+
+
+_TIMEOUT: Final = Parameter(
+    "Iris-Timeout", "header", "Seconds to wait for the answer.", {"type": "number", "exclusiveMinimum": 0, "maximum": 60}
+)
+_OF_CLUSTERS: Final = ("no-members", "not-exported", "cloud-unavailable", "not-connected", "overloaded", "member-lost")
+_OF_ALL: Final = (
+    "invalid",
+    "no-token",
+    "token-malformed",
+    "token-expired",
+    "token-not-yet-valid",
+    "token-of-other-network",
+    "token-unknown-key",
+    "token-bad-signature",
+    "token-unknown-role",
+    "token-revoked",
+    "forbidden",
+    "foreign-origin",
+    "foreign-host",
+    "too-many",
+    "body-too-large",
+    "message-too-large",
+    "closing",
+    "failed",
+)
+
+DESCRIPTIONS: Final[Mapping[str, Description]] = {
+    "request": Description(
+        "Send a request to a member of a cluster, and return its reply.",
+        200,
+        _OCTETS,
+        request=(_OCTETS,),
+        parameters=(
+            _TIMEOUT,
+            Parameter("Idempotency-Key", "header", "Makes repeated requests one request to members.", {"type": "string"}),
+            Parameter("Iris-Prefer", "header", "A zone whose members are asked first.", {"type": "string"}),
+            Parameter("Iris-Require", "header", "A zone outside of which no member is asked.", {"type": "string"}),
+            Parameter("Iris-If-Full", "header", "If all members are full.", {"enum": ["wait", "fail"]}),
+        ),
+        problems=(*_OF_CLUSTERS, "timeout", "not-taken", "remote-error", "unreadable-reply"),
+    ),
+    "broadcast": Description(
+        "Send a message to every member of a cluster.", 202, "application/json", Sent, (_OCTETS,), problems=_OF_CLUSTERS
+    ),
+    "survey": Description(
+        "Send a request to every member of a cluster: a line for each reply, and a summary.",
+        200,
+        NDJSON,
+        SurveyLine,
+        (_OCTETS,),
+        parameters=(
+            _TIMEOUT,
+            Parameter("stop_after", "query", "The number of replies that ends the survey.", {"type": "integer", "minimum": 1}),
+            Parameter("as", "query", "The form of the replies in JSON.", {"enum": list(PAYLOAD_FORMS)}),
+        ),
+        problems=(*_OF_CLUSTERS, "timeout", "not-taken"),
+    ),
+    "publish": Description(
+        "Publish a message to a topic; with lines of JSON, a message for each line.",
+        202,
+        "application/json",
+        Published,
+        (_OCTETS, NDJSON),
+        problems=("not-exported", "cloud-unavailable", "overloaded", "member-lost", "timeout", "not-taken"),
+    ),
+    "openapi": Description("Describe this interface.", 200, "application/json"),
+}
+
+
+def describe_interface() -> bytes:
+    """Return the description of the interface, as JSON."""
+    structs = [Problem, *dict.fromkeys(each.struct for each in DESCRIPTIONS.values() if each.struct is not None)]
+    schemas, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(structs, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for spec in PATHS:
+        described = _describe(spec, DESCRIPTIONS[spec.operation], schema_of)
+        paths.setdefault(spec.path, {})[spec.method.lower()] = described
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Iris web door",
+                "version": iris_py.__version__,
+                "description": "Requests, broadcasts and publications in a network of Iris, for programs that speak HTTP.",
+            },
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+            },
+        }
+    )
+
+
+def _describe(spec: PathSpec, described: Description, schema_of: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": each.name, "in": each.place, "description": each.description, "schema": each.schema}
+        for each in described.parameters
+    ]
+    if "{name}" in spec.path:
+        named = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        parameters.insert(0, {**named, "description": "The name; `name@cloud` for another cloud."})
+    answer = _BYTES if described.struct is None else schema_of[described.struct]
+    responses: dict[str, Any] = {
+        str(described.status): {"description": described.summary, "content": {described.answer: {"schema": answer}}}
+    }
+    problems = described.problems if spec.is_public else (*described.problems, *_OF_ALL)
+    for status in sorted({PROBLEMS[name].status for name in problems}):
+        names = ", ".join(name for name in problems if PROBLEMS[name].status is status)
+        content = {"application/problem+json": {"schema": schema_of[Problem]}}
+        responses[str(status.value)] = {"description": f"Problems: {names}.", "content": content}
+    operation: dict[str, Any] = {
+        "operationId": spec.operation,
+        "summary": described.summary,
+        "parameters": parameters,
+        "responses": responses,
+        "security": [] if spec.is_public else [{"token": []}],
+    }
+    if described.request:
+        operation["requestBody"] = {"content": {media: {"schema": _BYTES} for media in described.request}}
+    return operation

@@ -1,0 +1,267 @@
+"""The operations of clients on clusters and topics: requests, broadcasts, surveys and publications.
+
+An operation checks the name, then the rights of the client, and then calls the node. Its errors become problems in
+:mod:`iris_py.servers.web.app`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.responses import Response, StreamingResponse
+
+from iris_py.defaults import REQUEST_TIMEOUT_S, SURVEY_TIMEOUT_S
+from iris_py.doors.problems import Problem, Refusal, problem_of
+from iris_py.doors.web.payload_text import PAYLOAD_FORMS, PayloadForm, payload_text
+from iris_py.errors import IrisError
+from iris_py.patterns.topic.names import parse_topic
+from iris_py.wire.names import CLOUD_MARK, check_own_name
+from iris_security.keyring import encode_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from iris_py.api.node import Node
+    from iris_py.api.options import OnFull, RequestOptions
+    from iris_py.api.survey import Survey, SurveyReply
+    from iris_py.doors.rights import ClusterUse
+    from iris_py.servers.web.call import Call
+
+__all__ = ["Operations", "Published", "Sent", "SurveyProblemLine", "SurveyReplyLine", "SurveySummaryLine", "json_response"]
+
+#: Lines of one request that publishes many messages. Too small: a shell loop pays for a connection often; too large: a client
+#: holds the memory of the door.
+LINES_MAX: Final = 10_000
+#: Bytes of a key of idempotence, with the subject before it.
+KEY_BYTES_MAX: Final = 200
+NDJSON: Final = "application/x-ndjson"
+_BYTES: Final = "application/octet-stream"
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """The answer to a broadcast."""
+
+    members: int
+    """Number of members that the message was sent to."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The answer to a publication."""
+
+    nodes: int
+    """Number of nodes that the message, or the last one of many, was sent to."""
+    messages: int = 1
+    """Number of messages."""
+
+
+class SurveyReplyLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reply"):
+    """The reply of a member to a survey. The payload has one of three forms."""
+
+    json: msgspec.Raw | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    base64: str | UnsetType = UNSET
+
+
+class SurveySummaryLine(msgspec.Struct, frozen=True, tag_field="kind", tag="summary"):
+    """The last line of a survey: the members without a reply."""
+
+    members: int
+    """Number of members asked."""
+    replies: int
+    """Number of replies."""
+    missing: int
+    """Members without an answer in time."""
+    failed: int
+    """Members whose handler failed."""
+    rejected: int
+    """Members that were full; their handlers surely did not run."""
+    declined: int
+    """Members whose handler has nothing to say."""
+    dropped: int
+    """Replies dropped here, because too many waited."""
+
+
+class SurveyProblemLine(msgspec.Struct, frozen=True, tag_field="kind", tag="problem"):
+    """The last line of a survey that failed after its first reply."""
+
+    problem: Problem
+
+
+def json_response(value: object, status: int = 200, media_type: str = "application/json") -> Response:
+    """Return a struct as an answer."""
+    return Response(msgspec.json.encode(value), status, media_type=media_type)
+
+
+class Operations:
+    """Runs the operations of clients on a node.
+
+    Args:
+        node: The node of the door.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def request(self, call: Call) -> Response:
+        """Send a request to a member of a cluster; the answer is the reply."""
+        _check_cluster(call, "request")
+        timeout = call.timeout_s(REQUEST_TIMEOUT_S)
+        on_full: OnFull = "raise" if call.choice("iris-if-full", ("wait", "fail")) == "fail" else "wait"
+        options: RequestOptions = {"timeout": timeout, "on_full": on_full, "headers": call.message_headers()}
+        if key := call.header("idempotency-key"):
+            options["key"] = _key_of(call.grant.subject, key)
+            options["idempotent"] = True
+        if prefer := call.header("iris-prefer"):
+            options["prefer"] = prefer
+        if require := call.header("iris-require"):
+            options["require"] = require
+        payload = await call.body()
+        began = time.monotonic()
+        reply = await call.unless_gone(self._node.request(call.name, payload, **options))
+        seconds = f"{time.monotonic() - began:.6f}"
+        return Response(reply, media_type=_BYTES, headers={"iris-seconds": seconds})
+
+    async def broadcast(self, call: Call) -> Response:
+        """Send a message to every member of a cluster; the answer has their number."""
+        _check_cluster(call, "broadcast")
+        payload = await call.body()
+        members = await self._node.broadcast(call.name, payload, headers=call.message_headers())
+        return json_response(Sent(members), 202)
+
+    async def survey(self, call: Call) -> Response:
+        """Send a request to every member of a cluster; the answer is a line of JSON for each reply, and a summary."""
+        _check_cluster(call, "survey")
+        timeout, stop_after = call.timeout_s(SURVEY_TIMEOUT_S), call.whole_number("stop_after")
+        form = _form_of(call)
+        payload, headers = await call.body(), call.message_headers()
+        survey = self._node.survey(call.name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
+        replies = aiter(survey)
+        # The first reply decides whether the answer is a problem.
+        first = await call.unless_gone(_next_or_none(replies))
+        return StreamingResponse(_survey_lines(survey, first, replies, form), media_type=NDJSON)
+
+    async def publish(self, call: Call) -> Response:
+        """Publish a message, or with lines of JSON as many messages as lines; the answer has the number of nodes."""
+        with _naming("name"):
+            parse_topic(_without_cloud(call.name))
+        if not call.grant.allows_topic("publish", call.name):
+            raise Refusal("forbidden", field="publish")
+        payload, headers = await call.body(), call.message_headers()
+        if call.header("content-type").partition(";")[0].strip().lower() != NDJSON:
+            return json_response(Published(await self._node.publish(call.name, payload, headers=headers)), 202)
+        lines = _lines_of(payload)
+        nodes = await self._node.publish_many(call.name, lines, headers=headers)
+        return json_response(Published(nodes, len(lines)), 202)
+
+
+async def _next_or_none(replies: AsyncIterator[SurveyReply[bytes]]) -> SurveyReply[bytes] | None:
+    return await anext(replies, None)
+
+
+async def _survey_lines(
+    survey: Survey[bytes],
+    first: SurveyReply[bytes] | None,
+    replies: AsyncIterator[SurveyReply[bytes]],
+    form: PayloadForm,
+) -> AsyncIterator[bytes]:
+    """Yield the lines of a survey."""
+    count = 0
+    try:
+        if first is not None:
+            count = 1
+            yield _line(SurveyReplyLine(*payload_text(first.payload, form)))
+            async for reply in replies:
+                count += 1
+                yield _line(SurveyReplyLine(*payload_text(reply.payload, form)))
+        answers = await survey
+    except IrisError as exc:
+        yield _line(SurveyProblemLine(problem_of(exc)))
+        return
+    yield _line(
+        SurveySummaryLine(
+            members=answers.expected,
+            replies=count,
+            missing=answers.missing_count,
+            failed=len(answers.failed),
+            rejected=len(answers.rejected),
+            declined=len(answers.declined),
+            dropped=answers.dropped,
+        )
+    )
+
+
+def _line(struct: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(struct) + b"\n"
+
+
+def _form_of(call: Call) -> PayloadForm:
+    """Return the form of payloads in the parameter ``as``.
+
+    Raises:
+        Refusal: It is no form.
+    """
+    given = call.parameter("as") or PAYLOAD_FORMS[0]
+    form = next((form for form in PAYLOAD_FORMS if form == given), None)
+    if form is None:
+        raise Refusal("invalid", field="as")
+    return form
+
+
+def _check_cluster(call: Call, use: ClusterUse) -> None:
+    """Refuse a name that is invalid, or that the client may not use.
+
+    Raises:
+        Refusal: The name is refused.
+    """
+    with _naming("name"):
+        own = _without_cloud(call.name)
+        encode_name(own)
+        check_own_name(own)
+    if not call.grant.allows_cluster(use, call.name):
+        raise Refusal("forbidden", field=use)
+
+
+def _without_cloud(name: str) -> str:
+    own, mark, cloud = name.rpartition(CLOUD_MARK)
+    if mark and not cloud:
+        raise ValueError("no cloud")
+    return own if mark else name
+
+
+@contextmanager
+def _naming(field: Literal["name"]) -> Iterator[None]:
+    """Turn an error about a name into a refusal without its text."""
+    try:
+        yield
+    except ValueError:
+        raise Refusal("invalid", field=field) from None
+
+
+def _key_of(subject: str, key: str) -> str:
+    """Return the key of idempotence of a client's request: clients cannot repeat the requests of others."""
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise Refusal("invalid", field="Idempotency-Key")
+    return f"{subject}:{key}"
+
+
+def _lines_of(content: bytes) -> list[bytes]:
+    """Return the lines of a body of JSON lines, each checked.
+
+    Raises:
+        Refusal: A line is no JSON, or there are no or too many lines; the field has the number of the line, from 1.
+    """
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    if not lines:
+        raise Refusal("invalid", field="body")
+    if len(lines) > LINES_MAX:
+        raise Refusal("body-too-large", field=f"line {LINES_MAX + 1}")
+    for number, line in enumerate(lines, 1):
+        try:
+            msgspec.json.decode(line, type=msgspec.Raw)
+        except msgspec.DecodeError:
+            raise Refusal("invalid", field=f"line {number}") from None
+    return lines

@@ -1,0 +1,78 @@
+"""The paths of a web door, and the operation behind each.
+
+Names are percent-encoded, and a name may contain ``/``: so paths are matched as they were sent, before decoding.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from iris_py.doors.problems import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PATHS", "PathSpec", "find_path"]
+
+#: Stands in a path for a name.
+NAME: Final = "{name}"
+
+
+class PathSpec(NamedTuple):
+    """An operation, with its method and path."""
+
+    operation: str
+    """The name of the operation."""
+    method: str
+    """The method of HTTP."""
+    path: str
+    """The path; ``{name}`` stands for the name of a cluster or topic."""
+    is_public: bool = False
+    """Whether the operation needs no token."""
+
+
+PATHS: Final = (
+    PathSpec("request", "POST", "/v1/clusters/{name}/request"),
+    PathSpec("broadcast", "POST", "/v1/clusters/{name}/broadcast"),
+    PathSpec("survey", "POST", "/v1/clusters/{name}/survey"),
+    PathSpec("publish", "POST", "/v1/topics/{name}"),
+    PathSpec("openapi", "GET", "/v1/openapi.json", is_public=True),
+)
+
+
+def _by_segments(paths: tuple[PathSpec, ...]) -> Mapping[tuple[str, ...], Mapping[str, PathSpec]]:
+    found: dict[tuple[str, ...], dict[str, PathSpec]] = {}
+    for spec in paths:
+        found.setdefault(tuple(spec.path.split("/")), {})[spec.method] = spec
+    return found
+
+
+_PATHS: Final = _by_segments(PATHS)
+
+
+def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
+    """Return the operations at a path, by method, and the decoded name in the path; an empty name for a path without one.
+
+    Args:
+        raw_path: The path as the client sent it.
+
+    Raises:
+        Refusal: There is nothing at the path, or the name is no UTF-8.
+    """
+    segments = raw_path.split(b"/")
+    for known, specs in _PATHS.items():
+        if len(known) != len(segments):
+            continue
+        name = b""
+        for pattern, segment in zip(known, segments, strict=True):
+            if pattern == NAME and segment:
+                name = unquote_to_bytes(segment)
+            elif pattern.encode() != segment:
+                break
+        else:
+            try:
+                return specs, name.decode()
+            except UnicodeDecodeError:
+                raise Refusal("invalid", field="name") from None
+    raise Refusal("unknown-path")

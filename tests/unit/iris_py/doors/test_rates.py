@@ -1,0 +1,35 @@
+"""Rates of clients: a burst, then a constant rate, for each subject by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_py.doors import rates
+from iris_py.doors.rates import RateLimits
+
+
+def test_a_burst_is_allowed_and_then_the_rate() -> None:
+    limits = RateLimits(10.0, 5)
+    assert [limits.take("ann", 0.0) for _ in range(5)] == [0.0] * 5
+    assert limits.take("ann", 0.0) == pytest.approx(0.1)
+    assert limits.take("bob", 0.0) == 0.0
+    assert limits.take("ann", 0.1) == 0.0
+    assert limits.take("ann", 0.1) > 0.0
+    assert [limits.take("ann", 100.0) for _ in range(5)] == [0.0] * 5
+    assert limits.take("ann", 100.0) > 0.0
+
+
+def test_many_at_once_count_and_more_than_a_burst_count_as_a_burst() -> None:
+    limits = RateLimits(10.0, 5)
+    assert limits.take("ann", 0.0, 1000) == 0.0
+    assert limits.take("ann", 0.0) == pytest.approx(0.1)
+    assert limits.take("ann", 0.2, 3) == pytest.approx(0.1)
+
+
+def test_the_longest_unused_subject_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "SUBJECTS_MAX", 2)
+    limits = RateLimits(1.0, 1)
+    for subject in ("ann", "bob", "eve"):
+        assert limits.take(subject, 0.0) == 0.0
+    assert limits.take("eve", 0.0) > 0.0
+    assert limits.take("ann", 0.0) == 0.0
