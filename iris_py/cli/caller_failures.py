@@ -10,9 +10,9 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from iris_py.cli.network import Pair, format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
 from iris_py.federation.names import CLOUD_MARK, GATEWAYS
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,8 +10,10 @@ from iris_py.cli.command_node import visit
 from iris_py.cli.monitor import read_duration
 from iris_py.cli.network import complain_of, exit_code_of, summary_of
 from iris_py.cli.outcome import complain
-from iris_py.cli.output import Column, Line, Output, short_id
+from iris_py.cli.output import Column, Output
+from iris_py.json_lines import Line
 from iris_py.observe.departures import DEPARTURES_MAX
+from iris_py.observe.node_name import short_id
 from iris_py.peers.balancer import is_in_zone
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
     from iris_py import NodeReport, NodeReports
     from iris_py.cli.network import QueryOptions
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
     from iris_py.observe.departures import Departure
 
 __all__ = ["GoneLine", "departed", "gone_lines", "known_since"]

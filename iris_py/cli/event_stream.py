@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from iris_py.cli.output import Line
 from iris_py.defaults import NODES_SAMPLED
+from iris_py.json_lines import Line
 from iris_py.observe.journal import EVENTS_MAX
 from iris_py.observe.node_name import NodeName
 

@@ -10,11 +10,12 @@ from iris_py.api.lifecycle import parts_of
 from iris_py.cli.command_node import visit
 from iris_py.cli.network import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.output import Output
 from iris_py.defaults import SURVEY_TIMEOUT_S
 from iris_py.errors import IrisError, NoMembers
 from iris_py.federation.calls import Call, Op, decode_outcome, encode_call
 from iris_py.federation.names import gateway_cluster, split
+from iris_py.json_lines import Line, Lines
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from iris_py.cli.network import (
     summary_of,
 )
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import AnyLine, Column, Line, Output, short_id
+from iris_py.cli.output import AnyLine, Column, Output
 from iris_py.cli.request import MembersSummary
 from iris_py.cli.topic_table import (
     INTEREST_PARTS,
@@ -36,15 +36,17 @@ from iris_py.cli.topic_table import (
     token_lines,
 )
 from iris_py.federation.names import CLOUD_MARK
+from iris_py.json_lines import Line
 from iris_py.observe.histogram import add_up
+from iris_py.observe.node_name import short_id
 from iris_py.observe.statistics import ClusterStatistics, FarStatistics, ServiceStatistics, SubscriptionStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iris_py import NodeReport, NodeReports
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = [
     "CLUSTER_COLUMNS",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import Line
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
+from iris_py.json_lines import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,8 +11,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from iris_py.cli.network import format_seconds, rounded
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.wire.names import GATEWAYS, RESERVED_NAMES
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.network import format_bytes, format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import InterestStatistics, TopicStatistics
 

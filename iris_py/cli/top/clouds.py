@@ -8,11 +8,11 @@ import msgspec
 
 from iris_py.cli.federation import survey_gateways
 from iris_py.cli.network import format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
 from iris_py.errors import IrisError
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import GATEWAYS
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iris_py import Node, NodeName
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
     from iris_py.cli.top.app import TopApp
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "top"]
 

@@ -10,11 +10,11 @@ from iris_py.cli.caller_failures import say_met, unserved_clusters
 from iris_py.cli.generations import GenerationsHolder, holdings_of, short_generations
 from iris_py.cli.lists import share_of
 from iris_py.cli.network import format_count, format_estimate, format_seconds
-from iris_py.cli.outcome import one_line
 from iris_py.cli.slowness import say_slow, slow_lines
 from iris_py.cli.top.clouds import cloud_faults
 from iris_py.cli.top.totals import total_parts, totals_of
 from iris_py.cli.topic_table import say_table, say_versions, table_line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,11 +24,11 @@ from iris_py.cli.lists import (
     way_of,
 )
 from iris_py.cli.network import format_bytes, format_count, format_seconds
-from iris_py.cli.outcome import one_line
 from iris_py.cli.top.clouds import CloudLine, failed_text
 from iris_py.cli.top.figures import NodeFigure, figures_of
 from iris_py.cli.top.load_sources import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
 from iris_py.cli.top.readings import EventSeen, NodeReading
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

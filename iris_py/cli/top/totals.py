@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.caller_failures import met_by
 from iris_py.cli.network import format_estimate, format_seconds, quantile_between, rounded
-from iris_py.cli.output import Line
+from iris_py.json_lines import Line
 from iris_py.observe.histogram import add_up
 from iris_py.observe.reports import Estimate, Size, sum_of
 

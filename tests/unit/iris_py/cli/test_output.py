@@ -14,8 +14,9 @@ import pytest
 
 from iris_py.cli import lists, request, topology
 from iris_py.cli.outcome import ExitCode, execute
-from iris_py.cli.output import GAP, Column, Line, Output, PayloadLine, payload_fields
+from iris_py.cli.output import GAP, Column, Output
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line, PayloadLine, payload_fields
 
 if TYPE_CHECKING:
     from pathlib import Path
