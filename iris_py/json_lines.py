@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias, TypedDict
+from typing import TypeAlias, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = ["Line", "Lines", "PayloadFields", "PayloadLine", "payload_fields"]
+__all__ = ["AnyLine", "Line", "Lines", "PayloadFields", "PayloadLine", "payload_fields"]
 
 
 class Line(msgspec.Struct, tag_field="kind"):
@@ -39,3 +39,5 @@ def payload_fields(payload: bytes) -> PayloadFields:
 
 #: The kinds of lines of each command with `--json`.
 Lines: TypeAlias = Mapping[str, tuple[type[msgspec.Struct], ...]]
+
+AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)

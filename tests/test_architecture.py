@@ -65,6 +65,7 @@ FLOORS = {
         "patterns",
         "node",
         "federation",
+        "overview",
         "net",
         "files",
         "tracing",
@@ -109,6 +110,7 @@ PURE = (
     "patterns",
     "node",
     "federation",
+    "overview",
 )
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.

@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType, field
 
 from iris_py.api.keys import next_generations, open_keyring
 from iris_py.cli.command_node import visit
-from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdings_of
 from iris_py.cli.network import complain_of
 from iris_py.cli.output import Output
 from iris_py.config import load_config
@@ -28,6 +27,7 @@ from iris_py.files.secrets import (
 )
 from iris_py.json_lines import Line, Lines
 from iris_py.observe.node_name import short_id
+from iris_py.overview.generations import GenerationsHolder, describe_holdings, holdings_of
 from iris_security import AdministrationKey, CloudKey, Keyring, Secret
 
 if TYPE_CHECKING:

@@ -41,12 +41,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
 import msgspec
 
 from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import AnyLine
 from iris_py.logs import one_line
 
 if TYPE_CHECKING:
@@ -71,9 +72,6 @@ GAP: Final = "  "
 SAID_MAX: Final = 5
 #: The text in place of an empty cell, so that every line has the same number of columns.
 EMPTY: Final = "-"
-
-
-AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.network import format_seconds, rounded
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_payload
@@ -16,6 +15,7 @@ from iris_py.json_lines import Line
 from iris_py.logs import one_line
 from iris_py.observe.queries import SNAPSHOT_S
 from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema of lines is made of them
+from iris_py.overview.units import format_seconds, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

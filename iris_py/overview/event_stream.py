@@ -15,7 +15,8 @@ from iris_py.observe.node_name import NodeName
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from iris_py import EventRecord, NodeReport, NodeReports
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.reports import NodeReport, NodeReports
 
 __all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine", "event_lines"]
 
