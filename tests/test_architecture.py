@@ -52,6 +52,7 @@ FLOORS = {
     "iris_py": (
         "lazy",
         "payloads",
+        "json_lines",
         "errors",
         "logs",
         "defaults",
@@ -66,6 +67,7 @@ FLOORS = {
         "node",
         "federation",
         "doors",
+        "overview",
         "net",
         "files",
         "tracing",
@@ -101,6 +103,7 @@ FLOORS = {
 PURE = (
     "lazy",
     "payloads",
+    "json_lines",
     "errors",
     "defaults",
     "observe",
@@ -111,6 +114,7 @@ PURE = (
     "patterns",
     "node",
     "federation",
+    "overview",
 )
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
