@@ -114,6 +114,7 @@ PURE = (
     "patterns",
     "node",
     "federation",
+    "doors",
     "overview",
 )
 
@@ -219,7 +220,10 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
         # Only the web door does.
-        **{f"iris_py/servers/web/{name}.py": {"starlette"} for name in ("app", "call", "operations")},
+        **{
+            f"iris_py/servers/web/{name}.py": {"starlette"}
+            for name in ("app", "call", "dashboard/assets", "operations", "sessions")
+        },
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},
     }

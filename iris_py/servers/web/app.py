@@ -5,21 +5,24 @@ No text of an error reaches a client, but those of :mod:`iris_py.doors.problems`
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from iris_py.doors.problems import Refusal, problem_of
 from iris_py.doors.rates import RateLimits
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
 from iris_py.servers.web.call import Call, ClientGone
+from iris_py.servers.web.dashboard.assets import Assets
+from iris_py.servers.web.dashboard.watch import Watch
 from iris_py.servers.web.openapi import describe_interface
 from iris_py.servers.web.operations import Operations, json_response
 from iris_py.servers.web.origins import Origins
 from iris_py.servers.web.paths import find_path
+from iris_py.servers.web.sessions import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -36,7 +39,10 @@ __all__ = ["WebApp"]
 
 logger = EventLogger("iris_py.servers")
 
+#: Time after which a client may look for the door again, or for another one (seconds).
+CLOSING_RETRY_S: Final = 1.0
 PROBLEM_JSON: Final = "application/problem+json"
+EVENT_STREAM: Final = "text/event-stream"
 _BEARER: Final = "bearer "
 #: On every answer: nobody keeps it, nobody guesses its type, no page of another site frames it.
 _HEADERS: Final[Mapping[str, str]] = {
@@ -53,7 +59,11 @@ class WebApp:
         node: The node of the door.
         settings: The settings.
         verify: Returns the client of a token and its rights, or raises a `Refusal`.
+        make_token: Makes the token of a browser that has shown a one-time code: it allows to look at the network.
         admitted: Called with the scope of a request that has a valid token.
+
+    Attributes:
+        sessions: The sessions of browsers.
     """
 
     def __init__(
@@ -61,22 +71,46 @@ class WebApp:
         node: Node,
         settings: DoorSettings,
         verify: Callable[[str], Grant],
+        make_token: Callable[[], str],
         admitted: Callable[[Scope], None] | None = None,
     ) -> None:
-        limits = settings.web.limits
+        self.sessions = Sessions(verify, make_token)
         self._verify = verify
         self._admitted = admitted
-        self._limits = limits
-        self._origins = Origins(settings.web)
-        self._rates = RateLimits(limits.operations_per_s, limits.burst)
+        self._is_closing = False
+        self.apply(settings)
+        self._assets = Assets()
+        self._watch = Watch(node)
+        self._description = describe_interface()
         operations = Operations(node)
         self._operations: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
             "request": operations.request,
             "broadcast": operations.broadcast,
             "survey": operations.survey,
             "publish": operations.publish,
+            "watch": self._follow,
+            "page": self._page,
+            "session": self._session,
         }
-        self._description = describe_interface()
+        self._public: Mapping[str, Callable[[Request, str], Awaitable[Response]]] = {
+            "sign-in": self.sessions.sign_in,
+            "sign-out": self.sessions.sign_out,
+            "openapi": self._describe,
+            "dashboard": self._dashboard,
+            "asset": self._asset,
+        }
+
+    def apply(self, settings: DoorSettings) -> None:
+        """Use other settings from now on."""
+        limits = settings.web.limits
+        self._limits = limits
+        self._origins = Origins(settings.web)
+        self._rates = RateLimits(limits.operations_per_s, limits.burst)
+
+    def drain(self) -> None:
+        """Refuse further operations, and end event streams; other operations under way go on. Harmless if repeated."""
+        self._is_closing = True
+        self._watch.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI 3); connections that are not HTTP are refused."""
@@ -113,13 +147,15 @@ class WebApp:
         """Run the operation of a request, and turn its errors into problems."""
         grant: Grant | None = None
         try:
+            if self._is_closing:
+                raise Refusal("closing", retry_after_s=CLOSING_RETRY_S)
             spec, name = self._find(request)
             if spec.is_public:
-                return Response(self._description, media_type="application/json")
-            grant = self._verify(_token_of(request))
+                return await self._public[spec.operation](request, name)
+            grant = self._verify(_token_of(request) or self.sessions.token_of(request))
             if self._admitted is not None:
                 self._admitted(request.scope)
-            if wait_s := self._rates.take(grant.subject, time.monotonic()):
+            if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
                 raise Refusal("too-many", retry_after_s=wait_s)
             call = Call(request, name, grant, self._limits.body_bytes)
             return await self._operations[spec.operation](call)
@@ -140,12 +176,54 @@ class WebApp:
             raise Refusal("unknown-method", field=", ".join(specs))
         return specs[method], name
 
+    # -- the dashboard
+
+    async def _follow(self, call: Call) -> Response:
+        """Answer with pages of the dashboard, each second, as server-sent events."""
+        _check_observer(call)
+        events = self._watch.view(call.parameters("page"))
+        return StreamingResponse(events, media_type=EVENT_STREAM, headers={"x-accel-buffering": "no"})
+
+    async def _page(self, call: Call) -> Response:
+        """Answer with one page of the dashboard."""
+        _check_observer(call)
+        return Response(await call.unless_gone(self._watch.page(call.name)), media_type="application/json")
+
+    async def _session(self, call: Call) -> Response:
+        """Answer with the client of the token."""
+        return json_response({"subject": call.grant.subject, "observes": call.grant.observes, "until": call.grant.until})
+
+    async def _describe(self, _request: Request, _name: str) -> Response:
+        return Response(self._description, media_type="application/json")
+
+    async def _dashboard(self, request: Request, _name: str) -> Response:
+        root = request.scope.get("root_path", "")
+        if root and not request.scope["path"].endswith("/"):
+            return RedirectResponse(f"{root}/", status_code=308)  # for the relative links of the page
+        return self._assets.answer("index.html", request.headers.get("if-none-match", ""))
+
+    async def _asset(self, request: Request, name: str) -> Response:
+        return self._assets.answer(name, request.headers.get("if-none-match", ""))
+
+
+def _check_observer(call: Call) -> None:
+    """Refuse a client that may not look at the network.
+
+    Raises:
+        Refusal: It may not.
+    """
+    if not call.grant.observes:
+        raise Refusal("forbidden", field="observe")
+
 
 def _token_of(request: Request) -> str:
+    """Return the token in the header ``Authorization``; empty without one.
+
+    Raises:
+        Refusal: The header has no bearer token.
+    """
     header = request.headers.get("authorization", "")
-    if not header:
-        raise Refusal("no-token")
-    if not header.lower().startswith(_BEARER):
+    if header and not header.lower().startswith(_BEARER):
         raise Refusal("token-malformed")
     return header[len(_BEARER) :].strip()
 

@@ -37,7 +37,14 @@ PATHS: Final = (
     PathSpec("broadcast", "POST", "/v1/clusters/{name}/broadcast"),
     PathSpec("survey", "POST", "/v1/clusters/{name}/survey"),
     PathSpec("publish", "POST", "/v1/topics/{name}"),
+    PathSpec("watch", "GET", "/v1/watch"),
+    PathSpec("page", "GET", "/v1/pages/{name}"),
+    PathSpec("sign-in", "POST", "/v1/session", is_public=True),
+    PathSpec("session", "GET", "/v1/session"),
+    PathSpec("sign-out", "DELETE", "/v1/session", is_public=True),
     PathSpec("openapi", "GET", "/v1/openapi.json", is_public=True),
+    PathSpec("dashboard", "GET", "/", is_public=True),
+    PathSpec("asset", "GET", "/static/{name}", is_public=True),
 )
 
 

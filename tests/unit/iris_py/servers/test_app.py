@@ -27,6 +27,7 @@ GRANTS = {
     "quotes": Grant("bob", (Rights(request=("quotes",), publish=("notes.{sub}.*",)),)),
     "curious": Grant("eve", (Rights(request=("*",), remote_errors=True),)),
     "nothing": Grant("zoe", (Rights(),)),
+    "observer": Grant("dashboard", (Rights(observe=True),)),
 }
 AUTHORIZED = {"Authorization": "Bearer all"}
 
@@ -66,7 +67,7 @@ class Door:
         self.simulation = simulation
         self.nodes = nodes
         self.handler = handler
-        self.app = WebApp(nodes[0], settings, verify)
+        self.app = WebApp(nodes[0], settings, verify, lambda: "observer")
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, **rest: Any
@@ -238,6 +239,16 @@ def test_pages_of_named_origins_may_use_the_door() -> None:
     with_door(scenario, "[web]\norigins = ['https://app.example']")
 
 
+def test_a_closing_door_refuses_and_says_so() -> None:
+    async def scenario(door: Door) -> None:
+        door.app.drain()
+        answer = await door.ask("POST", "/v1/topics/a", b"")
+        assert (answer.status, answer.problem, answer.json()["executed"]) == (503, "closing", "no")
+        assert "retry-after" in answer.headers
+
+    with_door(scenario)
+
+
 def test_the_interface_is_described_for_everybody() -> None:
     async def scenario(door: Door) -> None:
         answer = await door.ask("GET", "/v1/openapi.json", b"", {"Authorization": ""})
@@ -261,3 +272,75 @@ def test_a_failure_of_the_door_is_logged_and_says_nothing(caplog: pytest.LogCapt
 
     with_door(scenario)
     assert "an operation of a client failed" in caplog.text
+
+
+async def sign_in(door: Door) -> str:
+    """Sign in with a one-time code; return the header with the cookie."""
+    code = door.app.sessions.codes.make(asyncio.get_running_loop().time())
+    body = msgspec.json.encode({"code": code})
+    answer = await door.ask("POST", "/v1/session", body, {"Authorization": "", "Iris-Request": "1"})
+    assert answer.status == 204
+    assert "HttpOnly" in answer.headers["set-cookie"]
+    assert "SameSite=Strict" in answer.headers["set-cookie"]
+    again = await door.ask("POST", "/v1/session", body, {"Authorization": "", "Iris-Request": "1"})
+    assert again.problem == "token-malformed"
+    return answer.headers["set-cookie"].partition(";")[0]
+
+
+def test_a_code_becomes_a_cookie_once() -> None:
+    async def scenario(door: Door) -> None:
+        cookie = {"Authorization": "", "Cookie": await sign_in(door)}
+        answer = await door.ask("GET", "/v1/session", b"", cookie)
+        assert answer.json()["observes"] is True
+        assert (await door.ask("POST", "/v1/topics/a", b"", cookie)).problem == "foreign-origin"
+        assert (await door.ask("POST", "/v1/topics/a", b"", {**cookie, "Iris-Request": "1"})).problem == "forbidden"
+        assert (await door.ask("POST", "/v1/session", b"", {"Authorization": ""})).problem == "foreign-origin"
+        answer = await door.ask("DELETE", "/v1/session", b"", {**cookie, "Iris-Request": "1"})
+        assert "Max-Age=0" in answer.headers["set-cookie"]
+
+    with_door(scenario)
+
+
+@pytest.mark.parametrize(
+    "page", ["overview", "clusters", "cluster:quotes", "topics", "topic:x", "nodes", "node:x", "links", "clouds", "events"]
+)
+def test_each_page_of_the_dashboard(page: str) -> None:
+    async def scenario(door: Door) -> None:
+        observer = {"Authorization": "Bearer observer"}
+        answer = await door.ask("GET", f"/v1/pages/{page}", b"", observer)
+        assert answer.status == 200
+        assert answer.json()["head"]["page"] == page
+        assert answer.json()["head"]["summary"]["answered"] == 1
+        if page == "cluster:quotes":
+            assert [member["id"] for member in answer.json()["items"]] == [door.nodes[1].id]
+        assert (await door.ask("GET", f"/v1/pages/{page}")).problem == "forbidden"
+        assert (await door.ask("GET", f"/v1/watch?page={page}")).problem == "forbidden"
+
+    with_door(scenario)
+
+
+@pytest.mark.parametrize("page", ["", "other", "cluster", "cluster:", "clusters:x"])
+def test_there_is_no_other_page(page: str) -> None:
+    async def scenario(door: Door) -> None:
+        observer = {"Authorization": "Bearer observer"}
+        assert (await door.ask("GET", f"/v1/watch?page={page}", b"", observer)).problem == "invalid"
+        assert (await door.ask("GET", f"/v1/pages/{page}", b"", observer)).problem == "unknown-path"
+
+    with_door(scenario)
+
+
+def test_the_files_of_the_dashboard_need_no_token_and_let_nothing_else_in() -> None:
+    async def scenario(door: Door) -> None:
+        stranger = {"Authorization": ""}
+        answer = await door.ask("GET", "/", b"", stranger)
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+        tag = answer.headers["etag"]
+        assert (await door.ask("GET", "/", b"", {**stranger, "If-None-Match": tag})).status == 304
+        for name in ("dashboard.js", "dashboard.css", "uplot.min.js", "icon.svg"):
+            assert (await door.ask("GET", f"/static/{name}", b"", stranger)).status == 200
+        for name in ("vendored.toml", "..%2Fapp.py", "%2Fetc%2Fpasswd", ""):
+            assert (await door.ask("GET", f"/static/{name}", b"", stranger)).problem == "unknown-path"
+
+    with_door(scenario)

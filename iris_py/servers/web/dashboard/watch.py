@@ -1,0 +1,236 @@
+"""The watch: one question to the network each second for all viewers of the dashboard, and one encoding for each page.
+
+Theory of operation. A viewer looks at some pages. While anybody looks, the watch reads the network as `iris top` does, makes
+each page that somebody looks at once, and gives the same bytes to all. A viewer that has not taken a page yet gets the newer
+one instead. Readings go on for ``LINGER_S`` after the last viewer, so that the charts of the next one have a past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.api.cloud.gateways import ask_clouds
+from iris_py.doors.problems import Refusal
+from iris_py.errors import IrisError
+from iris_py.logs import EventLogger
+from iris_py.overview.clouds import has_gateways
+from iris_py.overview.readings import Readings
+from iris_py.overview.totals import totals_of
+from iris_py.servers.web.dashboard.pages import PageName, make_page, parse_page, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from iris_py.api.node import Node
+
+__all__ = ["Watch"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Time between two readings (seconds). Nodes take snapshots as often.
+READING_S: Final = 1.0
+#: Time for which the network is read after the last viewer has gone (seconds). Too small: charts begin empty; too large: nobody
+#: needs the readings.
+LINGER_S: Final = 900.0
+#: Points of the charts: 15 minutes.
+POINTS_MAX: Final = 900
+#: Viewers at a time. Too small: a team cannot look together; too large: each costs a write a second.
+VIEWERS_MAX: Final = 100
+#: Pages that one viewer looks at.
+PAGES_MAX: Final = 8
+#: Time for which a page waits for the first reading (seconds).
+FIRST_TIMEOUT_S: Final = 10.0
+#: Time after which a viewer without news gets a comment (seconds): proxies end silent connections.
+HEARTBEAT_S: Final = 15.0
+
+
+class ChartPoint(msgspec.Struct, array_like=True):
+    """The totals of one reading, for the charts."""
+
+    unix_s: float
+    requests_per_s: float
+    failed_per_s: float
+    errors_per_s: float
+    messages_per_s: float
+    dropped_per_s: float
+    p50_s: float | None
+    p99_s: float | None
+
+
+class Viewer:
+    """A viewer of some pages.
+
+    Attributes:
+        pages: The pages.
+        fresh: The pages that it has not taken yet, encoded.
+        changed: Set when there are such pages, or at the end.
+    """
+
+    def __init__(self, pages: Sequence[PageName]) -> None:
+        self.pages = pages
+        self.fresh: dict[PageName, bytes] = {}
+        self.changed = asyncio.Event()
+
+
+class Watch:
+    """Reads the network for the viewers of the dashboard.
+
+    Args:
+        node: The node of the door.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._readings = Readings()
+        self._viewers: dict[Viewer, None] = {}
+        self._points: deque[ChartPoint] = deque(maxlen=POINTS_MAX)
+        self._reading: asyncio.Task[None] | None = None
+        self._unix_s = 0.0
+        self._idle_since = -math.inf
+        self._is_closed = False
+
+    @property
+    def viewers(self) -> int:
+        """The number of viewers."""
+        return len(self._viewers)
+
+    def view(self, names: Sequence[str]) -> AsyncIterator[bytes]:
+        """Return the pages as server-sent events, again and again.
+
+        Args:
+            names: The names of the pages.
+
+        Raises:
+            Refusal: There is no such page, or there are too many viewers.
+        """
+        pages = [page for name in names if (page := parse_page(name)) is not None]
+        if not pages or len(pages) < len(names) or len(pages) > PAGES_MAX:
+            raise Refusal("invalid", field="page")
+        if len(self._viewers) >= VIEWERS_MAX:
+            raise Refusal("too-many", retry_after_s=READING_S)
+        return self._stream(Viewer(pages))
+
+    async def page(self, name: str) -> bytes:
+        """Return one page as JSON.
+
+        Raises:
+            Refusal: There is no such page, or the network does not answer in time.
+        """
+        page = parse_page(name)
+        if page is None:
+            raise Refusal("unknown-path")
+        events = self.view([name])
+        try:
+            async with asyncio.timeout(FIRST_TIMEOUT_S):
+                async for event in events:
+                    if event.startswith(b"event: page"):
+                        return event.partition(b"data: ")[2].strip()
+        except TimeoutError:
+            raise Refusal("not-connected") from None
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+        raise Refusal("closing")
+
+    def close(self) -> None:
+        """End all viewers. Harmless if repeated."""
+        self._is_closed = True
+        if self._reading is not None:
+            self._reading.cancel()
+        for viewer in self._viewers:
+            viewer.changed.set()
+
+    # --
+
+    def _start(self) -> None:
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read_on())
+
+    async def _stream(self, viewer: Viewer) -> AsyncIterator[bytes]:
+        """Yield the events of a viewer. A stream that is never begun leaves nothing behind."""
+        self._viewers[viewer] = None
+        self._start()
+        try:
+            yield _event(b"chart", msgspec.json.encode(list(self._points)))
+            for page in viewer.pages:
+                if (content := self._make(page)) is not None:
+                    yield content
+            while not self._is_closed:
+                viewer.changed.clear()
+                fresh, viewer.fresh = viewer.fresh, {}
+                if fresh:
+                    yield b"".join(fresh.values())
+                    continue
+                try:
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        await viewer.changed.wait()
+                except TimeoutError:
+                    yield b": \n\n"
+        finally:
+            del self._viewers[viewer]
+            self._idle_since = asyncio.get_running_loop().time()
+
+    async def _read_on(self) -> None:
+        """Read the network, until nobody has looked at it for a while."""
+        loop = asyncio.get_running_loop()
+        while self._viewers or loop.time() < self._idle_since + LINGER_S:
+            began = loop.time()
+            try:
+                await self._read()
+            except IrisError as exc:
+                logger.warning("dashboard_reading", "the dashboard could not read the network: %s", exc)
+            self._tell()
+            gap_s = max(READING_S, self._readings.interval_min_s)
+            await asyncio.sleep(max(0.0, began + gap_s - loop.time()))
+
+    async def _read(self) -> None:
+        """Read the network once."""
+        readings, loop = self._readings, asyncio.get_running_loop()
+        kinds = {page.kind for viewer in self._viewers for page in viewer.pages}
+        nodes = readings.next_asked(loop.time())
+        found = await self._node.ask_nodes(*parts_of(kinds), nodes=nodes, since=readings.latest)
+        readings.take(found, loop.time(), is_search=nodes is None)
+        self._unix_s = time.time()
+        view = readings.view
+        if view is None:
+            return
+        if has_gateways(view.pairs) and (nodes is None or "clouds" in kinds):
+            readings.clouds = await ask_clouds(self._node)
+        totals = totals_of(view.pairs, view.found)
+        self._points.append(
+            ChartPoint(
+                round(self._unix_s, 3),
+                totals.requests_per_s.total,
+                totals.failed_per_s.total,
+                totals.errors_per_s.total,
+                totals.messages_per_s.total,
+                totals.dropped_per_s.total,
+                totals.p50_s,
+                totals.p99_s,
+            )
+        )
+
+    def _tell(self) -> None:
+        """Make each page that somebody looks at, and give it to the viewers."""
+        made: dict[PageName, bytes | None] = {}
+        for viewer in self._viewers:
+            for page in viewer.pages:
+                if page not in made:
+                    made[page] = self._make(page)
+                if (content := made[page]) is not None:
+                    viewer.fresh[page] = content
+            viewer.changed.set()
+
+    def _make(self, page: PageName) -> bytes | None:
+        """Return the event of a page; None before the first reading with rates."""
+        content = make_page(page, self._readings, self._node.network, self._unix_s)
+        return None if content is None else _event(b"page", msgspec.json.encode(content))
+
+
+def _event(kind: bytes, content: bytes) -> bytes:
+    return b"event: " + kind + b"\ndata: " + content + b"\n\n"
