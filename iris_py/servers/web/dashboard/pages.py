@@ -127,8 +127,10 @@ class ClusterPage(msgspec.Struct, kw_only=True):
     """The cluster; None if no node that answered serves or uses it."""
     items: list[MemberStatsLine]
     """The members."""
-    failures: list[FailureLine]
     slow: list[SlowLine]
+    """Members that are much slower than the others."""
+    findings: list[str]
+    """Faults, as sentences."""
 
 
 class TopicsPage(msgspec.Struct, kw_only=True):
@@ -139,7 +141,8 @@ class TopicsPage(msgspec.Struct, kw_only=True):
     items: list[TopicLine]
     tokens: list[TokenLine]
     table: TableLine
-    findings: list[str]
+    notes: list[str]
+    """The state of the table, in words."""
 
 
 class SubscriberItem(msgspec.Struct, kw_only=True):
@@ -329,13 +332,16 @@ def _clusters(_name: str, _readings: Readings, view: NetworkReading, head: _Head
 def _cluster(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> ClusterPage:
     pairs, found = view.pairs, view.found
     line = next((line for line in cluster_lines(pairs, found, "name") if line.name == name), None)
+    slow = [each for each in slow_lines(pairs) if each.cluster == name]
+    failures = [each for each in failure_lines(pairs, share_of(pairs, found), [name]) if each.per_s]
+    unserved = {each: count for each, count in unserved_clusters(pairs).items() if each == name}
     members = sorted(member_rows(pairs, [name]), key=lambda member: (member.zone, member.address, member.id))
     return ClusterPage(
         head=head.of(view, f"iris members {name} --stats", len(members)),
         cluster=line,
         items=members[:LINES_MAX],
-        failures=failure_lines(pairs, share_of(pairs, found), [name]),
-        slow=[each for each in slow_lines(pairs) if each.cluster == name],
+        slow=slow,
+        findings=[*say_rates(failures, unserved), *say_slow(slow)],
     )
 
 
@@ -348,7 +354,7 @@ def _topics(_name: str, _readings: Readings, view: NetworkReading, head: _Head) 
         items=lines[:LINES_MAX],
         tokens=token_lines(pairs, share)[:LINES_MAX],
         table=table,
-        findings=say_table(table, pairs),
+        notes=say_table(table, pairs),
     )
 
 

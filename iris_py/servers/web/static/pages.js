@@ -156,10 +156,7 @@ class Cluster {
   update(page) {
     const line = page.cluster;
     this.slow = new Set(page.slow.map(each => each.id));
-    this.findings.update([
-      ...page.failures.filter(each => each.per_s > 0).map(each => `${number(each.per_s)} ${each.error} a second at ${number(each.callers)} callers`),
-      ...page.slow.map(each => `${each.name || shortId(each.id)} takes ${duration(each.handler_s)}, the others ${duration(each.others_s)}`),
-    ]);
+    this.findings.update(page.findings);
     this.tiles.set("members", line ? number(line.members) : "0", !line || line.is_unserved);
     this.tiles.set("requests/s", line ? number(line.requests_per_s) : "-");
     this.tiles.set("failed/s", line ? number(line.failed_per_s) : "-", Boolean(line?.failed_per_s));
@@ -172,7 +169,7 @@ class Cluster {
 
 class Topics {
   constructor() {
-    this.findings = new Findings();
+    this.notes = make("p", {class: "fine"});
     this.patterns = new Table("Subscribed patterns", [
       {title: "pattern", text: line => line.pattern, link: line => linkTo("topic", line.pattern)},
       {title: "subscriptions", text: line => number(line.subscriptions), sort: line => line.subscriptions, isNumber: true},
@@ -187,13 +184,13 @@ class Topics {
       {title: "received/s", text: line => number(line.received_per_s), sort: line => line.received_per_s, isNumber: true},
       {title: "missed", text: line => number(line.gaps), sort: line => line.gaps, isNumber: true},
     ], {key: line => line.token, empty: "Nobody publishes."});
-    this.children = [this.findings.element, make("h2", {}, "Subscribed patterns"), this.patterns.element,
+    this.children = [this.notes, make("h2", {}, "Subscribed patterns"), this.patterns.element,
       make("h2", {}, "First tokens of topics"), this.tokens.element];
   }
 
   /** @param {any} page */
   update(page) {
-    this.findings.update(page.findings);
+    setText(this.notes, `The table of subscriptions: ${page.notes.join("; ")}.`);
     this.patterns.update(page.items, page.head.summary.total);
     this.tokens.update(page.tokens);
   }
@@ -234,7 +231,7 @@ class Nodes {
       {title: "requests/s", text: item => number(item.requests_per_s), sort: item => item.requests_per_s, isNumber: true},
       {title: "queued", text: item => number(item.queued), sort: item => item.queued, isNumber: true},
       {title: "dropped/s", text: item => number(item.dropped_per_s), sort: item => item.dropped_per_s, isNumber: true},
-      {title: "processors", text: item => number(item.cpu), sort: item => item.cpu, isNumber: true},
+      {title: "cpu", text: item => number(item.cpu), sort: item => item.cpu, isNumber: true},
       {title: "memory", text: item => bytes(item.resident_bytes), sort: item => item.resident_bytes, isNumber: true},
       {title: "late", text: item => duration(item.lateness_s), sort: item => item.lateness_s, isNumber: true},
       {title: "links", text: item => number(item.links), sort: item => item.links, isNumber: true},
