@@ -26,6 +26,7 @@ FIRST: Final = {
     "iris key id": ("key id", "public: names the secret"),
     "iris link": ("link key", "pre-shared key of handshakes"),
     "iris datagram": ("datagram key", ""),
+    "iris door token": ("door key", "signs tokens of clients"),
     "iris cluster databases": ("group key of the cluster", ""),
     "iris permit cluster databases": ("permit key pair", "lets nodes use the group"),
 }
@@ -37,8 +38,8 @@ SECOND: Final = {
     "iris tunnel": ("iris cluster databases", "key of tunnels", "pre-shared key of handshakes"),
 }
 TOPS: Final = {
-    "iris key id": 66.0, "iris link": 132.0, "iris datagram": 198.0, "iris cluster databases": 330.0,
-    "iris permit cluster databases": 430.0,
+    "iris key id": 66.0, "iris link": 132.0, "iris datagram": 198.0, "iris door token": 264.0,
+    "iris cluster databases": 330.0, "iris permit cluster databases": 430.0,
 }  # fmt: skip
 SECOND_TOPS: Final = {
     "iris datagram sender": 198.0, "iris member": 264.0, "iris sender": 330.0, "iris group link": 396.0, "iris tunnel": 462.0,

@@ -1,7 +1,8 @@
 """A node's secrets and all keys derived from them (docs/design.md 2).
 
-A network has one `Secret`. A `Keyring` derives the `NetworkKeys` of links and datagrams from it, and the `GroupKeys` of every
-cluster and of the realm, the name space of all topics. Each derivation has its own label, and the network name as its salt.
+A network has one `Secret`. A `Keyring` derives the `NetworkKeys` of links, datagrams and tokens from it, and the `GroupKeys` of
+every cluster and of the realm, the name space of all topics. Each derivation has its own label, and the network name as its
+salt.
 
 Rotation: a secret has several *generations*. The primary generation encrypts; the accepted generations only decrypt. A key id,
 sent in clear, names the generation of the network's secret. Each generation has its own groups (docs/design.md 2.9).
@@ -62,25 +63,30 @@ OwnSecret: TypeAlias = Secret | Sequence[Secret]
 
 
 class NetworkKeys(KeyMaterial):
-    """The keys of one generation of the network secret, for links and datagrams.
+    """The keys of one generation of the network secret, for links, datagrams and tokens of doors.
 
     Attributes:
         network: The name of the network.
         key_id: The public name of the secret, sent in clear (docs/design.md 2.2).
         link_psk: The pre-shared key of the Noise handshake (docs/design.md 3.1).
         datagram_key: The root of the senders' datagram keys (datagram.py).
+        door_key: The key that signs tokens of doors, 32 bytes (docs/design.md 2.11).
     """
 
-    __slots__ = ("datagram_key", "key_id", "link_psk", "network")
+    __slots__ = ("datagram_key", "door_key", "key_id", "link_psk", "network")
 
     network: str
     key_id: bytes
     link_psk: bytes
     datagram_key: bytes
+    door_key: bytes
 
-    def __init__(self, network: str, key_id: bytes, link_psk: bytes, datagram_key: bytes) -> None:
-        for name, value in (("network", network), ("key_id", key_id), ("link_psk", link_psk), ("datagram_key", datagram_key)):
-            object.__setattr__(self, name, value)
+    def __init__(self, network: str, key_id: bytes, link_psk: bytes, datagram_key: bytes, door_key: bytes) -> None:
+        object.__setattr__(self, "network", network)
+        object.__setattr__(self, "key_id", key_id)
+        object.__setattr__(self, "link_psk", link_psk)
+        object.__setattr__(self, "datagram_key", datagram_key)
+        object.__setattr__(self, "door_key", door_key)
 
     @classmethod
     def derive(cls, secret: Secret, network: str) -> "NetworkKeys":
@@ -91,6 +97,7 @@ class NetworkKeys(KeyMaterial):
             key_id=hkdf(secret.value, salt=salt, info=b"iris key id", length=KEY_ID_BYTES),
             link_psk=hkdf(secret.value, salt=salt, info=b"iris link"),
             datagram_key=hkdf(secret.value, salt=salt, info=b"iris datagram"),
+            door_key=hkdf(secret.value, salt=salt, info=b"iris door token"),
         )
 
     def prove(self, handshake_hash: bytes, *, initiator: bool) -> bytes:

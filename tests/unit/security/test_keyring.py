@@ -185,18 +185,35 @@ class TestNetworkKeys:
         assert keys.key_id.hex() == "aa71c7d4690434b0"
         assert keys.link_psk.hex() == "4d8a592c67200379fe1c485458a5d36db560f38a16dec0276ca55cdbb8d846d8"
         assert keys.datagram_key.hex() == "5941cffd8e1dd20fc4ae1ed534b2296f47b2d24c00ceb2865d8c6ec3a8edf5b4"
+        assert keys.door_key.hex() == "0ca2b286da561c6a03bb3529d10a40eb4203ba64bf6ad0309a631f7244b94cef"
 
     def test_derived_as_designed(self) -> None:
         keys = keyring().primary
         assert keys.key_id == derive_by_hand(SECRET.value, b"lab", b"iris key id")[:8]
         assert keys.link_psk == derive_by_hand(SECRET.value, b"lab", b"iris link")
         assert keys.datagram_key == derive_by_hand(SECRET.value, b"lab", b"iris datagram")
+        assert keys.door_key == derive_by_hand(SECRET.value, b"lab", b"iris door token")
+
+    def test_a_key_of_tokens_is_no_other_key(self) -> None:
+        """A token shows what its key signs, so the key has no other use."""
+        ring = Keyring(SECRET, network="lab", accepted=[OTHER, THIRD])
+        others = {SECRET.value, OTHER.value, THIRD.value}
+        for keys in ring.generations:
+            others |= {keys.link_psk, keys.datagram_key}
+        for group in (ring.realm(), *ring.accepted_realms(), ring.cluster("a"), *ring.accepted("a")):
+            others |= {group.key, group.permit_seed, group.tunnel_psk(), group.interest_key()}
+        own = [keys.door_key for keys in ring.generations]
+        assert len(set(own)) == 3
+        assert [len(key) for key in own] == [32, 32, 32]
+        assert not others & set(own)
+        assert own == [Keyring(secret, network="lab").primary.door_key for secret in (SECRET, OTHER, THIRD)]
 
     def test_two_names_are_two_networks(self) -> None:
         one, two = Keyring(SECRET, network="one"), Keyring(SECRET, network="two")
         assert one.primary.key_id != two.primary.key_id
         assert one.primary.link_psk != two.primary.link_psk
         assert one.primary.datagram_key != two.primary.datagram_key
+        assert one.primary.door_key != two.primary.door_key
         assert one.cluster("a").group_id != two.cluster("a").group_id
         assert one.cluster("a").key != two.cluster("a").key
 

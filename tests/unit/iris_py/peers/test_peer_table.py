@@ -466,7 +466,7 @@ def test_a_forged_claim_ends_the_link() -> None:
         table.peers.rekey(STEPS[1], 0.0)
     drive(wire)
     (link,) = one.open_links()
-    link.proofs.claim(NetworkKeys("default", STEPS[-1].primary.key_id, b"x" * 32, b"y" * 32))
+    link.proofs.claim(NetworkKeys("default", STEPS[-1].primary.key_id, b"x" * 32, b"y" * 32, b"z" * 32))
     drive(wire)
     check_empty(one, other)
     assert any(isinstance(event, PeerClosed) and event.reason == "a forged proof of a secret" for event in other.events)
