@@ -218,6 +218,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/metrics/otel.py": {"opentelemetry"},  # likewise
         "iris_py/metrics/status.py": {"prometheus_client"},  # only who serves the status does
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
+        "iris_py/servers/tokens.py": {"jwt"},  # only a door and `iris token` do
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
         # Only the web door does.
         **{

@@ -18,7 +18,7 @@ from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, parse_pattern
 from iris_py.wire.names import CLOUD_MARK, RESERVED_NAMES
 from iris_security.keyring import encode_name
 
-__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject"]
+__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "fits_rules"]
 
 ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
 TopicUse: TypeAlias = Literal["publish", "subscribe"]
@@ -68,6 +68,12 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
                 raise ValueError(f"{use} has {len(rules)} rules, and {RULES_MAX} are allowed. Join some with a wildcard.")
             for rule in rules:
                 check_rule(use, rule)
+
+    @property
+    def names_subject(self) -> bool:
+        """Whether a rule has ``{sub}``."""
+        rules: tuple[str, ...] = sum((getattr(self, use) for use in (*CLUSTER_USES, *TOPIC_USES)), ())
+        return any(SUBJECT in rule for rule in rules)
 
     def allows_cluster(self, use: ClusterUse, cluster: str, subject: str) -> bool:
         """Tell whether the rules allow a use of a cluster.
@@ -143,6 +149,11 @@ def check_subject(subject: str) -> None:
         raise ValueError(f"a subject has 1 to {SUBJECT_BYTES_MAX} printable bytes, as 'ann'")
 
 
+def fits_rules(subject: str) -> bool:
+    """Return whether ``{sub}`` in a rule may stand for a subject. For another subject such a rule allows nothing."""
+    return not _UNFIT.intersection(subject)
+
+
 def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
     """Check one rule.
 
@@ -170,7 +181,7 @@ def _resolve(rules: tuple[str, ...], subject: str) -> list[str]:
     """Return the rules for a subject, without those that the subject does not fit into."""
     if not any(SUBJECT in rule for rule in rules):
         return list(rules)
-    if _UNFIT.intersection(subject):
+    if not fits_rules(subject):
         return [rule for rule in rules if SUBJECT not in rule]
     return [rule.replace(SUBJECT, subject) for rule in rules]
 

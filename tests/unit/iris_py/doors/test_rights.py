@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.doors.rights import CLUSTER_USES, RULES_MAX, TOPIC_USES, Grant, Rights, check_subject
+from iris_py.doors.rights import CLUSTER_USES, RULES_MAX, TOPIC_USES, Grant, Rights, check_subject, fits_rules
 
 ALL = Rights(
     request=("*",), survey=("*",), broadcast=("*",), publish=(">",), subscribe=(">",), observe=True, remote_errors=True
@@ -122,3 +122,11 @@ def test_too_many_rules_are_refused() -> None:
 def test_wrong_subjects_are_refused(subject: str) -> None:
     with pytest.raises(ValueError, match="a subject has"):
         check_subject(subject)
+
+
+@pytest.mark.parametrize(("subject", "fits"), [("ann", True), ("ann-1 b", True), ("ann.b", False), ("*", False), ("a>", False)])
+def test_a_subject_that_would_widen_a_rule_does_not_fit(subject: str, fits: bool) -> None:
+    assert fits_rules(subject) is fits
+    assert Rights(publish=("notes.{sub}",)).allows_topic("publish", f"notes.{subject}", subject) is fits
+    assert Rights(publish=("notes.{sub}",)).names_subject
+    assert not Rights(request=("quotes",), publish=("notes",)).names_subject
