@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_py.peers.rotation import GenerationsSigned, RotationMissed
     from iris_security import Entropy, Keyring, SignedGenerations
 
-__all__ = ["Reloading", "open_keyring"]
+__all__ = ["Reloading", "open_keyring", "open_keyring_in_use"]
 
 
 class Reloading(Awaitable[None]):
@@ -71,6 +71,17 @@ async def open_keyring(config: Config) -> Keyring:
         return await asyncio.get_running_loop().run_in_executor(threads, make_keyring, config)
     finally:
         threads.shutdown()
+
+
+async def open_keyring_in_use(config: Config) -> Keyring:
+    """Make the keyring as :func:`open_keyring` does, with the generations that an administrator has signed meanwhile.
+
+    Raises:
+        ConfigurationError: The source in the settings has no secret.
+    """
+    configured = await open_keyring(config)
+    signed = GenerationsFile(config.state_directory, configured).load()
+    return configured if signed is None else configured.with_generations(signed.secrets)
 
 
 logger = EventLogger("iris_py")

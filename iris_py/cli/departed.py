@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.monitor import read_duration
 from iris_py.cli.network import complain_of, exit_code_of
+from iris_py.cli.options import read_duration
 from iris_py.cli.outcome import complain
 from iris_py.cli.output import Column, Output
 from iris_py.observe.node_name import short_id
@@ -46,7 +46,7 @@ async def departed(
     settings: Settings, *, zone: str | None, since: str | None, query: QueryOptions, limit: int, as_json: bool
 ) -> int:
     """List the nodes that have left or died (`iris nodes --gone`); return the exit code."""
-    since_s = SINCE_S if since is None else read_duration(since)
+    since_s = SINCE_S if since is None else read_duration(since, "--since")
     async with visit(settings) as node:
         network = node.network
         found = await node.ask_nodes("departures", every=query.is_every, sample=query.sample, timeout=query.timeout_s)

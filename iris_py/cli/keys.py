@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, UnsetType, field
 
-from iris_py.api.keys import next_generations, open_keyring
+from iris_py.api.keys import next_generations, open_keyring_in_use
 from iris_py.cli.command_node import visit
 from iris_py.cli.network import complain_of
 from iris_py.cli.output import Output
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
-from iris_py.files.generations import GenerationsFile
 from iris_py.files.secrets import (
     find_added,
     is_present,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     from iris_py.api.keys import RotationStatus, RotationStep
     from iris_py.cli.settings import Settings
-    from iris_py.config import Config
 
 __all__ = [
     "LINES",
@@ -170,7 +168,7 @@ async def list_generations(settings: Settings, file: Path | None, *, as_json: bo
         raise ConfigurationError(
             "no secret is configured; your per-user secret is made at its first use. See `iris keys path`."
         )
-    keyring = await _keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
+    keyring = await open_keyring_in_use(config) if file is None else _keyring_of(read_secret_file(file, "FILE"), config.network)
     generations = {"": tuple(keys.key_id for keys in keyring.generations), **keyring.own_secrets}
     if as_json:
         named = {name: [key_id.hex() for key_id in key_ids] for name, key_ids in generations.items()}
@@ -298,12 +296,6 @@ def _describe_linked_nodes(status: RotationStatus) -> str:
         return "No other node was reached."
     count = sum(number == status.number for number in status.linked_nodes.values())
     return f"{count} of {len(status.linked_nodes)} linked nodes have taken step {status.number}."
-
-
-async def _keyring_in_use(config: Config) -> Keyring:
-    configured = await open_keyring(config)
-    signed = GenerationsFile(config.state_directory, configured).load()
-    return configured if signed is None else configured.with_generations(signed.secrets)
 
 
 def _keyring_of(secrets: Sequence[Secret], network: str) -> Keyring:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.command_node import visit
 from iris_py.cli.join import end_with, ending_by_signal, reload_on_hangup
+from iris_py.cli.options import read_duration
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import EMPTY, GAP, Output
 from iris_py.cli.ping import find_targets
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
     from iris_py.json_lines import Lines
 
-__all__ = ["LINES", "MonitorOptions", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
+__all__ = ["LINES", "MonitorOptions", "WatchLine", "describe", "monitor", "read_kinds", "read_since"]
 
 #: Interval of searches for nodes (seconds). Too small: the roots of a large network are queried constantly; too large: new
 #: nodes appear late, though without losing events.
@@ -47,8 +48,6 @@ READ_PER_S: Final = 200
 
 _KIND_WIDTH: Final = max(map(len, KINDS))
 _NUMBER: Final = re.compile(r"\d{1,18}")
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)")
-_UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 #: The text for each change of a watched node.
 _CHANGES: Final = {
     "found": "is here now",
@@ -297,24 +296,13 @@ def read_since(given: str | None) -> tuple[int | None, float]:
         return None, 0.0
     if _NUMBER.fullmatch(given):
         return int(given), 0.0
-    if _DURATION.fullmatch(given.strip()) is None:
+    try:
+        return None, read_duration(given, "--since")
+    except ConfigurationError:
         raise ConfigurationError(
             f"--since {given!r} is neither the number of an event nor a duration. Write 90s, 10m, 2h or 1d; 0 shows all "
             "events that nodes keep."
-        )
-    return None, read_duration(given)
-
-
-def read_duration(given: str) -> float:
-    """Parse a duration; return seconds.
-
-    Raises:
-        ConfigurationError: The text is not a duration.
-    """
-    match = _DURATION.fullmatch(given.strip())
-    if match is None:
-        raise ConfigurationError(f"--since {given!r} is not a duration. Write 90s, 10m, 2h or 1d.")
-    return float(match[1]) * _UNITS_S[match[2]]
+        ) from None
 
 
 def describe(line: WatchLine, network: str) -> str:

@@ -1,7 +1,8 @@
 """Arguments and options shared by several commands, and groups of commands."""
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,8 +27,13 @@ __all__ = [
     "TextOrLines",
     "complete_cluster",
     "make_group",
+    "read_duration",
     "show_help_without_command",
+    "user_name",
 ]
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)")
+_UNITS_S: Final = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
@@ -91,6 +97,30 @@ SealName = Annotated[
         show_default=False,
     ),
 ]
+
+
+def read_duration(given: str, option: str) -> float:
+    """Parse a duration such as ``90s``; return seconds.
+
+    Raises:
+        ConfigurationError: The text is not a duration.
+    """
+    match = _DURATION.fullmatch(given.strip())
+    if match is None:
+        from iris_py.errors import ConfigurationError
+
+        raise ConfigurationError(f"{option} {given!r} is not a duration. Write 90s, 10m, 2h or 1d.")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+def user_name() -> str:
+    """Return the name of this user; empty for a user without a name, as in a container with a numeric user."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
 
 
 def make_group(name: str, help_text: str) -> typer.Typer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import platform
 import shlex
@@ -16,6 +15,7 @@ import msgspec
 from iris_py.cli.config import SettingLine, setting_lines
 from iris_py.cli.doctor.plain_objects import as_plain
 from iris_py.cli.doctor.real_surroundings import Warnings
+from iris_py.cli.options import user_name
 from iris_py.cli.version import version_line, version_of
 from iris_py.observe.node_name import short_id
 from iris_py.overview.departed import gone_lines
@@ -230,14 +230,6 @@ def _machine() -> MachinePart:
         uvloop=version_of("uvloop"),
         variables=tuple(sorted(name for name in os.environ if name.startswith("IRIS_"))),
     )
-
-
-def user_name() -> str:
-    """Return the name of this user; empty for a user without a name, as in a container with a numeric user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return ""
 
 
 def command_line(settings: Settings, words: Iterable[str]) -> str:
