@@ -47,6 +47,6 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
         "doctor",
         "federation",
     ),
-    "Settings": ("keys", "config", "completion", "version"),
+    "Settings": ("keys", "token", "config", "completion", "version"),
     "Trying": ("bench", "demo", "simulate"),
 }

@@ -1,0 +1,92 @@
+"""`iris token`: its commands and their options."""
+
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Json, make_group
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = make_group("token", "Make and show tokens, with which programs that are no nodes use a door of the network.")
+
+
+@app.command(
+    "new",
+    epilog=end_of_help(
+        "iris token new --request quotes", "iris token new --sub ann --publish 'notes.{sub}' --subscribe 'news.>' --for 8h"
+    ),
+)
+@with_settings
+def token_new(
+    settings: Settings,
+    sub: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The subject: the name of the client; by default yours.", show_default=False),
+    ] = None,
+    role: Annotated[
+        str, typer.Option(metavar="NAME", help="A role in the file of the door. With rules too, both must allow.")
+    ] = "",
+    for_: Annotated[str, typer.Option("--for", metavar="TIME", help="The lifetime, as 90s, 10m or 8h; 24h at most.")] = "1h",
+    request: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Allow requests to a cluster, as quotes or db-*; repeatable.", show_default=False),
+    ] = None,
+    survey: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Allow surveys of a cluster; repeatable.", show_default=False),
+    ] = None,
+    broadcast: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Allow broadcasts to a cluster; repeatable.", show_default=False),
+    ] = None,
+    publish: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Allow publications to topics, as notes.{sub} or news.>; repeatable.", show_default=False
+        ),
+    ] = None,
+    subscribe: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Allow subscriptions to a pattern and to narrower ones; repeatable.", show_default=False
+        ),
+    ] = None,
+    observe: Annotated[bool, typer.Option("--observe", metavar="", help="Allow to look at the state of the network.")] = False,
+    remote_errors: Annotated[
+        bool, typer.Option("--remote-errors", metavar="", help="Tell the client the type and text of errors of handlers.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Make a token, signed with the network's secret. No door and no node has to run.
+
+    A token allows its rules and nothing else. In a rule {sub} stands for the subject. Standard output has the token alone:
+    TOKEN=$(iris token new --request quotes).
+    """
+    from iris_py.cli import token as command
+
+    rules = {"request": request, "survey": survey, "broadcast": broadcast, "publish": publish, "subscribe": subscribe}
+    return execute(
+        lambda: command.new(
+            settings,
+            subject=sub,
+            role=role,
+            lifetime=for_,
+            rights=command.rights_of(rules, observe=observe, remote_errors=remote_errors),
+            as_json=json,
+        ),
+        verbosity=settings.verbose,
+    )
+
+
+@app.command("show", epilog=end_of_help("iris token show -"))
+@with_settings
+def token_show(
+    settings: Settings,
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="The token; - reads standard input.", show_default=False)],
+    json: Json = False,
+) -> int:
+    """Print the content of a token: its rights, its end, and whether the secret of this network signed it."""
+    from iris_py.cli import token as command
+
+    return execute(lambda: command.show(settings, token, as_json=json), verbosity=settings.verbose)
