@@ -46,7 +46,7 @@ class NewTokenLine(Line, tag="token", kw_only=True):
     """The end of the token."""
 
 
-class TokenLine(Line, tag="content", kw_only=True):
+class TokenContentLine(Line, tag="content", kw_only=True):
     """The content of a token."""
 
     id: str
@@ -69,7 +69,7 @@ class TokenLine(Line, tag="content", kw_only=True):
 
 
 #: The lines of `--json`, by command.
-LINES: Final[Lines] = {"token new": (NewTokenLine,), "token show": (TokenLine,)}
+LINES: Final[Lines] = {"token new": (NewTokenLine,), "token show": (TokenContentLine,)}
 
 _LABEL_WIDTH: Final = len("remote errors") + 2
 
@@ -126,7 +126,7 @@ async def show(settings: Settings, given: str, *, as_json: bool) -> int:
         ) from None
     generations = await _find_generations(settings.load())
     claims = token.claims
-    line = TokenLine(
+    line = TokenContentLine(
         id=claims.jti,
         subject=claims.sub,
         network=claims.aud,
@@ -144,7 +144,7 @@ async def show(settings: Settings, given: str, *, as_json: bool) -> int:
     return 0
 
 
-def _rows(line: TokenLine, token: Token, generations: Sequence[NetworkKeys]) -> list[tuple[str, str]]:
+def _rows(line: TokenContentLine, token: Token, generations: Sequence[NetworkKeys]) -> list[tuple[str, str]]:
     """Return the content of a token as rows of a label and a text."""
     rows = [("subject", line.subject), ("network", line.network)]
     if line.role is not UNSET:

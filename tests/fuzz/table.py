@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import (
+    decoders_doors,
     decoders_federation,
     decoders_overlay,
     decoders_security,
@@ -27,6 +28,7 @@ TARGETS: Final[dict[str, Target]] = {
         decoders_security,
         decoders_wire,
         decoders_federation,
+        decoders_doors,
         machines_overlay,
         machine_channels,
         machine_gateway,

@@ -60,7 +60,7 @@ def token_new(
 ) -> int:
     """Make a token, signed with the network's secret. No door and no node has to run.
 
-    A token allows its rules and nothing else. In a rule {sub} stands for the subject. Standard output has the token alone:
+    The rules of the options are the only rights. In a rule {sub} stands for the subject. Standard output has the token alone:
     TOKEN=$(iris token new --request quotes).
     """
     from iris_py.cli import token as command
@@ -86,7 +86,7 @@ def token_show(
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="The token; - reads standard input.", show_default=False)],
     json: Json = False,
 ) -> int:
-    """Print the content of a token: its rights, its end, and whether the secret of this network signed it."""
+    """Print the subject, the rights and the end of a token, and whether the secret of this network signed the token."""
     from iris_py.cli import token as command
 
     return execute(lambda: command.show(settings, token, as_json=json), verbosity=settings.verbose)

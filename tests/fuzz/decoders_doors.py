@@ -1,0 +1,53 @@
+"""Decoders of doors: whatever clients show, doors refuse it by a name of their table."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import urlsafe_b64encode
+
+from iris_py.doors.problems import Refusal
+from iris_py.doors.rights import Rights
+from iris_py.servers.tokens import TOKEN_BYTES_MAX, TokenVerifier, make_token
+from iris_security import Keyring, Secret
+from tests.fuzz.target import Kind, Target
+
+KEYRING = Keyring(Secret(bytes(range(32))), network="test")
+NOW = 1_700_000_000.0
+RIGHTS = Rights(request=("quotes",), publish=("notes.{sub}",), observe=True)
+ROLES = {"viewer": RIGHTS}
+TOKEN = make_token(
+    KEYRING.primary, subject="ann", role="viewer", rights=RIGHTS, lifetime_s=60, now=NOW, token_id="0123456789abcdef" * 2
+)
+CLAIMS = b'{"sub":"ann","exp":1700000060,"aud":"test","jti":"%s","role":"viewer","iris":{"request":["quotes"]}}' % (b"0f" * 16)
+
+
+def run_token(data: bytes) -> None:
+    """Verify a token: nobody without the key makes one."""
+    text = data.decode("latin-1")
+    try:
+        grant = TokenVerifier(lambda: KEYRING, ROLES).verify(text, NOW)
+    except Refusal:
+        return
+    assert text == TOKEN
+    assert grant.rights == (RIGHTS, RIGHTS)
+
+
+def run_signed_claims(data: bytes) -> None:
+    """Verify a token that somebody with the key has made of anything: no grant has less than its claims say."""
+    header = json.dumps({"alg": "HS256", "kid": KEYRING.primary.key_id.hex()}).encode()
+    said = b".".join(urlsafe_b64encode(part).rstrip(b"=") for part in (header, data))
+    signature = urlsafe_b64encode(hmac.digest(KEYRING.primary.door_key, said, "sha256")).rstrip(b"=")
+    try:
+        grant = TokenVerifier(lambda: KEYRING, ROLES).verify(f"{said.decode()}.{signature.decode()}", NOW)
+    except Refusal:
+        return
+    claims = json.loads(data)
+    assert (grant.subject, grant.until, grant.token_id) == (claims["sub"], claims["exp"], claims["jti"])
+    assert len(grant.rights) == len(claims.keys() & {"role", "iris"}) > 0
+
+
+TARGETS = (
+    Target("door-token", run_token, Kind.DECODER, (TOKEN.encode(),), TOKEN_BYTES_MAX + 1),
+    Target("door-token-claims", run_signed_claims, Kind.DECODER, (CLAIMS,), TOKEN_BYTES_MAX),
+)
