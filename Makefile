@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -117,6 +117,18 @@ build/prometheus/usr/bin/promtool:
 
 test-prometheus: $(READY) build/prometheus/usr/bin/promtool ## a real Prometheus scrapes a node, and judges the metrics, the alerts and the dashboard of examples/monitoring
 	@PATH="$(CURDIR)/build/prometheus/usr/bin:$$PATH" $(BIN)/python -m pytest tests/prometheus
+
+# The checker of accessibility, as the npm registry has it; it belongs to no part of Iris.
+build/axe/package/axe.min.js:
+	@command -v npm >/dev/null || { echo "make test-browser needs npm, for the checker axe-core: install Debian's package npm"; exit 1; }
+	@mkdir -p build/axe
+	@cd build/axe && npm pack --silent axe-core@4.11.0 >/dev/null && tar xzf axe-core-4.11.0.tgz
+
+CHROMIUM ?= /usr/bin/chromium
+test-browser: $(READY) build/axe/package/axe.min.js ## the dashboard of the web door in Chromium; pictures of all pages in build/screenshots
+	@test -x $(CHROMIUM) || { echo "make test-browser needs Chromium: install Debian's package chromium, or name it: CHROMIUM=/path"; exit 1; }
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[browser]'
+	CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest tests/browser
 
 format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

@@ -80,6 +80,7 @@ FLOORS = {
         "metrics",
         "gateway",
         "servers",
+        "web",
         "testing",
         "cli",
         "__main__",
@@ -223,7 +224,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         # Only the web door does.
         **{
             f"iris_py/servers/web/{name}.py": {"starlette"}
-            for name in ("app", "call", "dashboard/assets", "operations", "sessions")
+            for name in ("app", "call", "dashboard/assets", "door", "operations", "sessions")
         },
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},

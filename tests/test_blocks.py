@@ -36,6 +36,7 @@ EXECUTED_IN = {
     "docs/doctor.md": "tests/integration/test_doctor.py",
     "docs/federation.md": "tests/integration/test_docs.py",
     "docs/how-to/debug.md": "tests/integration/test_pages.py",
+    "docs/how-to/door.md": "tests/integration/test_door.py",
     "docs/how-to/machines.md": "tests/network/test_machines.py",
     "docs/how-to/one-machine.md": "tests/integration/test_pages.py",
     "docs/how-to/retries.md": "tests/integration/test_pages.py",

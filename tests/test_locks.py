@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = sorted((ROOT / "locks").glob("*.lock"))
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: The extras whose packages are locked. The others are for single commands (CONTRIBUTING.md).
-LOCKED_EXTRAS = {"arrow", "spark", "docs", "dev"}
+LOCKED_EXTRAS = {"arrow", "spark", "docs", "dev", "web"}
 #: An entry: one version, perhaps a marker, then hashes.
 ENTRY = re.compile(r"[a-z0-9-]+(\[[a-z0-9,-]+\])?==[^ ;=]+( ; [^-]*?\S)?(\s+--hash=sha256:[0-9a-f]{64})+")
 

@@ -1,7 +1,7 @@
 """Rights of a client at a door: nothing is allowed that no rule allows.
 
 Rules for clusters are names in which ``*`` stands for any characters but ``@``, such as ``db-*`` and ``quotes@eu``. Rules for
-topics are patterns; a subscription passes if a rule covers its pattern (:mod:`iris_py.doors.topic_cover`). So ``orders.>`` and
+topics are patterns; a subscription passes if a rule covers its pattern (:func:`covers`). So ``orders.>`` and
 ``*`` say nothing of other clouds. The names of Iris itself (``iris.``) are never allowed.
 """
 
@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from iris_py.doors.topic_cover import covers
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, parse_pattern
 from iris_py.wire.names import CLOUD_MARK, RESERVED_NAMES
 from iris_security.keyring import encode_name
 
-__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "fits_rules"]
+if TYPE_CHECKING:
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "covers", "fits_rules"]
 
 ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
 TopicUse: TypeAlias = Literal["publish", "subscribe"]
@@ -137,6 +139,23 @@ class Grant(msgspec.Struct, frozen=True):
     def sees_remote_errors(self) -> bool:
         """Whether the client is told the type and text of an exception of a handler."""
         return all(each.remote_errors for each in self.rights)
+
+
+def covers(wide: Tokens, narrow: Tokens) -> bool:
+    """Tell whether every topic that ``narrow`` matches is matched by ``wide``.
+
+    Args:
+        wide: The tokens of a valid pattern.
+        narrow: The tokens of a valid pattern or topic.
+    """
+    if wide[-1] == ANY_REST:
+        head = wide[:-1]  # `>` stands for at least one token
+        return len(narrow) > len(head) and all(map(_covers_token, head, narrow))
+    return len(narrow) == len(wide) and all(map(_covers_token, wide, narrow))
+
+
+def _covers_token(wide: str, narrow: str) -> bool:
+    return wide == narrow or (wide == ANY_TOKEN and narrow != ANY_REST)
 
 
 def check_subject(subject: str) -> None:

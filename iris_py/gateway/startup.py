@@ -15,8 +15,7 @@ from iris_py.api.awaitable_context import Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.errors import ConfigurationError
 from iris_py.federation.settings import FILE_BYTES_MAX, check_identity, check_secrets, parse_settings
-from iris_py.files.secrets import expand_home, read_cloud_key
-from iris_py.files.settings_text import read_settings_text
+from iris_py.files.secrets import expand_home, read_cloud_key, read_settings_text
 from iris_py.gateway.gateway import Gateway, open_links
 from iris_py.net.sockets import WanNetwork
 from iris_security import CloudKey

@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
 
-from iris_py.doors.settings import FILE_BYTES_MAX, parse_settings
+from iris_py.doors.settings import FILE_BYTES_MAX, DoorSettings, parse_settings
 from iris_py.errors import ConfigurationError
-from iris_py.files.settings_text import read_settings_text
+from iris_py.files.secrets import expand_home, read_settings_text
 from iris_py.net.addresses import is_loopback, parse_address
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from iris_py.doors.settings import DoorSettings
-
-__all__ = ["check_exposure", "read_settings"]
+__all__ = ["check_exposure", "load_settings", "read_settings"]
 
 
 def read_settings(path: Path) -> DoorSettings:
-    """Read the settings of a door from a file.
+    """Read the settings of a door from a file. Relative paths in the file begin at its folder.
 
     Raises:
         ConfigurationError: The file cannot be read, is writable by other users, or has mistakes; then the text has a line for
             each mistake.
     """
-    return parse_settings(read_settings_text(path, FILE_BYTES_MAX, danger="the rights of clients"), path.name)
+    settings = parse_settings(read_settings_text(path, FILE_BYTES_MAX, danger="the rights of clients"), path.name)
+    web = settings.web
+    if not web.certificate_file:
+        return settings
+    certificate, key = (
+        str(path.parent / expand_home(Path(file), setting))
+        for file, setting in ((web.certificate_file, "certificate_file"), (web.key_file, "key_file"))
+    )
+    return replace(settings, web=replace(web, certificate_file=certificate, key_file=key))
+
+
+def load_settings(path: Path | None, at: str | None = None) -> DoorSettings:
+    """Return the settings for a door with a listener of its own.
+
+    Args:
+        path: The file; None for the defaults.
+        at: The address to listen at instead of that in the file, ``host:port``; None for that in the file.
+
+    Raises:
+        ConfigurationError: The file has mistakes, or the door would be open to strangers.
+    """
+    settings = DoorSettings() if path is None else read_settings(path)
+    if at is not None:
+        parse_address(at, "--at")
+        settings = replace(settings, web=replace(settings.web, listen=at))
+    check_exposure(settings)
+    return settings
 
 
 def check_exposure(settings: DoorSettings) -> None:

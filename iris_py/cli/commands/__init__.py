@@ -33,7 +33,7 @@ __all__ = ["COMMANDS"]
 #: The commands in the order of `iris --help`, under their headings there.
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "Messages": ("request", "broadcast", "survey", "tunnel", "publish", "subscribe"),
-    "Services": ("node", "join", "serve", "gateway"),
+    "Services": ("node", "join", "serve", "gateway", "door"),
     "Looking": (
         "top",
         "topology",

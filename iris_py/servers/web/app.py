@@ -15,9 +15,9 @@ from iris_py.doors.problems import Refusal, problem_of
 from iris_py.doors.rates import RateLimits
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
-from iris_py.servers.web.call import Call, ClientGone
+from iris_py.servers.web.call import ClientCall, ClientGone
 from iris_py.servers.web.dashboard.assets import Assets
-from iris_py.servers.web.dashboard.watch import Watch
+from iris_py.servers.web.dashboard.watch import NetworkWatch
 from iris_py.servers.web.openapi import describe_interface
 from iris_py.servers.web.operations import Operations, json_response
 from iris_py.servers.web.origins import Origins
@@ -60,7 +60,6 @@ class WebApp:
         settings: The settings.
         verify: Returns the client of a token and its rights, or raises a `Refusal`.
         make_token: Makes the token of a browser that has shown a one-time code: it allows to look at the network.
-        admitted: Called with the scope of a request that has a valid token.
 
     Attributes:
         sessions: The sessions of browsers.
@@ -72,18 +71,16 @@ class WebApp:
         settings: DoorSettings,
         verify: Callable[[str], Grant],
         make_token: Callable[[], str],
-        admitted: Callable[[Scope], None] | None = None,
     ) -> None:
         self.sessions = Sessions(verify, make_token)
         self._verify = verify
-        self._admitted = admitted
         self._is_closing = False
         self.apply(settings)
         self._assets = Assets()
-        self._watch = Watch(node)
+        self._watch = NetworkWatch(node)
         self._description = describe_interface()
         operations = Operations(node)
-        self._operations: Mapping[str, Callable[[Call], Awaitable[Response]]] = {
+        self._operations: Mapping[str, Callable[[ClientCall], Awaitable[Response]]] = {
             "request": operations.request,
             "broadcast": operations.broadcast,
             "survey": operations.survey,
@@ -153,11 +150,11 @@ class WebApp:
             if spec.is_public:
                 return await self._public[spec.operation](request, name)
             grant = self._verify(_token_of(request) or self.sessions.token_of(request))
-            if self._admitted is not None:
-                self._admitted(request.scope)
+            if (admit := request.scope.get("extensions", {}).get("iris.admitted")) is not None:
+                admit()  # the connection counts no longer for its address
             if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
                 raise Refusal("too-many", retry_after_s=wait_s)
-            call = Call(request, name, grant, self._limits.body_bytes)
+            call = ClientCall(request, name, grant, self._limits.body_bytes)
             return await self._operations[spec.operation](call)
         except (Refusal, IrisError) as exc:
             return _problem_response(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))
@@ -178,18 +175,18 @@ class WebApp:
 
     # -- the dashboard
 
-    async def _follow(self, call: Call) -> Response:
+    async def _follow(self, call: ClientCall) -> Response:
         """Answer with pages of the dashboard, each second, as server-sent events."""
         _check_observer(call)
         events = self._watch.view(call.parameters("page"))
         return StreamingResponse(events, media_type=EVENT_STREAM, headers={"x-accel-buffering": "no"})
 
-    async def _page(self, call: Call) -> Response:
+    async def _page(self, call: ClientCall) -> Response:
         """Answer with one page of the dashboard."""
         _check_observer(call)
         return Response(await call.unless_gone(self._watch.page(call.name)), media_type="application/json")
 
-    async def _session(self, call: Call) -> Response:
+    async def _session(self, call: ClientCall) -> Response:
         """Answer with the client of the token."""
         return json_response({"subject": call.grant.subject, "observes": call.grant.observes, "until": call.grant.until})
 
@@ -206,7 +203,7 @@ class WebApp:
         return self._assets.answer(name, request.headers.get("if-none-match", ""))
 
 
-def _check_observer(call: Call) -> None:
+def _check_observer(call: ClientCall) -> None:
     """Refuse a client that may not look at the network.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from iris_py.doors.rights import Grant
 
-__all__ = ["Call", "ClientGone"]
+__all__ = ["ClientCall", "ClientGone"]
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,7 @@ class ClientGone(Exception):
     """The client closed its connection before the answer."""
 
 
-class Call:
+class ClientCall:
     """A request of a client, after the check of its token.
 
     Args:
@@ -135,7 +135,7 @@ class Call:
     async def unless_gone(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of some work, which is cancelled when the client closes its connection.
 
-        Call it after :meth:`body`.
+        ClientCall it after :meth:`body`.
 
         Raises:
             ClientGone: The client closed its connection.
@@ -154,6 +154,6 @@ class Call:
                 await asyncio.wait((task,))
 
     async def wait_until_gone(self) -> None:
-        """Return when the client has closed its connection. Call it after :meth:`body`."""
+        """Return when the client has closed its connection. ClientCall it after :meth:`body`."""
         while (await self._request.receive())["type"] != "http.disconnect":
             pass

@@ -11,10 +11,10 @@ from iris_py.doors.problems import PROBLEMS, Problem
 from iris_py.doors.web.payload_text import PAYLOAD_FORMS
 from iris_py.servers.web.operations import (
     NDJSON,
-    Published,
+    PublishedMessages,
     Sent,
+    SurveyAnswerLine,
     SurveyProblemLine,
-    SurveyReplyLine,
     SurveySummaryLine,
 )
 from iris_py.servers.web.paths import PATHS
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["describe_interface"]
 
 #: A line of the answer to a survey.
-SurveyLine: Final = SurveyReplyLine | SurveySummaryLine | SurveyProblemLine
+SurveyLine: Final = SurveyAnswerLine | SurveySummaryLine | SurveyProblemLine
 _OCTETS: Final = "application/octet-stream"
 _BYTES: Final = {"type": "string", "format": "binary"}
 
 
-class Parameter(NamedTuple):
+class OperationParameter(NamedTuple):
     """A parameter of an operation: a header, or a part of the query."""
 
     name: str
@@ -53,12 +53,12 @@ class Description(NamedTuple):
     """The struct of the answer; None for bytes."""
     request: Sequence[str] = ()
     """The media types of the body; empty without a body."""
-    parameters: Sequence[Parameter] = ()
+    parameters: Sequence[OperationParameter] = ()
     problems: Sequence[str] = ()
     """The problems of the operation, besides those of all operations."""
 
 
-_TIMEOUT: Final = Parameter(
+_TIMEOUT: Final = OperationParameter(
     "Iris-Timeout", "header", "Seconds to wait for the answer.", {"type": "number", "exclusiveMinimum": 0, "maximum": 60}
 )
 _OF_CLUSTERS: Final = ("no-members", "not-exported", "cloud-unavailable", "not-connected", "overloaded", "member-lost")
@@ -91,10 +91,12 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         request=(_OCTETS,),
         parameters=(
             _TIMEOUT,
-            Parameter("Idempotency-Key", "header", "Makes repeated requests one request to members.", {"type": "string"}),
-            Parameter("Iris-Prefer", "header", "A zone whose members are asked first.", {"type": "string"}),
-            Parameter("Iris-Require", "header", "A zone outside of which no member is asked.", {"type": "string"}),
-            Parameter("Iris-If-Full", "header", "If all members are full.", {"enum": ["wait", "fail"]}),
+            OperationParameter(
+                "Idempotency-Key", "header", "Makes repeated requests one request to members.", {"type": "string"}
+            ),
+            OperationParameter("Iris-Prefer", "header", "A zone whose members are asked first.", {"type": "string"}),
+            OperationParameter("Iris-Require", "header", "A zone outside of which no member is asked.", {"type": "string"}),
+            OperationParameter("Iris-If-Full", "header", "If all members are full.", {"enum": ["wait", "fail"]}),
         ),
         problems=(*_OF_CLUSTERS, "timeout", "not-taken", "remote-error", "unreadable-reply"),
     ),
@@ -109,8 +111,10 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         (_OCTETS,),
         parameters=(
             _TIMEOUT,
-            Parameter("stop_after", "query", "The number of replies that ends the survey.", {"type": "integer", "minimum": 1}),
-            Parameter("as", "query", "The form of the replies in JSON.", {"enum": list(PAYLOAD_FORMS)}),
+            OperationParameter(
+                "stop_after", "query", "The number of replies that ends the survey.", {"type": "integer", "minimum": 1}
+            ),
+            OperationParameter("as", "query", "The form of the replies in JSON.", {"enum": list(PAYLOAD_FORMS)}),
         ),
         problems=(*_OF_CLUSTERS, "timeout", "not-taken"),
     ),
@@ -118,7 +122,7 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         "Publish a message to a topic; with lines of JSON, a message for each line.",
         202,
         "application/json",
-        Published,
+        PublishedMessages,
         (_OCTETS, NDJSON),
         problems=("not-exported", "cloud-unavailable", "overloaded", "member-lost", "timeout", "not-taken"),
     ),

@@ -29,9 +29,17 @@ if TYPE_CHECKING:
     from iris_py.api.options import OnFull, RequestOptions
     from iris_py.api.survey import Survey, SurveyReply
     from iris_py.doors.rights import ClusterUse
-    from iris_py.servers.web.call import Call
+    from iris_py.servers.web.call import ClientCall
 
-__all__ = ["Operations", "Published", "Sent", "SurveyProblemLine", "SurveyReplyLine", "SurveySummaryLine", "json_response"]
+__all__ = [
+    "Operations",
+    "PublishedMessages",
+    "Sent",
+    "SurveyAnswerLine",
+    "SurveyProblemLine",
+    "SurveySummaryLine",
+    "json_response",
+]
 
 #: Lines of one request that publishes many messages. Too small: a shell loop pays for a connection often; too large: a client
 #: holds the memory of the door.
@@ -49,7 +57,7 @@ class Sent(msgspec.Struct, frozen=True):
     """Number of members that the message was sent to."""
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedMessages(msgspec.Struct, frozen=True):
     """The answer to a publication."""
 
     nodes: int
@@ -58,7 +66,7 @@ class Published(msgspec.Struct, frozen=True):
     """Number of messages."""
 
 
-class SurveyReplyLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reply"):
+class SurveyAnswerLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="reply"):
     """The reply of a member to a survey. The payload has one of three forms."""
 
     json: msgspec.Raw | UnsetType = UNSET
@@ -106,7 +114,7 @@ class Operations:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def request(self, call: Call) -> Response:
+    async def request(self, call: ClientCall) -> Response:
         """Send a request to a member of a cluster; the answer is the reply."""
         _check_cluster(call, "request")
         timeout = call.timeout_s(REQUEST_TIMEOUT_S)
@@ -125,14 +133,14 @@ class Operations:
         seconds = f"{time.monotonic() - began:.6f}"
         return Response(reply, media_type=_BYTES, headers={"iris-seconds": seconds})
 
-    async def broadcast(self, call: Call) -> Response:
+    async def broadcast(self, call: ClientCall) -> Response:
         """Send a message to every member of a cluster; the answer has their number."""
         _check_cluster(call, "broadcast")
         payload = await call.body()
         members = await self._node.broadcast(call.name, payload, headers=call.message_headers())
         return json_response(Sent(members), 202)
 
-    async def survey(self, call: Call) -> Response:
+    async def survey(self, call: ClientCall) -> Response:
         """Send a request to every member of a cluster; the answer is a line of JSON for each reply, and a summary."""
         _check_cluster(call, "survey")
         timeout, stop_after = call.timeout_s(SURVEY_TIMEOUT_S), call.whole_number("stop_after")
@@ -144,7 +152,7 @@ class Operations:
         first = await call.unless_gone(_next_or_none(replies))
         return StreamingResponse(_survey_lines(survey, first, replies, form), media_type=NDJSON)
 
-    async def publish(self, call: Call) -> Response:
+    async def publish(self, call: ClientCall) -> Response:
         """Publish a message, or with lines of JSON as many messages as lines; the answer has the number of nodes."""
         with _naming("name"):
             parse_topic(_without_cloud(call.name))
@@ -152,10 +160,10 @@ class Operations:
             raise Refusal("forbidden", field="publish")
         payload, headers = await call.body(), call.message_headers()
         if call.header("content-type").partition(";")[0].strip().lower() != NDJSON:
-            return json_response(Published(await self._node.publish(call.name, payload, headers=headers)), 202)
+            return json_response(PublishedMessages(await self._node.publish(call.name, payload, headers=headers)), 202)
         lines = _lines_of(payload)
         nodes = await self._node.publish_many(call.name, lines, headers=headers)
-        return json_response(Published(nodes, len(lines)), 202)
+        return json_response(PublishedMessages(nodes, len(lines)), 202)
 
 
 async def _next_or_none(replies: AsyncIterator[SurveyReply[bytes]]) -> SurveyReply[bytes] | None:
@@ -173,10 +181,10 @@ async def _survey_lines(
     try:
         if first is not None:
             count = 1
-            yield _line(SurveyReplyLine(*payload_text(first.payload, form)))
+            yield _line(SurveyAnswerLine(*payload_text(first.payload, form)))
             async for reply in replies:
                 count += 1
-                yield _line(SurveyReplyLine(*payload_text(reply.payload, form)))
+                yield _line(SurveyAnswerLine(*payload_text(reply.payload, form)))
         answers = await survey
     except IrisError as exc:
         yield _line(SurveyProblemLine(problem_of(exc)))
@@ -198,7 +206,7 @@ def _line(struct: msgspec.Struct) -> bytes:
     return msgspec.json.encode(struct) + b"\n"
 
 
-def _form_of(call: Call) -> PayloadForm:
+def _form_of(call: ClientCall) -> PayloadForm:
     """Return the form of payloads in the parameter ``as``.
 
     Raises:
@@ -211,7 +219,7 @@ def _form_of(call: Call) -> PayloadForm:
     return form
 
 
-def _check_cluster(call: Call, use: ClusterUse) -> None:
+def _check_cluster(call: ClientCall, use: ClusterUse) -> None:
     """Refuse a name that is invalid, or that the client may not use.
 
     Raises:

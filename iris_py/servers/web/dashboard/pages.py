@@ -145,7 +145,7 @@ class TopicsPage(msgspec.Struct, kw_only=True):
     """The state of the table, in words."""
 
 
-class SubscriberItem(msgspec.Struct, kw_only=True):
+class PageSubscriber(msgspec.Struct, kw_only=True):
     """A subscription of a node."""
 
     node: str
@@ -163,11 +163,11 @@ class TopicPage(msgspec.Struct, kw_only=True):
 
     topic: TopicLine | None
     """The pattern; None if no node that answered subscribes to it."""
-    items: list[SubscriberItem]
+    items: list[PageSubscriber]
     """The subscriptions."""
 
 
-class NodeItem(msgspec.Struct, kw_only=True):
+class PageNode(msgspec.Struct, kw_only=True):
     """A node in the table of nodes."""
 
     id: str
@@ -195,10 +195,10 @@ class NodesPage(msgspec.Struct, kw_only=True):
 
     head: PageHead
 
-    items: list[NodeItem]
+    items: list[PageNode]
 
 
-class FigureItem(msgspec.Struct, kw_only=True):
+class PageFigure(msgspec.Struct, kw_only=True):
     """A number of a node."""
 
     name: str
@@ -212,12 +212,12 @@ class NodePage(msgspec.Struct, kw_only=True):
 
     head: PageHead
 
-    node: NodeItem | None
+    node: PageNode | None
     """The node; None if it has not answered."""
-    items: list[FigureItem]
+    items: list[PageFigure]
 
 
-class LinkItem(msgspec.Struct, kw_only=True):
+class PageLink(msgspec.Struct, kw_only=True):
     """A link, by the report of one end."""
 
     node: str
@@ -237,7 +237,7 @@ class LinksPage(msgspec.Struct, kw_only=True):
 
     head: PageHead
 
-    items: list[LinkItem]
+    items: list[PageLink]
 
 
 class CloudsPage(msgspec.Struct, kw_only=True):
@@ -361,7 +361,7 @@ def _topics(_name: str, _readings: Readings, view: NetworkReading, head: _Head) 
 def _topic(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> TopicPage:
     line = next((line for line in topic_lines(view.pairs, view.found, None, "pattern") if line.pattern == name), None)
     items = [
-        SubscriberItem(
+        PageSubscriber(
             node=row.node,
             address=row.address,
             zone=row.zone,
@@ -375,13 +375,13 @@ def _topic(name: str, _readings: Readings, view: NetworkReading, head: _Head) ->
 
 
 def _nodes(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> NodesPage:
-    items = sorted(map(_node_item, view.seen), key=lambda item: (item.zone, item.address, item.id))
+    items = sorted(map(_page_node, view.seen), key=lambda item: (item.zone, item.address, item.id))
     return NodesPage(head=head.of(view, "iris nodes", len(items)), items=items[:LINES_MAX])
 
 
-def _node_item(seen: NodeReading) -> NodeItem:
+def _page_node(seen: NodeReading) -> PageNode:
     row = node_row(seen)
-    return NodeItem(
+    return PageNode(
         id=seen.node.id,
         name=seen.node.name,
         address=seen.node.address,
@@ -406,15 +406,15 @@ def _node(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> 
     figures = [] if pair is None else figures_of(pair)
     return NodePage(
         head=head.of(view, f"iris top --node {name[:8]}", len(figures)),
-        node=None if seen is None else _node_item(seen),
-        items=[FigureItem(name=each.name, text=each.text, change=each.change) for each in figures[:LINES_MAX]],
+        node=None if seen is None else _page_node(seen),
+        items=[PageFigure(name=each.name, text=each.text, change=each.change) for each in figures[:LINES_MAX]],
     )
 
 
 def _links(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> LinksPage:
     rows = link_rows(view.pairs)
     items = [
-        LinkItem(
+        PageLink(
             node=row.node,
             peer=row.statistics.peer,
             address=row.statistics.address,

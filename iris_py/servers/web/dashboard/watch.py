@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
 
-__all__ = ["Watch"]
+__all__ = ["NetworkWatch"]
 
 logger = EventLogger("iris_py.servers")
 
@@ -78,7 +78,7 @@ class Viewer:
         self.changed = asyncio.Event()
 
 
-class Watch:
+class NetworkWatch:
     """Reads the network for the viewers of the dashboard.
 
     Args:

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.doors.topic_cover import covers
+from iris_py.doors.rights import covers
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern
 
 #: `c` stands for tokens that no pattern has. Topics are longer than patterns, for `>` to match more than one token.

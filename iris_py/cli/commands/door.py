@@ -1,0 +1,50 @@
+"""`iris door`: its commands and their options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from iris_py.cli.options import Http, Json, make_group
+from iris_py.cli.outcome import end_of_help, execute
+from iris_py.cli.settings import Settings, with_settings
+
+app = make_group("door", "Let programs that are not nodes use the network: with curl, a browser, or any HTTP library.")
+
+DoorFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="Settings of the door: roles, origins, limits, address.", show_default=False),
+]
+
+
+@app.command("web", epilog=end_of_help("iris door web"))
+@with_settings
+def door_web(
+    settings: Settings,
+    file: DoorFile = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Listen for clients here instead of the address in FILE.", show_default=False),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", metavar="", help="Only read FILE, and print each right of each role.")
+    ] = False,
+    http: Http = None,
+    json: Json = False,
+) -> int:
+    """Serve HTTP for clients: requests, broadcasts, surveys and publications. Clients show a token (`iris token new`).
+
+    Without FILE the door listens on this machine alone, at 127.0.0.1:7480, and clients have the rights in their tokens.
+
+    The door runs until it is stopped. On SIGHUP, a door that runs as a service reads FILE again: all of it, or none of it if it
+    has a mistake.
+    """
+    from iris_py.cli import door as command
+
+    if check:
+        return execute(lambda: command.check(file, as_json=json), verbosity=settings.verbose, options=settings.options)
+    return execute(
+        lambda: command.serve_web(settings, file, at=at, http=http, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+    )

@@ -1,0 +1,177 @@
+"""A web door: a node, the application for clients, and the listener."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.awaitable_context import AsyncClosable, Opening
+from iris_py.api.runtime import runtime_of
+from iris_py.doors.rights import Rights
+from iris_py.errors import ConfigurationError
+from iris_py.servers.settings_file import check_exposure
+from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
+from iris_py.servers.web.app import WebApp
+from iris_py.servers.web.listener import Listener
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from iris_py.api.node import Node
+    from iris_py.doors.rights import Grant
+    from iris_py.doors.settings import DoorSettings
+
+__all__ = ["MountedDoor", "WebDoor", "mount_door", "open_door"]
+
+#: Time that requests under way have at the end of a door (seconds). Too small: requests fail that members execute; too large:
+#: a service manager ends the process first.
+DRAIN_S: Final = 20.0
+#: The subject of browsers that have signed in with a one-time code.
+DASHBOARD: Final = "dashboard"
+_FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file")
+
+
+class MountedDoor(AsyncClosable):
+    """The application of a door inside another web server.
+
+    Args:
+        node: The node. It stays open when the door closes.
+        settings: The settings; address, certificate and connections are the other server's.
+
+    Attributes:
+        node: As passed.
+    """
+
+    def __init__(self, node: Node, settings: DoorSettings) -> None:
+        self.node = node
+        self._settings = settings
+        self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles)
+        self._app = WebApp(node, settings, self._verify, self._make_token)
+
+    @property
+    def app(self) -> ASGIApp:
+        """The ASGI application, to mount below a path."""
+        return self._app
+
+    @property
+    def settings(self) -> DoorSettings:
+        """The settings."""
+        return self._settings
+
+    def apply(self, settings: DoorSettings) -> None:
+        """Use other settings from now on: roles, origins and limits."""
+        self._settings = settings
+        self._verifier.replace_roles(settings.roles)
+        self._app.apply(settings)
+
+    def make_code(self) -> str:
+        """Return a one-time code, by which a browser signs in to the dashboard."""
+        return self._app.sessions.codes.make(asyncio.get_running_loop().time())
+
+    def _verify(self, token: str) -> Grant:
+        return self._verifier.verify(token, time.time())
+
+    def _make_token(self) -> str:
+        """Return a token for the dashboard."""
+        return make_token(
+            runtime_of(self.node).keyring.primary,
+            subject=DASHBOARD,
+            lifetime_s=LIFETIME_S_MAX,
+            rights=Rights(observe=True),
+            now=time.time(),
+            token_id=secrets.token_hex(TOKEN_ID_BYTES),
+        )
+
+    async def _end(self) -> None:
+        """Refuse further operations."""
+        self._app.drain()
+
+
+class WebDoor(MountedDoor):
+    """A door with a listener of its own."""
+
+    def __init__(self, node: Node, settings: DoorSettings) -> None:
+        super().__init__(node, settings)
+        self._listener = Listener(self._app, settings.web)
+
+    @property
+    def address(self) -> str:
+        """The listening address, ``host:port``."""
+        return self._listener.address
+
+    @property
+    def url(self) -> str:
+        """The address for clients."""
+        web = self._settings.web
+        return web.public_url or f"{'https' if web.certificate_file else 'http'}://{self.address}"
+
+    async def listen(self) -> None:
+        """Listen at the address of the settings.
+
+        Raises:
+            ConfigurationError: The address or the certificate cannot be used.
+        """
+        await self._listener.listen()
+
+    def apply(self, settings: DoorSettings) -> None:
+        """Use other settings from now on.
+
+        Raises:
+            ConfigurationError: The change takes a restart, or the certificate is wrong; the old settings stay.
+        """
+        old, new = self._settings.web, settings.web
+        for name in _FIXED:
+            if getattr(new, name) != getattr(old, name):
+                raise ConfigurationError(
+                    f"{name} changes only with a restart of the door. Restart it, or take the change back."
+                )
+        check_exposure(settings)
+        if new.certificate_file:
+            self._listener.reload_certificate()
+        super().apply(settings)
+
+    async def close(self, *, timeout: float = DRAIN_S) -> None:
+        """Stop listening, and end when the requests under way have ended. Harmless if repeated.
+
+        Args:
+            timeout: Seconds after which requests under way are aborted.
+        """
+        self._app.drain()
+        await self._listener.close(timeout)
+        await super()._end()
+
+    _end = close
+
+
+def open_door(node: Node, settings: DoorSettings) -> Opening[WebDoor]:
+    """Open a door over a node, with a listener. Use with ``await`` or ``async with``.
+
+    Args:
+        node: The node. It stays open when the door closes.
+        settings: The settings.
+
+    Raises:
+        ConfigurationError: The door cannot listen, or would be open to strangers.
+    """
+    check_exposure(settings)
+    return Opening(_open(WebDoor(node, settings)))
+
+
+async def _open(door: WebDoor) -> WebDoor:
+    try:
+        await door.listen()
+    except BaseException:
+        await door.close(timeout=0.0)
+        raise
+    return door
+
+
+def mount_door(node: Node, settings: DoorSettings) -> Opening[MountedDoor]:
+    """Open a door over a node, inside another web server. Use with ``await`` or ``async with``."""
+
+    async def start() -> MountedDoor:
+        return MountedDoor(node, settings)
+
+    return Opening(start())

@@ -1,0 +1,194 @@
+"""The dashboard in Chromium: every page, nothing of others, keyboard alone, light, dark and narrow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.browser.conftest import ROOT, SCREENSHOTS
+from tests.browser.network import HOSTILE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.conftest import Network, Pages
+
+AXE = ROOT / "build" / "axe" / "package" / "axe.min.js"
+#: The pages, and a column of their first table with the field that it shows.
+TABLES = {
+    "overview": None,
+    "clusters": ("cluster", "name"),
+    "cluster/quotes": ("address", "address"),
+    "topics": ("pattern", "pattern"),
+    "topic/news.%3E": ("address", "address"),
+    "nodes": ("address", "address"),
+    "links": None,
+    "clouds": None,
+    "events": None,
+}
+
+
+def go(page: Page, network: Network, name: str) -> None:
+    """Show a page, and wait for its first answer."""
+    page.goto(f"{network.url}/#/{name}")
+    page.wait_for_function("document.getElementById('command').textContent.includes('shell')")
+    page.wait_for_selector("table:not([hidden]), .fine:not([hidden])")
+
+
+def column(page: Page, title: str) -> list[str]:
+    """Return the texts of a column of the first table."""
+    return page.evaluate(
+        """title => {
+            const table = document.querySelector('main table');
+            const index = [...table.querySelectorAll('thead th')].findIndex(head => head.textContent.startsWith(title));
+            return [...table.querySelectorAll('tbody tr')].map(row => row.children[index].textContent);
+        }""",
+        title,
+    )
+
+
+def answer(page: Page, name: str) -> Any:
+    """Return the struct of a page, asked in the browser with its cookie."""
+    return page.evaluate("name => fetch('v1/pages/' + encodeURIComponent(name)).then(answer => answer.json())", name)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_page_shows_what_the_door_says(pages: Pages, network: Network, name: str) -> None:
+    page = pages.open()
+    go(page, network, name)
+    shown = TABLES[name]
+    if shown is not None:
+        title, field = shown
+        page.wait_for_function("document.querySelectorAll('main table tbody tr').length > 0")
+        said = answer(page, name.replace("/", ":").replace("%3E", ">"))
+        assert sorted(column(page, title)) == sorted(item[field] for item in said["items"])
+    assert page.locator("nav a[aria-current=page]").count() == 1
+    page.context.close()
+    assert pages.faults == []
+
+
+def test_totals_are_those_of_the_same_second(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "overview")
+    told = page.evaluate(
+        """() => new Promise(resolve => {
+            const source = new EventSource('v1/watch?page=overview');
+            source.addEventListener('page', event => {
+                const content = JSON.parse(event.data);
+                source.close();
+                resolve(content.totals);
+            });
+        })"""
+    )
+    page.wait_for_function(
+        "nodes => [...document.querySelectorAll('.tile')].some(tile => tile.textContent === 'nodes' + nodes)",
+        arg=str(round(told["nodes"][0] if isinstance(told["nodes"], list) else told["nodes"]["total"])),
+    )
+    page.context.close()
+
+
+def test_names_of_the_network_are_text(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    for name in ("overview", "clusters", "nodes", "cluster/quotes"):
+        go(page, network, name)
+        page.wait_for_function("name => document.body.textContent.includes(name)", arg=HOSTILE)
+    assert page.locator("main img").count() == 0
+    page.context.close()
+    assert pages.faults == []
+
+
+def test_the_keyboard_alone_is_enough(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "overview")
+    page.keyboard.press("Tab")
+    for _ in range(30):
+        if page.evaluate("document.activeElement.textContent") == "Clusters":
+            break
+        page.keyboard.press("Shift+Tab")
+    else:
+        page.locator("nav a", has_text="Clusters").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:text('Clusters')")
+    page.wait_for_selector("main table tbody tr")
+    page.locator("main table thead button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("main table thead th").first.get_attribute("aria-sort") in ("ascending", "descending")
+    page.locator("main table tbody a", has_text="quotes").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:text('Cluster quotes')")
+    page.context.close()
+    assert pages.faults == []
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
+def test_pages_fit_and_are_readable(pages: Pages, network: Network, scheme: str, width: int) -> None:
+    page = pages.open(color_scheme=scheme, viewport={"width": width, "height": 900})
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        go(page, network, name)
+        page.wait_for_timeout(1200)  # for the picture alone: two readings
+        page.screenshot(path=SCREENSHOTS / f"{name.replace('/', '-')}-{scheme}-{width}.png", full_page=True)
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0, name
+    page.context.close()
+    assert pages.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(pages: Pages, network: Network, scheme: str) -> None:
+    # The policy of the page lets no foreign script in, so the checker comes by the protocol of the tools.
+    page = pages.open(color_scheme=scheme, bypass_csp=True)
+    for name in TABLES:
+        go(page, network, name)
+        page.evaluate(Path(AXE).read_text() + ";0")
+        found = page.evaluate("axe.run().then(result => result.violations)")
+        serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+        assert serious == [], name
+    page.context.close()
+
+
+def test_a_wrong_token_is_told_and_a_code_works_once(pages: Pages, network: Network) -> None:
+    page = pages.open_signed_out()
+    page.context.clear_cookies()
+    page.goto(f"{network.url}/#code=wrong")
+    page.wait_for_selector("text=This link was used")
+    page.fill("#token", "no-token")
+    page.click("text=Sign in >> nth=-1")
+    page.wait_for_selector("text=This is no token of this door.")
+    page.context.close()
+
+
+def test_signing_out_ends_the_session(pages: Pages, network: Network) -> None:
+    page = pages.open_signed_out()
+    page.context.clear_cookies()
+    page.goto(f"{network.url}/#code={network.codes.pop()}")
+    page.wait_for_selector(".tile")
+    page.click("#leave")
+    page.wait_for_selector("form.sign-in")
+    page.reload()
+    page.wait_for_selector("form.sign-in")
+    page.context.close()
+
+
+def test_many_updates_keep_the_memory_and_the_elements(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "overview")
+    page.wait_for_selector("main table tbody tr")
+    page.evaluate(
+        """async () => {
+            const {makePage} = await import('./static/pages.js');
+            const content = await (await fetch('v1/pages/overview')).json();
+            window.repeat = count => {
+                const made = makePage('overview', '');
+                made.show(document.getElementById('main'));
+                for (let index = 0; index < count; index += 1) { content.head.unix_s += 1; made.page.update(content); }
+                return document.querySelectorAll('*').length;
+            };
+        }"""
+    )
+    before = page.evaluate("repeat(1000)")
+    assert page.evaluate("repeat(2000)") == before
+    page.context.close()
+    assert pages.faults == []

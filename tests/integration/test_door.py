@@ -1,0 +1,164 @@
+"""`iris door web` as a process: the commands of docs/how-to/door.md, wrong files, SIGHUP, SIGTERM with a request under way."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.integration.test_cli import Shell, finish, read_line
+from tests.integration.test_pages import sessions_of
+from tests.pages import ROOT, blocks_of
+from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = "how-to/door.md"
+#: The port of the page, in place of which a test has a free one.
+PORT = 7480
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "home")
+    shell.environment["PATH"] = f"{Path(sys.executable).parent}:{shell.environment['PATH']}"
+    shell.environment["PYTHONPATH"] = str(ROOT)
+    yield shell
+    shell.end()
+
+
+def bash(shell: Shell, command: str, directory: Path) -> str:
+    """Run a command line to its end, and return its output."""
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=directory, env=shell.environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def curl(shell: Shell, directory: Path, *arguments: str) -> tuple[int, str]:
+    """Ask the door; return the status and the content."""
+    command = ["curl", "--silent", "--write-out", "\n%{http_code}", *arguments]
+    done = subprocess.run(command, cwd=directory, env=shell.environment, capture_output=True, text=True, timeout=60, check=True)
+    content, _, status = done.stdout.rpartition("\n")
+    return int(status), content
+
+
+def test_the_commands_of_the_page(shell: Shell, tmp_path: Path) -> None:
+    port = free_port()
+    for block in blocks_of(ROOT / "docs" / PAGE):
+        if block.file.endswith(".toml"):
+            (tmp_path / block.file).write_text(block.text)
+        if block.kind != "console" or block.is_only_read:
+            continue
+        for command, expected in sessions_of(block.text.replace(f":{PORT}", f":{port}")):
+            if command.startswith("pip "):
+                continue
+            if command.endswith("&"):
+                words = command.removesuffix("&").split(maxsplit=2)[1:]
+                is_door = words == ["door", "web"]
+                shell.serve(*words, *(["--at", f"127.0.0.1:{port}"] if is_door else [])) if is_door else shell.serve(
+                    "join", "upper", "--exec", "tr a-z A-Z"
+                )
+            elif assigned := re.fullmatch(r"(\w+)=\$\((.*)\)", command):
+                shell.environment[assigned[1]] = bash(shell, assigned[2], tmp_path).strip()
+            else:
+                found = bash(shell, command, tmp_path)
+                assert found.strip().replace(f":{port}", "") == expected.strip().replace(f":{port}", ""), command
+
+
+def test_a_door_tells_where_it_is_and_ends_cleanly(shell: Shell, tmp_path: Path) -> None:
+    shell.serve("join", "slow", "--exec", "sleep 1; tr a-z A-Z")
+    process = shell.start("door", "web", "--at", "127.0.0.1:0", "--json")
+    ready = json.loads(read_line(process.stdout))
+    assert ready["kind"] == "ready"
+    token = bash(shell, "iris token new --request slow", tmp_path).strip()
+    address = f"{ready['url']}/v1/clusters/slow/request"
+    with subprocess.Popen(
+        ["curl", "--silent", "-H", f"Authorization: Bearer {token}", "--data", "late", address],
+        stdout=subprocess.PIPE,
+        env=shell.environment,
+    ) as asking:
+        members = f"{ready['url']}/v1/clusters/slow/survey"
+        assert curl(shell, tmp_path, "-H", f"Authorization: Bearer {token}", "-X", "POST", members)[0] == 403
+        process.send_signal(signal.SIGTERM)
+        assert finish(process)[0] == 0
+        out, _ = asking.communicate(timeout=60)
+    assert out in (b"LATE", b"")  # cut only if the signal came before the request
+    assert subprocess.run(["curl", "--silent", ready["url"]], check=False).returncode == 7  # nobody listens
+
+
+def test_a_changed_file_counts_after_a_hangup_and_a_wrong_one_does_not(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "door.toml"
+    file.write_text("[roles.viewer]\npublish = ['news.*']\n")
+    process, line = shell.serve("door", "web", str(file), "--at", "127.0.0.1:0", stdin=subprocess.DEVNULL)
+    url = line.split(" at ")[1].split(";")[0]
+    read_line(process.stderr)  # the link of the dashboard
+    token = bash(shell, "iris token new --sub ann --role viewer", tmp_path).strip()
+
+    def publish(topic: str) -> tuple[int, str]:
+        return curl(shell, tmp_path, "-H", f"Authorization: Bearer {token}", "--data", "x", f"{url}/v1/topics/{topic}")
+
+    assert publish("news.a")[0] == 202
+    assert publish("sports.a")[0] == 403
+    file.write_text("[roles.viewer]\npublish = ['sports.*']\n")
+    process.send_signal(signal.SIGHUP)
+    assert "read the settings and secrets again" in read_line(process.stderr)
+    assert publish("news.a")[0] == 403
+    assert publish("sports.a")[0] == 202
+    file.write_text("[roles.viewer]\npublish = 7\n")
+    process.send_signal(signal.SIGHUP)
+    assert "the settings were not changed: door.toml:2" in read_line(process.stderr)
+    assert publish("sports.a")[0] == 202
+    file.write_text("")
+    process.send_signal(signal.SIGHUP)
+    assert "read the settings" in read_line(process.stderr)
+    status, content = publish("sports.a")
+    assert (status, json.loads(content)["type"]) == (401, "/v1/problems/token-unknown-role")
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "words"),
+    [
+        ("[web]\nlisten = 7\n", [], "door.toml:2"),
+        ("[web]\nlisten = '0.0.0.0:7480'\n", [], "lacks certificate_file and key_file"),
+        ("[web]\nlisten = '0.0.0.0:7480'\nbehind_proxy = '10.0.0.0/8'\n", [], "a table [roles.NAME]"),
+        ("", ["--at", "0.0.0.0:0"], "lacks certificate_file"),
+        ("", ["--at", "here"], "--at 'here' is not host:port"),
+    ],
+)
+def test_a_door_that_would_be_open_to_strangers_does_not_start(
+    shell: Shell, tmp_path: Path, text: str, arguments: list[str], words: str
+) -> None:
+    file = tmp_path / "door.toml"
+    file.write_text(text)
+    code, _out, error = shell.run("door", "web", str(file), *arguments)
+    assert code == 2
+    assert words in error
+
+
+def test_a_port_that_is_taken_is_told(shell: Shell) -> None:
+    _process, line = shell.serve("door", "web", "--at", "127.0.0.1:0")
+    address = line.split("http://")[1].split(";")[0]
+    code, _out, error = shell.run("door", "web", "--at", address)
+    assert code == 2
+    assert "another program" in error
+
+
+def test_a_token_of_another_user_is_of_another_network(shell: Shell, tmp_path: Path) -> None:
+    _process, line = shell.serve("door", "web", "--at", "127.0.0.1:0")
+    url = line.split(" at ")[1].split(";")[0]
+    other = Shell(tmp_path / "other")
+    code, out, _error = other.run("token", "new", "--publish", "a")
+    assert code == 0
+    token = out.decode().strip()
+    status, content = curl(shell, tmp_path, "-H", f"Authorization: Bearer {token}", "--data", "x", f"{url}/v1/topics/a")
+    assert status == 401
+    assert json.loads(content)["type"] in ("/v1/problems/token-unknown-key", "/v1/problems/token-of-other-network")
