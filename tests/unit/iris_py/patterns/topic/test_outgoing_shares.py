@@ -11,11 +11,18 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
-from iris_py.patterns.topic.outgoing_shares import DOUBTED_S, HELD_MESSAGES_MAX, STALLED_S, OutgoingShares, ShareMember
+from iris_py.patterns.topic.outgoing_shares import (
+    DOUBTED_S,
+    HELD_MESSAGES_MAX,
+    REMEMBERED_MAX,
+    STALLED_S,
+    OutgoingShares,
+    ShareMember,
+)
 from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
-from iris_py.patterns.topic.share_index import Share
+from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share
 from iris_py.patterns.topic.shared_slices import (
     SLICE_BYTES_MAX,
     SLICE_MESSAGES_MAX,
@@ -28,7 +35,7 @@ from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
-from iris_py.wire.shares import FIRST_WINDOW, TakenCounts
+from iris_py.wire.shares import FIRST_WINDOW, WINDOW_MAX, TakenCounts
 from iris_security import Keyring, Secret
 
 LOCAL = NodeId(b"l" * 16)
@@ -231,6 +238,62 @@ def test_a_stalled_member_is_passed_over_and_keeps_what_it_has() -> None:
     assert world.counts.lost == 0
     world.take(0, later)
     assert (world.targets[0].peer.id,) in {tuple(world.publish(now=later) or ()) for _ in range(20)}
+
+
+def test_a_member_that_tells_much_and_takes_nothing_is_stalled() -> None:
+    world = World(2)
+    while not world.member(0).outstanding:
+        world.publish()
+    now = 0.0
+    for _ in range(9):
+        now += STALLED_S / 4
+        world.take(1, now)
+        assert world.take(0, now, taken=0, service_us=1, window=WINDOW_MAX)
+    assert {tuple(world.publish(now=now) or ()) for _ in range(20)} == {(world.targets[1].peer.id,)}
+    assert world.take(0, now, service_us=1)
+    assert (world.targets[0].peer.id,) in {tuple(world.publish(now=now) or ()) for _ in range(20)}
+
+
+def test_of_full_members_a_stalled_one_comes_last() -> None:
+    world = World(0)
+    world.add(weight=100.0)
+    world.add()
+    while world.member(1).in_flight < FIRST_WINDOW:
+        world.publish()
+    while world.member(0).in_flight < FIRST_WINDOW:
+        world.publish()
+    later = STALLED_S + 0.1
+    assert world.take(1, later, taken=1, window=1)
+    assert {tuple(world.publish(now=later) or ()) for _ in range(10)} == {(world.targets[1].peer.id,)}
+
+
+def test_a_node_with_very_many_groups_does_not_crowd_out_others() -> None:
+    world = World(1)
+    greedy = world.add()
+    rows = share_entries(HASHER, [(("a",), tag, 1.0, False) for tag in range(10 * TOPIC_GROUPS_MAX)])
+    world.shares.change(greedy, rows, b"", 0.0)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    assert TAG in [group.tag for group in route]
+    assert len(route) <= TOPIC_GROUPS_MAX
+
+
+def test_a_node_that_changes_its_groups_for_ever_leaves_a_bounded_number() -> None:
+    world = World(2)
+    for _ in range(4):
+        world.publish()
+    given = world.member(1).outstanding
+    assert given
+    greedy, before = world.targets[1], world.targets[1].entries
+    for step in range(8):
+        tags = range(step * 1000, (step + 1) * 1000)
+        rows = share_entries(HASHER, [(("a",), tag, 1.0, False) for tag in tags])
+        world.shares.change(greedy, rows, before, 0.0)
+        before = rows
+    assert len(world.shares.counts) <= REMEMBERED_MAX + 1000 + 1
+    assert (world.counts.lost, world.counts.outstanding) == (given, 4 - given), "forgotten, and its messages are lost"
+    assert [event.count for event in world.events if isinstance(event, SharedMessagesLost)] == [given]
+    assert world.publish()
 
 
 def test_without_a_link_slices_wait_in_order_and_links_are_wanted() -> None:
