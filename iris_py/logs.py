@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EventLogger", "escape", "forget_lines", "indented_traceback", "suppressed_lines"]
+__all__ = ["EventLogger", "escape", "forget_lines", "indented_traceback", "one_line", "suppressed_lines"]
 
 #: Lines of one event, or of one object of an event, in a minute and in the whole process. Too small: the log does not show how
 #: a fault continues; too large: a repeated event, which strangers can cause, fills the disk.
@@ -29,6 +29,9 @@ WINDOW_S: Final = 60.0
 #: Objects of events that have a limit of their own; all further objects share the limit of their event. Too small: in a large
 #: program a noisy handler hides another one; too large: a program whose handlers all fail fills the disk, ten lines for each.
 OBJECTS_MAX: Final = 1024
+#: Characters of a line with a text from another process. Too small: an error loses its end; too large: a line that nobody
+#: reads.
+LINE_CHARACTERS_MAX: Final = 2000
 
 Fact = str | int | float | bool | None
 
@@ -88,6 +91,13 @@ def escape(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def one_line(text: str) -> str:
+    """Make text from another process harmless: one line, without terminal control sequences."""
+    words = " ".join(text.split())
+    shown = escape(words[: LINE_CHARACTERS_MAX + 1])
+    return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
 def indented_traceback(error: BaseException) -> str:

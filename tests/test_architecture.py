@@ -52,6 +52,7 @@ FLOORS = {
     "iris_py": (
         "lazy",
         "payloads",
+        "json_lines",
         "errors",
         "logs",
         "defaults",
@@ -64,6 +65,7 @@ FLOORS = {
         "patterns",
         "node",
         "federation",
+        "overview",
         "net",
         "files",
         "tracing",
@@ -95,7 +97,21 @@ FLOORS = {
     ),
 }
 #: The floors of iris_py that do no input and output. The overlay and security do none anywhere.
-PURE = ("lazy", "payloads", "errors", "defaults", "observe", "wire", "link", "peers", "patterns", "node", "federation")
+PURE = (
+    "lazy",
+    "payloads",
+    "json_lines",
+    "errors",
+    "defaults",
+    "observe",
+    "wire",
+    "link",
+    "peers",
+    "patterns",
+    "node",
+    "federation",
+    "overview",
+)
 
 #: The folders that touch sockets: of the network, and between the processes of one executor of Spark.
 SOCKET_FOLDERS = ("iris_py/net", "spark_connector/local", "spark_connector/executors")

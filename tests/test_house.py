@@ -92,6 +92,7 @@ PROGRAM_LINE: Final = 'if __name__ == "__main__":\n'
 SMALL_MODULES: Final = {
     "iris_py/api/broadcast.py": "a part of the node, named in every layer by its pattern",
     "iris_py/cli/command_node.py": "fifteen commands use it, and it loads the API, which help and the options do without",
+    "iris_py/json_lines.py": "the base of all objects in JSON Lines, in several layers",
     "iris_py/lazy.py": "five public modules begin with it",
     "iris_py/net/socket_pair.py": "for `iris serve` alone, so no node loads it; and sockets stay in this folder",
     "iris_py/net/tcp_info.py": "the driver and the real sockets, which do without each other, read the same struct of Linux",

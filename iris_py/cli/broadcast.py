@@ -10,16 +10,17 @@ from msgspec import UNSET, UnsetType
 import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
-from iris_py.cli.output import Line, Output
+from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_headers
 from iris_py.errors import IrisError
+from iris_py.json_lines import Line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
-    from iris_py.cli.output import Lines
     from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "broadcast"]
 

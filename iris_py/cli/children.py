@@ -12,7 +12,7 @@ import tempfile
 from asyncio.subprocess import PIPE
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from iris_py.cli.outcome import one_line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping

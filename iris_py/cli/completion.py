@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.output import Output
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

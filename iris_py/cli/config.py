@@ -9,10 +9,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import Column, Line, Lines, Output
+from iris_py.cli.output import Column, Output
 from iris_py.config import Config, check_file, config_path, find_origins
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present
+from iris_py.json_lines import Line, Lines
 from iris_py.settings.table import SETTINGS
 
 if TYPE_CHECKING:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from iris_py.api.lifecycle import parts_of
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.cli.command_node import visit
-from iris_py.cli.network import format_seconds
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import Line, Lines, Output
-from iris_py.defaults import SURVEY_TIMEOUT_S
-from iris_py.errors import IrisError, NoMembers
-from iris_py.federation.calls import Call, Op, decode_outcome, encode_call
-from iris_py.federation.names import gateway_cluster, split
-from iris_py.wire.headers import NO_HEADERS
+from iris_py.cli.output import Output
+from iris_py.federation.calls import Call, Op
+from iris_py.federation.names import split
+from iris_py.json_lines import Line, Lines
+from iris_py.overview.units import format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    import iris_py
     from iris_py.cli.settings import Settings
 
-__all__ = ["LINES", "ask_gateways", "explain", "status", "survey_gateways"]
+__all__ = ["LINES", "explain", "status"]
 
 
 class GatewayLine(Line, tag="gateway"):
@@ -127,30 +122,6 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
     if not gateways:
         complain("no gateway runs in this network. Start one with `iris gateway federation.toml`.")
     return ExitCode.OK if goes else ExitCode.NO_MEMBERS
-
-
-async def ask_gateways(node: iris_py.Node, call: Call) -> list[dict[str, Any]]:
-    """Send a call to all gateways of this cloud, and return their valid answers."""
-    return (await survey_gateways(node, call))[0]
-
-
-async def survey_gateways(
-    node: iris_py.Node, call: Call, timeout_s: float = SURVEY_TIMEOUT_S
-) -> tuple[list[dict[str, Any]], int]:
-    """Send a call to all gateways of this cloud; return the valid answers, and the number of missing ones."""
-    try:
-        asked = encode_call(call)
-        answers = await parts_of(node).surveys.begin(gateway_cluster(), asked, timeout_s, None, NO_HEADERS)
-    except NoMembers:
-        return [], 0
-    found, malformed = [], 0
-    for reply in answers.replies:
-        content = decode_outcome(reply.payload, "", 0.0)
-        try:
-            found.append(msgspec.msgpack.decode(b"" if isinstance(content, IrisError) else content, type=dict[str, Any]))
-        except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder accepts bad UTF-8 and deep nesting
-            malformed += 1
-    return sorted(found, key=lambda gateway: str(gateway.get("node"))), answers.missing_count + malformed
 
 
 def _as_line(kind: type[Line], gateway: dict[str, Any]) -> Line:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 import iris_py
 from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.output import Output
 from iris_py.cli.standard_error import complain, tell
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.federation.description import RuleRow, describe
 from iris_py.gateway.startup import load, reload_gateway, start_gateway
+from iris_py.json_lines import Line, Lines
 from iris_py.net.service_manager import service_manager
 from iris_py.observe.node_name import short_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT

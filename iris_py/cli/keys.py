@@ -11,9 +11,8 @@ from msgspec import UNSET, UnsetType, field
 
 from iris_py.api.keys import next_generations, open_keyring
 from iris_py.cli.command_node import visit
-from iris_py.cli.generations import GenerationsHolder, describe_holdings, holdings_of
 from iris_py.cli.network import complain_of
-from iris_py.cli.output import Line, Lines, Output, short_id
+from iris_py.cli.output import Output
 from iris_py.config import load_config
 from iris_py.errors import ConfigurationError
 from iris_py.files.generations import GenerationsFile
@@ -26,6 +25,9 @@ from iris_py.files.secrets import (
     rewrite_secret_file,
     write_secret_file,
 )
+from iris_py.json_lines import Line, Lines
+from iris_py.observe.node_name import short_id
+from iris_py.overview.generations import GenerationsHolder, describe_holdings, holdings_of
 from iris_security import AdministrationKey, CloudKey, Keyring, Secret
 
 if TYPE_CHECKING:

@@ -11,25 +11,27 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.deaths import DeathFolder
-from iris_py.cli.event_stream import DeathLine, EventLine, Following, GapLine, NodeChangeLine
 from iris_py.cli.join import end_with, ending_by_signal, reload_on_hangup
-from iris_py.cli.outcome import ExitCode, complain, one_line
-from iris_py.cli.output import EMPTY, GAP, Line, Output
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import EMPTY, GAP, Output
 from iris_py.cli.ping import find_targets
 from iris_py.cli.standard_error import tell
 from iris_py.defaults import ASK_TIMEOUT_S, NODES_SAMPLED
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.observe.journal import KINDS
 from iris_py.observe.node_name import short_name
+from iris_py.overview.deaths import DeathFolder
+from iris_py.overview.event_stream import DeathLine, EventLine, Following, GapLine, NodeChangeLine
 from iris_py.settings.values import refuse_secret_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import Node, NodeName, NodeReports
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "MonitorOptions", "WatchLine", "describe", "monitor", "read_duration", "read_kinds", "read_since"]
 

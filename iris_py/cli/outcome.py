@@ -9,7 +9,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from iris_py.cli.standard_error import complain, log_to_stderr, one_line
+from iris_py.cli.standard_error import complain, log_to_stderr
 from iris_py.errors import (
     CloudUnavailable,
     ConfigurationError,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import HeaderValue
 
-__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "end_of_help", "execute", "exit_code", "one_line", "readable"]
+__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "end_of_help", "execute", "exit_code", "readable"]
 
 
 class ExitCode(enum.IntEnum):

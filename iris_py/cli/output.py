@@ -40,17 +40,18 @@ and tests/unit/iris_py/cli/test_reference.py fails if they do not match the code
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
-from iris_py.cli.standard_error import one_line, tell
+from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import AnyLine
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import BinaryIO, Self, TextIO
@@ -60,57 +61,17 @@ if TYPE_CHECKING:
 __all__ = [
     "GAP",
     "Column",
-    "Line",
-    "Lines",
     "Output",
-    "PayloadFields",
-    "PayloadLine",
     "make_console",
-    "payload_fields",
-    "short_id",
 ]
 
 #: The text between two columns without `--json` and off a terminal.
 GAP: Final = "  "
-#: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: no room for other columns.
-ID_DIGITS: Final = 8
 #: Maximum number of texts in a labelled line; `--json` has more. Too small: the important one may be missing; too large: a line
 #: that nobody reads.
 SAID_MAX: Final = 5
 #: The text in place of an empty cell, so that every line has the same number of columns.
 EMPTY: Final = "-"
-
-
-class Line(msgspec.Struct, tag_field="kind"):
-    """An object printed with `--json`. A subclass names its kind: `class Reply(Line, tag="reply")`."""
-
-
-class PayloadLine(Line, kw_only=True):
-    """An object printed with `--json` with bytes in one of two fields (:func:`payload_fields`)."""
-
-    payload: str | UnsetType = UNSET
-    payload_base64: bytes | UnsetType = UNSET
-
-
-class PayloadFields(TypedDict, total=False):
-    """The two fields of a `PayloadLine`, of which one is set."""
-
-    payload: str
-    payload_base64: bytes
-
-
-def payload_fields(payload: bytes) -> PayloadFields:
-    """Return bytes as fields of a `PayloadLine`: as text if they are UTF-8, otherwise as base64."""
-    try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": payload}
-
-
-#: The kinds of lines of each command with `--json`.
-Lines: TypeAlias = Mapping[str, tuple[type[msgspec.Struct], ...]]
-
-AnyLine = TypeVar("AnyLine", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
@@ -160,7 +121,7 @@ class Output:
         Args:
             line: The line of `--json`.
             text: The text without `--json`, without the end of the line; nothing by default. Text from other nodes must be
-                harmless: :func:`iris_py.cli.outcome.one_line`.
+                harmless: :func:`iris_py.logs.one_line`.
         """
         self.lines([(line, text)])
 
@@ -248,11 +209,6 @@ def make_console(*, is_error: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
-
-
-def short_id(node_id: str) -> str:
-    """Return the first digits of a node's id, as tables show them."""
-    return node_id[:ID_DIGITS]
 
 
 def _widths(rows: Iterable[Sequence[str]]) -> list[int]:

@@ -13,17 +13,19 @@ from msgspec import UNSET, UnsetType
 import iris_py
 from iris_py.api.lifecycle import parts_of
 from iris_py.cli.command_node import visit
-from iris_py.cli.network import format_seconds, rounded
-from iris_py.cli.outcome import ExitCode, one_line
-from iris_py.cli.output import Line, Output
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Output
 from iris_py.errors import ConfigurationError, NoMembers
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
+from iris_py.overview.units import format_seconds, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import Node, NodeName
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "find_targets", "ping"]
 

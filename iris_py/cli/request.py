@@ -12,7 +12,9 @@ import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
 from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
-from iris_py.cli.output import Column, Line, Lines, Output, PayloadLine, payload_fields, short_id
+from iris_py.cli.output import Column, Output
+from iris_py.json_lines import Line, Lines, PayloadLine, payload_fields
+from iris_py.observe.node_name import short_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Collection

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
-from iris_py.cli.standard_error import one_line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from iris_py.logs import escape, indented_traceback
+from iris_py.logs import indented_traceback, one_line
 from iris_security.text_form import hide_secrets
 
 if TYPE_CHECKING:
@@ -21,14 +21,11 @@ __all__ = [
     "is_json",
     "keep_writing_json",
     "log_to_stderr",
-    "one_line",
     "show_traceback",
     "tell",
     "wants_json",
     "writing_json",
 ]
-
-LINE_CHARACTERS_MAX: Final = 2000  # of an error, which may contain text from another process
 
 #: The logger whose lines at INFO a gateway prints by default: the state of its clouds and cloud links.
 GATEWAY_LOGGER: Final = "iris_py.federation"
@@ -118,13 +115,6 @@ def complain(text: str, *, event: str = "complaint") -> None:
         event: The event, for programs.
     """
     tell(text, level="error", event=event)
-
-
-def one_line(text: str) -> str:
-    """Make text from another process harmless: one line, without terminal control sequences."""
-    words = " ".join(text.split())
-    shown = escape(words[: LINE_CHARACTERS_MAX + 1])
-    return shown if len(words) <= LINE_CHARACTERS_MAX else shown[:LINE_CHARACTERS_MAX] + "..."
 
 
 def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:

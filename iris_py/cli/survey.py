@@ -9,8 +9,10 @@ from msgspec import UNSET, UnsetType
 
 from iris_py.cli.command_node import visit
 from iris_py.cli.many_requests import ask_all
-from iris_py.cli.outcome import ExitCode, complain, exit_code, explain, one_line
-from iris_py.cli.output import Line, Output, PayloadLine, payload_fields
+from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.output import Output
+from iris_py.json_lines import Line, PayloadLine, payload_fields
+from iris_py.logs import one_line
 from iris_py.observe.node_name import short_name
 
 if TYPE_CHECKING:
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     import iris_py
     from iris_py.api.options import SurveyOptions
     from iris_py.cli.many_requests import CallOutcome
-    from iris_py.cli.output import Lines
     from iris_py.cli.payload_options import PayloadSource
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "survey"]
 

@@ -11,9 +11,11 @@ from msgspec import UNSET, UnsetType
 import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.join import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
-from iris_py.cli.outcome import ExitCode, complain, one_line, readable
-from iris_py.cli.output import Line, Lines, Output, PayloadLine, payload_fields
+from iris_py.cli.outcome import ExitCode, complain, readable
+from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_headers
+from iris_py.json_lines import Line, Lines, PayloadLine, payload_fields
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.network import AskedSummary, complain_of, exit_code_of, summary_of
-from iris_py.cli.outcome import complain, one_line
-from iris_py.cli.output import Column, Line, Output, make_console, short_id
+from iris_py.cli.network import complain_of, exit_code_of
+from iris_py.cli.outcome import complain
+from iris_py.cli.output import Column, Output, make_console
 from iris_py.cli.ring_picture import NodePosition, draw_groups, draw_nodes, links_of
 from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
+from iris_py.observe.node_name import short_id
+from iris_py.overview.pair import AskedSummary, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
 
     from iris_py import NodeName, NodeReport, NodeReports
     from iris_py.cli.network import QueryOptions
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "By", "draw", "nodes_of", "show", "topology"]
 

@@ -7,21 +7,23 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iris_py.cli.command_node import visit
-from iris_py.cli.network import format_seconds, rounded
-from iris_py.cli.outcome import ExitCode, complain, one_line
-from iris_py.cli.output import Line, Output
+from iris_py.cli.outcome import ExitCode, complain
+from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_payload
 from iris_py.errors import IrisError
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.observe.queries import SNAPSHOT_S
 from iris_py.observe.reports import Candidate, Route  # noqa: TC001 - the schema of lines is made of them
+from iris_py.overview.units import format_seconds, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import iris_py
     from iris_py import NodeName, Trace
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "trace"]
 

@@ -14,9 +14,9 @@ import msgspec
 import iris_py
 from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.output import Line, Lines
 from iris_py.cli.payload_options import read_headers
 from iris_py.cli.standard_input import read_chunks
+from iris_py.json_lines import Line, Lines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

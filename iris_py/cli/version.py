@@ -9,8 +9,9 @@ from typing import Final
 
 from iris_py import __version__
 from iris_py.build import build, commit
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.output import Output
 from iris_py.extras import DISTRIBUTION
+from iris_py.json_lines import Line, Lines
 
 __all__ = ["LINES", "print_version", "print_versions", "version_line", "version_of"]
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+#: Digits of an id in a table. Too small: two nodes of a large network look alike; too large: no room for other columns.
+ID_DIGITS: Final = 8
 
 
 class NodeName(msgspec.Struct, frozen=True):
@@ -28,3 +33,8 @@ class NodeName(msgspec.Struct, frozen=True):
 def short_name(node_id: str, name: str) -> str:
     """Return the first eight digits of a node id, with the label in brackets if known."""
     return f"{node_id[:8]} ({name})" if name else node_id[:8]
+
+
+def short_id(node_id: str) -> str:
+    """Return the first digits of a node's id, as tables show them."""
+    return node_id[:ID_DIGITS]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 import iris_py as iris
-from iris_py.cli.federation import ask_gateways
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.federation import messages
 from iris_py.federation.calls import Call, Op, call_head
 from iris_py.federation.core import LINE_CONFIG

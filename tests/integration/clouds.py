@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Self
 
 import iris_py
-from iris_py.cli.federation import ask_gateways
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import gateway_cluster
 from iris_py.files.secrets import write_secret_file

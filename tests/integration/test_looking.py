@@ -213,19 +213,3 @@ def test_a_network_of_nobody_is_said_to_be_one(home: Path, capsys: pytest.Captur
     code, text = asyncio.run(looking.run(lists.nodes, zone=None, as_json=False, **ASKED))
     assert (code, text) == (ExitCode.NO_MEMBERS, "")
     assert "no other node found in the network 'empty'" in looking.errors
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("a.>", "a.b", True),
-        ("a.*", "a.b", True),
-        ("*.b", "a.*", True),
-        (">", "x.y", True),
-        ("a.b", "a.c", False),
-        ("a.*", "a.b.c", False),
-        ("a.>", "b.>", False),
-    ],
-)
-def test_patterns_overlap_where_a_topic_matches_both(one: str, other: str, expected: bool) -> None:
-    assert lists.overlaps(one, other) is lists.overlaps(other, one) is expected

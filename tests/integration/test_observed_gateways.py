@@ -15,6 +15,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 import iris_py
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.cli import federation as command
 from iris_py.errors import NotExported
 from iris_py.federation.calls import Call, Op
@@ -236,7 +237,7 @@ def test_a_full_disk_stops_no_gateway(
                 lost = pair.eu.auditor.unwritten
                 await pair.caller.request("databases@eu", b"while it is full", timeout=PATIENCE_S)
                 await until(lambda lost=lost: pair.eu.auditor.unwritten > lost)  # type: ignore[misc]
-            [told] = await command.ask_gateways(pair.member, Call(op=Op.STATUS))
+            [told] = await ask_gateways(pair.member, Call(op=Op.STATUS))
             assert told["audit"]["file"] == str(tmp_path / "audit.jsonl")
             assert told["audit"]["problem"] == "No space left on device"
             assert told["audit"]["unwritten"] == pair.eu.auditor.unwritten
@@ -276,7 +277,7 @@ def test_each_step_of_a_use_is_explained(tmp_path: Path) -> None:
                 await pair.caller.request("missing@eu", b"", timeout=PATIENCE_S)
             except NotExported:
                 pass
-            [asked] = await command.ask_gateways(pair.caller, Call(op=Op.EXPLAIN, name="databases@eu"))
+            [asked] = await ask_gateways(pair.caller, Call(op=Op.EXPLAIN, name="databases@eu"))
             assert asked["goes"]
             pair.eu._abort()
             await until(lambda: not pair.us.core.is_usable("eu", pair.us._loop.time()))
@@ -289,7 +290,7 @@ def test_status_shows_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFi
     async def main() -> None:
         async with joined(tmp_path) as pair:
             await pair.caller.request("databases@eu", b"x", timeout=PATIENCE_S)
-            gateways = await command.ask_gateways(pair.caller, Call(op=Op.STATUS))
+            gateways = await ask_gateways(pair.caller, Call(op=Op.STATUS))
             command._print(gateways)
         said = capsys.readouterr().out
         assert "imports the cluster 'missing', which it does not export to this cloud" in said

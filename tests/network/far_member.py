@@ -15,7 +15,7 @@ from collections import Counter
 from typing import Any
 
 import iris_py as iris
-from iris_py.cli.federation import ask_gateways
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.federation.calls import Call, Op
 from tests.network.member import LOOK_INTERVAL_S, Commands, read_commands, tell
 

@@ -24,10 +24,10 @@ from iris_py.cli.bench.plan import describe_loop, describe_machine
 from iris_py.cli.bench.report import describe_interval, print_summary
 from iris_py.cli.bench.summaries import IntervalLine, Receiver, Side, percentiles_of
 from iris_py.cli.command_node import visit
-from iris_py.cli.lists import overlaps
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import complain, tell
+from iris_py.overview.topics import overlaps
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:

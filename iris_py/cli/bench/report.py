@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.bench.plan import format_size
-from iris_py.cli.network import format_count, format_seconds
 from iris_py.cli.output import Column
+from iris_py.overview.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.bench.plan import BenchMachine  # noqa: TC001 - msgspec reads the annotations
-from iris_py.cli.output import Line
+from iris_py.json_lines import Line
 
 if TYPE_CHECKING:
     from iris_py.cli.bench.latency_histogram import Durations
-    from iris_py.cli.output import Lines
+    from iris_py.json_lines import Lines
 
 __all__ = [
     "LINES",

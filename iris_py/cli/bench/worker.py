@@ -20,7 +20,7 @@ import iris_py
 from iris_py.cli.bench.load import OperationTally
 from iris_py.cli.bench.messages import Begin, Cue, Orders, Ready, ReportCue, WorkerFailed, to_line
 from iris_py.cli.bench.roles import ROLES
-from iris_py.cli.standard_error import one_line
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

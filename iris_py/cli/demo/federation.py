@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import iris_py
+from iris_py.api.cloud.gateways import ask_gateways
 from iris_py.cli.demo import federation_member
 from iris_py.cli.demo.crew import Crew, MemberFailed, kill_and_replace
 from iris_py.cli.demo.federation_crew import (
@@ -32,7 +33,6 @@ from iris_py.cli.demo.job import REQUEST_TIMEOUT_S, Job
 from iris_py.cli.demo.lexer import TokenTotals
 from iris_py.cli.demo.member import ID_BYTES
 from iris_py.cli.demo.progress import make_progress
-from iris_py.cli.federation import ask_gateways
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.federation.calls import Call, Op

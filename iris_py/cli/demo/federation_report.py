@@ -14,7 +14,7 @@ from iris_py.cli.demo.report import DemoLine, DemoOutcome, percentiles_ms, print
 if TYPE_CHECKING:
     from iris_py.cli.demo.crew import CrewMember
     from iris_py.cli.demo.federation_crew import CrewGateway
-    from iris_py.cli.output import Lines
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "FederationOutcome", "document", "print_report"]
 

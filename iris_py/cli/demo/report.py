@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.demo.lexer import TokenTotals
-from iris_py.cli.output import Line, Lines
+from iris_py.json_lines import Line, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

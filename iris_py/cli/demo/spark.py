@@ -39,7 +39,8 @@ from iris_py.cli.demo.spark_terms import (
     SparkOutcome,
 )
 from iris_py.cli.outcome import ExitCode, complain
-from iris_py.cli.output import Line, Lines, Output
+from iris_py.cli.output import Output
+from iris_py.json_lines import Line, Lines
 from iris_security.secret import Secret
 
 if TYPE_CHECKING:

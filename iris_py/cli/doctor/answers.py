@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iris_overlay.ids import RING
 from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped, warning
 from iris_py.cli.doctor.connectivity import NOBODY
-from iris_py.cli.generations import GenerationsHolder, describe_generations, describe_holdings, holdings_of, is_split
+from iris_py.overview.generations import GenerationsHolder, describe_generations, describe_holdings, holdings_of, is_split
 from iris_py.wire.facts import TOPIC_VERSION
 
 if TYPE_CHECKING:

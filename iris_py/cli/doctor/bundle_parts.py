@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.cli.config import SettingLine, setting_lines
-from iris_py.cli.departed import gone_lines
 from iris_py.cli.doctor.plain_objects import as_plain
 from iris_py.cli.doctor.real_surroundings import Warnings
-from iris_py.cli.event_stream import event_lines
-from iris_py.cli.network import summary_of
-from iris_py.cli.output import short_id
 from iris_py.cli.version import version_line, version_of
+from iris_py.observe.node_name import short_id
+from iris_py.overview.departed import gone_lines
+from iris_py.overview.event_stream import event_lines
+from iris_py.overview.pair import summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_node, skipped
 from iris_py.cli.doctor.clouds import way
-from iris_py.cli.network import format_seconds
-from iris_py.cli.slowness import SLOW_TIMES, find_slow
+from iris_py.overview.slowness import SLOW_TIMES, find_slow
+from iris_py.overview.units import format_seconds
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:

@@ -18,10 +18,12 @@ from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_setting
 from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
 from iris_py.cli.doctor.surroundings_recorder import Recorder
-from iris_py.cli.outcome import ExitCode, one_line
-from iris_py.cli.output import Line, Output
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Output
 from iris_py.cli.standard_error import tell
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_security.text_form import hide_secrets, refuse_secret
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
     from iris_py.cli.doctor.examination import Examined
     from iris_py.cli.doctor.plain_objects import Rewrite
     from iris_py.cli.doctor.surroundings import Surroundings
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "BundleOptions", "CheckLine", "DoctorSummary", "doctor"]
 

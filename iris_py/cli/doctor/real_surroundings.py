@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 
+from iris_py.api.cloud.gateways import survey_gateways
 from iris_py.build import build
-from iris_py.cli.departed import gone_lines
 from iris_py.cli.doctor.cluster import WATCHED_S
 from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
 from iris_py.cli.doctor.prober_node import Prober, start_prober
@@ -44,8 +44,6 @@ from iris_py.cli.doctor.surroundings import (
     WayOut,
     Ways,
 )
-from iris_py.cli.federation import survey_gateways
-from iris_py.cli.slowness import handler_s
 from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.federation.calls import Call, Op
@@ -57,6 +55,8 @@ from iris_py.net.socket_probes import RESOLVE_S, hears_itself, try_port
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import PARTS
 from iris_py.observe.reports import NodeReports
+from iris_py.overview.departed import gone_lines
+from iris_py.overview.slowness import handler_s
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from iris_py import Node
-    from iris_py.cli.output import Lines
     from iris_py.cli.serve.handlers import HandlerTarget
     from iris_py.cli.settings import Settings
+    from iris_py.json_lines import Lines
     from iris_py.service.service import Running
 
 __all__ = ["LINES", "ServeOptions", "serve"]

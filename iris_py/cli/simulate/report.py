@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.cli.output import Line, Lines
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
+from iris_py.json_lines import Line, Lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

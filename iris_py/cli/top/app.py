@@ -12,15 +12,15 @@ from textual.binding import Binding
 from textual.widgets import Footer, Input, Static, Tab, Tabs
 
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.top.clouds import has_gateways
 from iris_py.cli.top.header import say_head, say_place
 from iris_py.cli.top.help import HelpScreen
-from iris_py.cli.top.readings import INTERVAL_MIN_S, Readings
 from iris_py.cli.top.sheets import TABS, RowOrder, TablePlace, arrange, next_place, parts_of, rows_of, sheet_of
 from iris_py.cli.top.table import LiveTable
 from iris_py.cli.top.terminal import HUNG_UP, TerminalDriver, is_hung_up, let_go_of_terminal, log_to, on_signals
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import PARTS
+from iris_py.overview.clouds import has_gateways
+from iris_py.overview.readings import INTERVAL_MIN_S, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
     from iris_py import NodeReports
-    from iris_py.cli.top.clouds import CloudLine
     from iris_py.cli.top.sheets import Arranged, Kind
+    from iris_py.overview.clouds import CloudLine
 
 __all__ = ["AskNodes", "TopApp"]
 

@@ -7,16 +7,20 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.caller_failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
+from iris_py.api.cloud.gateways import ask_clouds
 from iris_py.cli.command_node import visit
-from iris_py.cli.lists import CLUSTER_COLUMNS, ClusterLine, cluster_lines, generations_differ, node_line, share_of
-from iris_py.cli.network import AskedSummary, QueryOptions, complain_of, exit_code_of, measure, summary_of
+from iris_py.cli.lists import CLUSTER_COLUMNS
+from iris_py.cli.network import QueryOptions, complain_of, exit_code_of, measure
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.ping import find_targets
-from iris_py.cli.slowness import SlowLine, say_slow, slow_lines
-from iris_py.cli.top.clouds import CloudLine, ask_clouds, cloud_faults, has_gateways
-from iris_py.cli.top.load_sources import (
+from iris_py.cli.top.sheets import RowOrder, TablePlace
+from iris_py.errors import ConfigurationError
+from iris_py.extras import install_command
+from iris_py.overview.caller_failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
+from iris_py.overview.clouds import CloudLine, cloud_faults, has_gateways
+from iris_py.overview.clusters import ClusterLine, cluster_lines
+from iris_py.overview.load_sources import (
     PublisherLine,
     TunnelsLine,
     publisher_lines,
@@ -24,19 +28,20 @@ from iris_py.cli.top.load_sources import (
     say_tunnels,
     tunnels_lines,
 )
-from iris_py.cli.top.sheets import PARTS, RowOrder, TablePlace
-from iris_py.cli.top.totals import TotalsLine, describe_totals, totals_of
-from iris_py.cli.topic_table import TableLine, say_table, say_versions, table_line
-from iris_py.errors import ConfigurationError
-from iris_py.extras import install_command
+from iris_py.overview.nodes import generations_differ, node_line
+from iris_py.overview.pair import AskedSummary, share_of, summary_of
+from iris_py.overview.readings import PARTS
+from iris_py.overview.slowness import SlowLine, say_slow, slow_lines
+from iris_py.overview.topic_table import TableLine, say_table, say_versions, table_line
+from iris_py.overview.totals import TotalsLine, describe_totals, totals_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from iris_py import Node, NodeName
-    from iris_py.cli.output import Lines
     from iris_py.cli.settings import Settings
     from iris_py.cli.top.app import TopApp
+    from iris_py.json_lines import Lines
 
 __all__ = ["LINES", "top"]
 

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from iris_py.cli.caller_failures import say_met, unserved_clusters
-from iris_py.cli.generations import GenerationsHolder, holdings_of, short_generations
-from iris_py.cli.lists import share_of
-from iris_py.cli.network import format_count, format_estimate, format_seconds
-from iris_py.cli.outcome import one_line
-from iris_py.cli.slowness import say_slow, slow_lines
-from iris_py.cli.top.clouds import cloud_faults
-from iris_py.cli.top.totals import total_parts, totals_of
-from iris_py.cli.topic_table import say_table, say_versions, table_line
+from iris_py.logs import one_line
+from iris_py.overview.caller_failures import say_met, unserved_clusters
+from iris_py.overview.clouds import cloud_faults
+from iris_py.overview.generations import GenerationsHolder, holdings_of, short_generations
+from iris_py.overview.pair import share_of
+from iris_py.overview.slowness import say_slow, slow_lines
+from iris_py.overview.topic_table import say_table, say_versions, table_line
+from iris_py.overview.totals import total_parts, totals_of
+from iris_py.overview.units import format_count, format_estimate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iris_py import NodeReport
-    from iris_py.cli.top.readings import NodeReading, Readings
     from iris_py.cli.top.sheets import Arranged, TablePlace
+    from iris_py.overview.readings import NodeReading, Readings
 
 __all__ = ["say_head", "say_place"]
 

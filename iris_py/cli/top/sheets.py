@@ -10,35 +10,34 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
-from iris_py.cli.caller_failures import word_of
-from iris_py.cli.generations import short_generations
-from iris_py.cli.lists import (
-    CLUSTER_PARTS,
-    ClusterLine,
-    MemberStatsLine,
-    TopicLine,
-    cluster_lines,
-    member_line,
-    members_text,
-    topic_lines,
-    way_of,
+from iris_py.logs import one_line
+from iris_py.overview.caller_failures import word_of
+from iris_py.overview.clouds import failed_text
+from iris_py.overview.clusters import ClusterLine, MemberStatsLine, cluster_lines, members_text
+from iris_py.overview.figures import NodeFigure, figures_of
+from iris_py.overview.generations import short_generations
+from iris_py.overview.load_sources import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
+from iris_py.overview.readings import PARTS, EventSeen
+from iris_py.overview.rows import (
+    CloudRow,
+    LinkRow,
+    NodeRow,
+    SubscriberRow,
+    cloud_rows,
+    link_rows,
+    member_rows,
+    node_row,
+    subscriber_rows,
 )
-from iris_py.cli.network import format_bytes, format_count, format_seconds
-from iris_py.cli.outcome import one_line
-from iris_py.cli.top.clouds import CloudLine, failed_text
-from iris_py.cli.top.figures import NodeFigure, figures_of
-from iris_py.cli.top.load_sources import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
-from iris_py.cli.top.readings import EventSeen, NodeReading
+from iris_py.overview.topics import TopicLine, topic_lines, way_of
+from iris_py.overview.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from iris_py import NodeReport
-    from iris_py.cli.top.readings import Readings
-    from iris_py.observe.statistics import LinkStatistics, SubscriptionStatistics
+    from iris_py.overview.readings import Readings
 
 __all__ = [
-    "PARTS",
     "ROWS_MAX",
     "TABS",
     "Arranged",
@@ -65,9 +64,6 @@ Kind: TypeAlias = Literal[
 ]
 #: The kinds of tables with a tab.
 TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
-#: The statistics requested from every node for every table; the totals need them.
-PARTS: Final = ("counts", "interest", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
-
 Row = TypeVar("Row")
 #: The value by which a row is sorted. None comes last in both directions.
 Value: TypeAlias = "str | float | None"
@@ -141,55 +137,6 @@ class Arranged(Generic[Row]):
     """Number of all rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
-    """A node in the table of nodes."""
-
-    seen: NodeReading
-    requests_per_s: float | None
-    queued: int
-    dropped_per_s: float | None
-    cpu: float | None
-    resident_bytes: int
-    lateness_s: float
-    uptime_s: float
-    links: int
-    round_trip_s: float | None
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriberRow:
-    """A subscription of a node in the table of a topic's subscribers."""
-
-    node: str
-    address: str
-    zone: str
-    number: int
-    statistics: SubscriptionStatistics
-    messages_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRow:
-    """A link in the table of links, by the report of one end."""
-
-    node: str
-    address: str
-    statistics: LinkStatistics
-    received_per_s: float | None
-    sent_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class CloudRow:
-    """The connection of a gateway to another cloud in the table of clouds."""
-
-    line: CloudLine
-    address: str
-    """The address of that gateway; empty if unknown."""
-
-
 def arrange(sheet: Sheet[Row], rows: Iterable[Row], order: RowOrder, wanted: str) -> Arranged[Row]:
     """Filter and sort the rows of a table, and limit their number.
 
@@ -235,24 +182,24 @@ def rows_of(place: TablePlace, gathering: Readings) -> Sequence[Any]:
     if place.kind == "events":
         return gathering.events
     if place.kind == "clouds":
-        return _cloud_rows(gathering)
+        return cloud_rows(gathering)
     if view is None:
         return []
     if place.kind == "clusters":
         return cluster_lines(view.pairs, view.found, "name")
     if place.kind == "members":
-        return _member_rows(place, gathering)
+        return member_rows(view.pairs, [name for name in (place.name, place.alias) if name])
     if place.kind == "nodes":
-        return [_node_row(seen) for seen in view.seen]
+        return [node_row(seen) for seen in view.seen]
     if place.kind == "topics":
         return topic_lines(view.pairs, view.found, None, "pattern")
     if place.kind == "subscribers":
-        return _subscriber_rows(place.name, gathering)
+        return subscriber_rows(view.pairs, place.name)
     if place.kind == "publishers":
         return publisher_lines(view.pairs)
     if place.kind == "tunnels":
         return tunnels_lines(view.pairs)
-    return _link_rows(gathering)
+    return link_rows(view.pairs)
 
 
 def next_place(row: object) -> TablePlace | None:
@@ -274,79 +221,6 @@ def next_place(row: object) -> TablePlace | None:
     if isinstance(row, CloudRow):
         return TablePlace("node", row.line.gateway)
     return None
-
-
-def _member_rows(place: TablePlace, gathering: Readings) -> list[MemberStatsLine]:
-    assert gathering.view is not None
-    rows = []
-    for pair in gathering.view.pairs:
-        for name in filter(None, (place.name, place.alias)):
-            found = pair.last.statistics.clusters.get(name)
-            if found is not None and found.service is not None and found.service.handlers:
-                rows.append(member_line(pair, name))
-                break
-    return rows
-
-
-def _node_row(seen: NodeReading) -> NodeRow:
-    pair = seen.pair
-    if pair is None:
-        return NodeRow(seen, None, 0, None, None, 0, 0.0, 0.0, 0, None, "")
-    statistics, about = pair.last.statistics, pair.last.about
-
-    def per_s(read: Callable[[NodeReport], float]) -> float | None:
-        return pair.per_s(read) if seen.is_measured and seen.state == "answers" else None
-
-    return NodeRow(
-        seen=seen,
-        requests_per_s=per_s(lambda report: report.statistics.executed),
-        queued=sum(each.service.queued_messages for each in statistics.clusters.values() if each.service is not None)
-        + sum(each.queued_messages for each in statistics.subscriptions),
-        dropped_per_s=per_s(lambda report: sum(report.statistics.drops.values())),
-        cpu=per_s(lambda report: report.statistics.process.cpu_s),
-        resident_bytes=statistics.process.resident_bytes,
-        lateness_s=statistics.process.loop_lateness_s,
-        uptime_s=about.uptime_s,
-        links=about.links,
-        round_trip_s=pair.last.round_trip_s,
-        version=about.version,
-    )
-
-
-def _subscriber_rows(pattern: str, gathering: Readings) -> list[SubscriberRow]:
-    assert gathering.view is not None
-    rows = []
-    for pair in gathering.view.pairs:
-        before = [each for each in pair.first.statistics.subscriptions if each.pattern == pattern]
-        after = [each for each in pair.last.statistics.subscriptions if each.pattern == pattern]
-        elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
-        for number, each in enumerate(after):
-            grown = each.delivered - before[number].delivered if len(before) == len(after) else 0
-            rate = max(0, grown) / elapsed_s if elapsed_s > 0.0 else 0.0
-            rows.append(SubscriberRow(pair.last.node.id, pair.last.node.address, pair.last.node.zone, number, each, rate))
-    return rows
-
-
-def _cloud_rows(gathering: Readings) -> list[CloudRow]:
-    seen = [] if gathering.view is None else gathering.view.seen
-    addresses = {each.node.id: each.node.address for each in seen}
-    return [CloudRow(line, addresses.get(line.gateway, "")) for line in gathering.clouds]
-
-
-def _link_rows(gathering: Readings) -> list[LinkRow]:
-    assert gathering.view is not None
-    rows = []
-    for pair in gathering.view.pairs:
-        before = {each.peer: each for each in pair.first.statistics.links.each}
-        elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
-        for each in pair.last.statistics.links.each:
-            first = before.get(each.peer)
-            received = sent = None
-            if first is not None and elapsed_s > 0.0:
-                received = max(0, each.received_bytes - first.received_bytes) / elapsed_s
-                sent = max(0, each.sent_bytes - first.sent_bytes) / elapsed_s
-            rows.append(LinkRow(pair.last.node.id, pair.last.node.address, each, received, sent))
-    return rows
 
 
 def _count(number: float | None) -> str:

@@ -13,7 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from textual.drivers.linux_driver import LinuxDriver
 
-from iris_py.cli.outcome import ExitCode, one_line
+from iris_py.cli.outcome import ExitCode
+from iris_py.logs import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from iris_py.logs import LINES_MAX, OBJECTS_MAX, WINDOW_S, EventLogger, suppressed_lines
+from iris_py.logs import LINES_MAX, OBJECTS_MAX, WINDOW_S, EventLogger, one_line, suppressed_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -216,3 +218,14 @@ def test_only_what_reports_events_logs() -> None:
         if "logging.getLogger(" in path.read_text()
     }
     assert users == allowed
+
+
+@given(st.text())
+def test_one_line_steers_no_terminal(text: str) -> None:
+    assert one_line(text).isprintable()
+
+
+def test_one_line_is_bounded() -> None:
+    assert one_line(" a\n\tb\r\n") == "a b"
+    assert len(one_line("x" * 100_000)) == 2003
+    assert len(one_line("\x1b" * 100_000)) == 2003

@@ -6,13 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.main import get_command
 
 from iris_py import errors
 from iris_py.cli.app import make_app, run
-from iris_py.cli.outcome import ExitCode, execute, exit_code, explain, one_line
+from iris_py.cli.outcome import ExitCode, execute, exit_code, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -128,14 +126,3 @@ def test_a_command_is_told_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_advice_can_be_pasted_into_a_shell() -> None:
     assert "`iris join 'night shift; rm' --exec ...`" in explain(errors.NoMembers("night shift; rm", 0))
     assert "`iris join upper --exec ...`" in explain(errors.NoMembers("upper", 0, without_tunnels=1))
-
-
-@given(st.text())
-def test_one_line_steers_no_terminal(text: str) -> None:
-    assert one_line(text).isprintable()
-
-
-def test_one_line_is_bounded() -> None:
-    assert one_line(" a\n\tb\r\n") == "a b"
-    assert len(one_line("x" * 100_000)) == 2003
-    assert len(one_line("\x1b" * 100_000)) == 2003

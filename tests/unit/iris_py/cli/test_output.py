@@ -14,8 +14,12 @@ import pytest
 
 from iris_py.cli import lists, request, topology
 from iris_py.cli.outcome import ExitCode, execute
-from iris_py.cli.output import GAP, Column, Line, Output, PayloadLine, payload_fields
+from iris_py.cli.output import GAP, Column, Output
 from iris_py.errors import ConfigurationError
+from iris_py.json_lines import Line, PayloadLine, payload_fields
+from iris_py.overview.clusters import ClusterLine, MemberStatsLine
+from iris_py.overview.nodes import NodeLine
+from iris_py.overview.topics import TopicLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +94,7 @@ def test_a_terminal_gets_a_table_as_wide_as_it(monkeypatch: pytest.MonkeyPatch) 
     assert max(map(len, lines)) <= 24
 
 
-NODE = lists.NodeLine(
+NODE = NodeLine(
     id="0bfe65865dedff8aec3c24b93e7116c3",
     name="web-1/orders.py",
     address="10.20.30.40:47400",
@@ -105,7 +109,7 @@ NODE = lists.NodeLine(
     accepts=["362c335a8ce3e066"],
     round_trip_s=0.0123,
 )
-CLUSTER = lists.ClusterLine(
+CLUSTER = ClusterLine(
     name="orders.checkout",
     members=1234,
     requests_per_s=123_456,
@@ -130,7 +134,7 @@ TABLES: Any = {
     "clusters": (lists.CLUSTER_COLUMNS, CLUSTER),
     "topics": (
         lists._TOPIC_COLUMNS,
-        lists.TopicLine(
+        TopicLine(
             pattern="orders.*.created",
             subscriptions=1234,
             delivered_per_s=123_456,
@@ -142,7 +146,7 @@ TABLES: Any = {
     ),
     "members --stats": (
         lists._MEMBER_COLUMNS,
-        lists.MemberStatsLine(
+        MemberStatsLine(
             id=NODE.id,
             name=NODE.name,
             address=NODE.address,

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_py.cli import slowness
 from iris_py.cli.doctor import answers, cluster, machine, partition, prober_node, real_surroundings
 from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.outcome import ExitCode
+from iris_py.overview import slowness
 
 if TYPE_CHECKING:
     from iris_py.cli.doctor.check import DoctorCheck

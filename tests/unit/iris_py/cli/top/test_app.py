@@ -13,10 +13,10 @@ from textual.events import Key
 from iris_py import NodeClosed, NodeReports
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.top.app import TopApp
-from iris_py.cli.top.readings import INTERVAL_MIN_S
 from iris_py.cli.top.sheets import ROWS_MAX, TABS, RowOrder, TablePlace
 from iris_py.cli.top.terminal import log_to
-from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+from iris_py.overview.readings import INTERVAL_MIN_S
+from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 #: Rounds of all messages: a key makes a widget tell the screen, which makes the table change.
 SETTLED = 3

@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from iris_py import EventRecord, NodeReport
-from iris_py.cli.top.figures import figures_of
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.load_sources import say_publishers, say_tunnels
-from iris_py.cli.top.readings import Readings
 from iris_py.cli.top.sheets import (
     ROWS_MAX,
     Kind,
@@ -24,7 +21,10 @@ from iris_py.cli.top.sheets import (
     sheet_of,
 )
 from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics, TopicStatistics
-from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+from iris_py.overview.figures import figures_of
+from iris_py.overview.load_sources import say_publishers, say_tunnels
+from iris_py.overview.readings import Readings
+from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 #: What the narrowest terminal that is thought of has, without the scroll bar.
 NARROW = 78

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.caller_failures import met_by
-from iris_py.cli.network import format_estimate, format_seconds, quantile_between, rounded
-from iris_py.cli.output import Line
+from iris_py.json_lines import Line
 from iris_py.observe.histogram import add_up
 from iris_py.observe.reports import Estimate, Size, sum_of
+from iris_py.overview.caller_failures import met_by
+from iris_py.overview.pair import quantile_between
+from iris_py.overview.units import format_estimate, format_seconds, rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py import NodeReport, NodeReports
-    from iris_py.cli.network import Pair
+    from iris_py.observe.reports import NodeReport, NodeReports
+    from iris_py.overview.pair import Pair
 
 __all__ = ["TotalsLine", "describe_totals", "total_parts", "totals_of"]
 

@@ -7,15 +7,16 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from iris_py.cli.output import Line
 from iris_py.defaults import NODES_SAMPLED
+from iris_py.json_lines import Line
 from iris_py.observe.journal import EVENTS_MAX
 from iris_py.observe.node_name import NodeName
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from iris_py import EventRecord, NodeReport, NodeReports
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.reports import NodeReport, NodeReports
 
 __all__ = ["DeathLine", "EventLine", "Following", "GapLine", "NodeChangeLine", "event_lines"]
 

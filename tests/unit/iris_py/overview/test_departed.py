@@ -1,12 +1,12 @@
-"""Tests of iris_py/cli/departed.py: what nodes have seen of those that are gone, merged."""
+"""Tests of iris_py/overview/departed.py: what nodes have seen of those that are gone, merged."""
 
 from __future__ import annotations
 
 from iris_py import NodeName, NodeReport, NodeReports
-from iris_py.cli.departed import gone_lines, known_since
 from iris_py.observe.departures import DEPARTURES_MAX, Departure
 from iris_py.observe.queries import About
 from iris_py.observe.statistics import Statistics
+from iris_py.overview.departed import gone_lines, known_since
 
 NOW = 1_700_000_000.0
 

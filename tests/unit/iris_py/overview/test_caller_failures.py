@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from iris_py.cli.caller_failures import (
+from iris_py.cli.top.header import say_head
+from iris_py.cli.top.sheets import TablePlace, rows_of, sheet_of
+from iris_py.observe.statistics import SecurityStatistics
+from iris_py.overview.caller_failures import (
     RECENT_S,
     Met,
     RecentFailures,
@@ -17,14 +20,12 @@ from iris_py.cli.caller_failures import (
     say_rates,
     unserved_clusters,
 )
-from iris_py.cli.lists import cluster_lines
-from iris_py.cli.network import Pair, format_seconds
-from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Readings
-from iris_py.cli.top.sheets import TablePlace, rows_of, sheet_of
-from iris_py.cli.top.totals import totals_of
-from iris_py.observe.statistics import SecurityStatistics
-from tests.unit.iris_py.cli.top.faked import asker, found, report
+from iris_py.overview.clusters import cluster_lines
+from iris_py.overview.pair import Pair
+from iris_py.overview.readings import Readings
+from iris_py.overview.totals import totals_of
+from iris_py.overview.units import format_seconds
+from tests.unit.iris_py.overview.faked import asker, found, report
 
 if TYPE_CHECKING:
     from iris_py import NodeReport

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.event_stream import DeathLine, EventLine
+from iris_py.overview.event_stream import DeathLine, EventLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from iris_py import NodeName
-    from iris_py.cli.event_stream import GapLine
+    from iris_py.observe.node_name import NodeName
+    from iris_py.overview.event_stream import GapLine
 
 __all__ = ["FOLDED", "DeathFolder"]
 

@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from iris_py.cli.caller_failures import RecentFailures
-from iris_py.cli.network import Pair
 from iris_py.observe.queries import ANSWERS_PER_S_MAX, SNAPSHOT_S
 from iris_py.observe.reports import Size
+from iris_py.overview.caller_failures import RecentFailures
+from iris_py.overview.clusters import CLUSTER_PARTS
+from iris_py.overview.pair import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py import EventRecord, NodeName, NodeReport, NodeReports
-    from iris_py.cli.top.clouds import CloudLine
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.node_name import NodeName
+    from iris_py.observe.reports import NodeReport, NodeReports
+    from iris_py.overview.clouds import CloudLine
 
-__all__ = ["INTERVAL_MIN_S", "EventSeen", "NetworkReading", "NodeReading", "Readings", "State"]
+__all__ = ["INTERVAL_MIN_S", "PARTS", "EventSeen", "NetworkReading", "NodeReading", "Readings", "State"]
 
 #: Minimum time between two readings (seconds). Nodes take snapshots at this interval, so earlier queries get the same answer.
 INTERVAL_MIN_S: Final = SNAPSHOT_S
@@ -43,6 +46,9 @@ GONE_KEPT_S: Final = 60.0
 GONE_MAX: Final = 64
 #: Maximum number of events kept. Too small: a storm hides its beginning; too large: unused memory.
 EVENTS_MAX: Final = 1000
+
+#: The statistics requested from every node for every table; the totals need them.
+PARTS: Final = ("counts", "interest", *CLUSTER_PARTS, "subscriptions", "security", "process", "histograms")
 
 #: The result of the last query of a node: an answer, silence, or a refusal; or the node has left the ring.
 State: TypeAlias = Literal["answers", "silent", "refuses", "gone"]

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.network import format_bytes, format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import InterestStatistics, TopicStatistics
+from iris_py.overview.units import format_bytes, format_count, format_counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py import NodeReport
-    from iris_py.cli.network import Pair
+    from iris_py.observe.reports import NodeReport
+    from iris_py.overview.pair import Pair
 
 __all__ = [
     "INTEREST_PARTS",
@@ -147,7 +147,7 @@ def table_line(pairs: Sequence[Pair], share: float, own: InterestStatistics | No
 def say_tokens(lines: Sequence[TokenLine]) -> list[str]:
     """Return a text about each first token."""
     return [
-        f"{one_line(line.token)}: {_number(line.entries, 'pattern')}, {format_count(line.published_per_s)}/s published, "
+        f"{one_line(line.token)}: {format_counted(line.entries, 'pattern')}, {format_count(line.published_per_s)}/s published, "
         f"{format_count(line.received_per_s)}/s received, {format_count(line.gaps)} missed"
         for line in lines
     ]
@@ -157,7 +157,9 @@ def say_table(line: TableLine, pairs: Sequence[Pair]) -> list[str]:
     """Return texts about the table, empty for a table without patterns; and about publications that do not arrive."""
     said = []
     if line.entries or line.promoted:
-        said.append(f"{_number(line.entries, 'pattern')} of {_number(line.nodes, 'node')}, {line.promoted:,} promoted")
+        said.append(
+            f"{format_counted(line.entries, 'pattern')} of {format_counted(line.nodes, 'node')}, {line.promoted:,} promoted"
+        )
         nodes = {pair.last.node.id: pair.last.node for pair in pairs}
         kept = [
             f"{short_name(node.id, one_line(node.name))} at {one_line(node.address)}"
@@ -166,7 +168,7 @@ def say_table(line: TableLine, pairs: Sequence[Pair]) -> list[str]:
         ]
         if kept:
             said.append(f"kept by {_first(kept)}")
-        said.append(f"watched by {_number(line.watchers, 'node')}")
+        said.append(f"watched by {format_counted(line.watchers, 'node')}")
     if line.absent:
         said.append(f"{line.absent:,} absent")
     if line.held:
@@ -184,10 +186,6 @@ def say_versions(reports: Sequence[NodeReport]) -> str:
     newest = max(counts)
     older = [report.node.address or report.node.short for report in reports if report.about.topic_version < newest]
     return f"publications do not pass between versions of topics; older: {one_line(_first(older))}"
-
-
-def _number(count: float, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'s' * (count != 1)}"
 
 
 def _first(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The other clouds in `iris top`, by the reports of gateways: cloud links, round trips, and failures."""
+"""The other clouds, by the reports of gateways: cloud links, round trips, and failures."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.cli.federation import survey_gateways
-from iris_py.cli.network import format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
-from iris_py.errors import IrisError
-from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import GATEWAYS
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
+from iris_py.overview.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iris_py import Node
-    from iris_py.cli.network import Pair
+    from iris_py.overview.pair import Pair
 
-__all__ = ["GATEWAYS_TIMEOUT_S", "CloudLine", "ask_clouds", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
+__all__ = ["CloudLine", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
 
-#: Timeout for the answers of gateways (seconds). Too small: a busy gateway is left out; too large: a hung gateway delays the
-#: screen for this time.
-GATEWAYS_TIMEOUT_S: Final = 1.0
 #: The outcome of a request that is no failure.
 _DONE: Final = "done"
 
@@ -83,15 +76,6 @@ def has_gateways(pairs: Iterable[Pair]) -> bool:
     """Return whether any answering node is a gateway."""
     clusters = (pair.last.statistics.clusters.get(GATEWAYS) for pair in pairs)
     return any(each is not None and each.service is not None and each.service.handlers for each in clusters)
-
-
-async def ask_clouds(node: Node) -> list[CloudLine]:
-    """Query all gateways about other clouds; return a line for each pair of gateway and cloud, none without answers."""
-    try:
-        gateways, _missing = await survey_gateways(node, Call(op=Op.STATUS), GATEWAYS_TIMEOUT_S)
-    except IrisError:
-        return []
-    return cloud_lines(gateways)
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:

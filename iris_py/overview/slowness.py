@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from iris_py.cli.network import format_seconds, rounded
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
+from iris_py.overview.units import format_seconds, rounded
 from iris_py.wire.names import GATEWAYS, RESERVED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iris_py import NodeName
-    from iris_py.cli.network import Pair
+    from iris_py.observe.node_name import NodeName
     from iris_py.observe.statistics import ServiceStatistics
+    from iris_py.overview.pair import Pair
 
 __all__ = ["SLOW_TIMES", "SlowLine", "SlowMember", "find_slow", "handler_s", "say_slow", "slow_lines"]
 

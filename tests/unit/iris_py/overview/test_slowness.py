@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from iris_py.cli.network import Pair
-from iris_py.cli.slowness import find_slow, handler_s, say_slow, slow_lines
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Readings
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import ClusterStatistics, ServiceStatistics
-from tests.unit.iris_py.cli.top.faked import found, report
+from iris_py.overview.pair import Pair
+from iris_py.overview.readings import Readings
+from iris_py.overview.slowness import find_slow, handler_s, say_slow, slow_lines
+from tests.unit.iris_py.overview.faked import found, report
 
 if TYPE_CHECKING:
     from iris_py import NodeReport

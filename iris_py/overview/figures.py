@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iris_py.cli.network import format_bytes, format_count, format_seconds
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import SubscriptionStatistics
+from iris_py.overview.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from iris_py.cli.network import Pair
+    from iris_py.overview.pair import Pair
 
 __all__ = ["NodeFigure", "figures_of"]
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from iris_py.cli.network import Pair, format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
 from iris_py.federation.names import CLOUD_MARK, GATEWAYS
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
+from iris_py.overview.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from iris_py import NodeReport
+    from iris_py.observe.reports import NodeReport
+    from iris_py.overview.pair import Pair
 
 __all__ = ["FailureLine", "Met", "RecentFailures", "failure_lines", "met_by", "say_met", "say_rates", "unserved_clusters"]
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iris_py import EventRecord
-from iris_py.cli.top.readings import (
-    EVENTS_MAX,
-    GONE_KEPT_S,
-    GONE_MAX,
-    INTERVAL_MIN_S,
-    SAMPLE_KEPT_S,
-    SEARCH_S,
-    Readings,
-)
-from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+from iris_py.overview.readings import EVENTS_MAX, GONE_KEPT_S, GONE_MAX, INTERVAL_MIN_S, SAMPLE_KEPT_S, SEARCH_S, Readings
+from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 
 def states(gathering: Readings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Tests of iris_py/cli/topic_table.py: what nodes report of the table of subscriptions, put together."""
+"""Tests of iris_py/overview/topic_table.py: what nodes report of the table of subscriptions, put together."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iris_py.cli.network import Pair
 from iris_py.cli.top.header import say_head, say_place
-from iris_py.cli.top.readings import Readings
 from iris_py.cli.top.sheets import TablePlace
-from iris_py.cli.topic_table import say_table, say_tokens, say_versions, table_line, token_lines
 from iris_py.observe.queries import About
 from iris_py.observe.statistics import InterestStatistics, TopicStatistics
-from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+from iris_py.overview.pair import Pair
+from iris_py.overview.readings import Readings
+from iris_py.overview.topic_table import say_table, say_tokens, say_versions, table_line, token_lines
+from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 if TYPE_CHECKING:
     from iris_py import NodeReport

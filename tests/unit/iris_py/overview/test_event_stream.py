@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from iris_py import ConfigurationError, EventRecord, NodeName, NodeReport, NodeReports
-from iris_py.cli.event_stream import EventLine, Following, GapLine
 from iris_py.cli.monitor import WatchLine, describe, read_kinds, read_since
 from iris_py.observe.journal import EVENTS_MAX, KINDS, Journal
 from iris_py.observe.queries import About
 from iris_py.observe.reports import Size
 from iris_py.observe.statistics import Statistics
+from iris_py.overview.event_stream import EventLine, Following, GapLine
 
 NOW = 1_700_000_000.0
 

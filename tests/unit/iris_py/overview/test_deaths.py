@@ -1,4 +1,4 @@
-"""Tests of iris_py/cli/deaths.py: a death is one line, however many nodes note it."""
+"""Tests of iris_py/overview/deaths.py: a death is one line, however many nodes note it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from iris_py import NodeName
-from iris_py.cli import deaths
-from iris_py.cli.deaths import HOLD_S, LATE_S, DeathFolder
-from iris_py.cli.event_stream import DeathLine, EventLine, GapLine
+from iris_py.overview import deaths
+from iris_py.overview.deaths import HOLD_S, LATE_S, DeathFolder
+from iris_py.overview.event_stream import DeathLine, EventLine, GapLine
 
 if TYPE_CHECKING:
     import pytest

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from iris_py.cli.network import Pair
-from iris_py.cli.top.clouds import CloudLine, cloud_faults, cloud_lines, has_gateways
 from iris_py.cli.top.header import say_head
-from iris_py.cli.top.readings import Readings
 from iris_py.cli.top.sheets import TablePlace, next_place, rows_of, sheet_of
-from tests.unit.iris_py.cli.top.faked import found, id_of, older, report
+from iris_py.overview.clouds import CloudLine, cloud_faults, cloud_lines, has_gateways
+from iris_py.overview.pair import Pair
+from iris_py.overview.readings import Readings
+from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 
 def state(

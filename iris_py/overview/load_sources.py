@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.cli.network import format_count
-from iris_py.cli.output import Line
-from iris_py.cli.standard_error import one_line
+from iris_py.json_lines import Line
+from iris_py.logs import one_line
 from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import TopicStatistics
+from iris_py.overview.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py import NodeReport
-    from iris_py.cli.network import Pair
+    from iris_py.observe.reports import NodeReport
+    from iris_py.overview.pair import Pair
 
 __all__ = ["PublisherLine", "TunnelsLine", "publisher_lines", "say_publishers", "say_tunnels", "tunnels_lines"]
 
