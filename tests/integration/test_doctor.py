@@ -21,11 +21,17 @@ import pytest
 
 import iris_py
 import iris_py.sync
+from iris_overlay.events import EchoReturned, RootLocated
+from iris_overlay.ids import NodeId
+from iris_overlay.node_info import NodeInfo
+from iris_py.api.lifecycle import parts_of
 from iris_py.cli.doctor.check import FindingStatus, Subject
 from iris_py.cli.doctor.examination import Examined, choose, examine
 from iris_py.cli.doctor.host import Host
+from iris_py.cli.doctor.prober_node import ProberParts, start_prober
 from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.settings import Settings
+from iris_py.config import load_config, make_keyring
 from iris_security import AdministrationKey, Secret
 from tests.integration.conftest import PATIENCE_S, until
 from tests.pages import all_blocks
@@ -639,3 +645,20 @@ def test_a_fixed_port_that_connections_may_have_is_warned_of(may_stand_still: No
             assert finding.status is (FindingStatus.WARNING if Host().outgoing_ports(number) else FindingStatus.OK)
 
     asyncio.run(main())
+
+
+def test_answers_that_the_doctor_does_not_await_are_forgotten() -> None:
+    """Any peer may send them, with ever new numbers."""
+
+    async def flood() -> None:
+        config = load_config(listen="127.0.0.1:0")
+        prober = await start_prober(config, make_keyring(config))
+        parts = parts_of(prober)
+        assert isinstance(parts, ProberParts)
+        info = NodeInfo(NodeId(bytes(16)), ())
+        parts.handle_events([EchoReturned(info.id, number) for number in range(100)])
+        parts.handle_events([RootLocated(number, info, info.id, (), (), (), None, None) for number in range(100)])
+        assert (parts.echoed, parts.located) == (set(), {})
+        await prober.close()
+
+    asyncio.run(flood())
