@@ -77,6 +77,7 @@ FLOORS = {
         "service",
         "metrics",
         "gateway",
+        "doctor",
         "testing",
         "cli",
         "__main__",

@@ -13,9 +13,9 @@ from iris_overlay.peers.reachability import ECHO_BYTES_MAX, ECHO_BYTES_MIN
 from iris_py.api.keys import Keys
 from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.node import Node
-from iris_py.cli.doctor.answers import find_gaps
-from iris_py.cli.doctor.host import PeersRead
-from iris_py.cli.doctor.surroundings import Dialled, Echoes, ProbedPeer, RingNode, RingReport, Seed, SeedOutcome
+from iris_py.doctor.answers import find_gaps
+from iris_py.doctor.host import PeersRead
+from iris_py.doctor.surroundings import Dialled, Echoes, ProbedPeer, RingNode, RingReport, Seed, SeedOutcome
 from iris_py.net.driver import is_absence
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 
