@@ -284,6 +284,10 @@ class IncomingShares:
         names = {queue.group for queue in matching if not queue.is_leaving}
         return {name: share_of(self._members[name].queues) for name in names}
 
+    def literal_bits(self, topic: Tokens) -> int:
+        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        return self._trie.literal_bits(topic)
+
     def settle(self, queue: SharedQueue, now: float) -> None:
         """Count the messages taken from a queue by the program."""
         in_hand = queue.in_hand()

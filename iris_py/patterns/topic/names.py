@@ -165,3 +165,20 @@ class TopicTrie(Generic[Value]):
         for node in nodes:
             found.update(node.values)
         return list(found)
+
+    def literal_bits(self, topic: Tokens) -> int:
+        """Return the positions of the tokens that decide which values match a topic, as bits.
+
+        A topic with as many tokens, and the same tokens at these positions, has the same matches.
+        """
+        bits = 0
+        nodes = [self._root]
+        for position, token in enumerate(topic):
+            following: list[_TrieNode[Value]] = []
+            for node in nodes:
+                children = node.children
+                if len(children) > (ANY_TOKEN in children) + (ANY_REST in children):
+                    bits |= 1 << position
+                following += [children[key] for key in (token, ANY_TOKEN) if key in children]
+            nodes = following
+        return bits

@@ -418,6 +418,11 @@ class OutgoingShares:
             route = self._routes[key] = [_route_group(tag, groups[tag]) for tag, _nodes in key]
         return route
 
+    def literal_bits(self, stem: int, tokens: Tokens) -> int:
+        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        bits = self._index.literal_bits(stem, len(tokens)) if self._index else 0
+        return bits | self._incoming.literal_bits(tokens)
+
     def choose(self, route: ShareRoute, now: float) -> Choice | None:
         """Choose the members for a slice; None if it must wait: retry after ``RoomMade``."""
         chosen: list[ShareMember] = []

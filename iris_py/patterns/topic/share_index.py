@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from iris_py.patterns.topic.shapes import can_match, is_exact, literal_positions
+from iris_py.patterns.topic.shapes import can_match, is_exact, literal_bits, literal_positions
 from iris_py.patterns.topic.share_entries import PatternRow, ShareRow, StemRow
 from iris_py.peers.member import WEIGHT_MAX
 
@@ -152,6 +152,17 @@ class ShareIndex(Generic[Node]):
                     nodes[node] = None
                     found[group] = nodes
         return found
+
+    def literal_bits(self, stem: int, count: int) -> int:
+        """Return the positions of the tokens that decide the match of a topic, as bits.
+
+        Args:
+            stem: The hash of the first token of the topic.
+            count: Its number of tokens.
+        """
+        if stem not in self._stems and not self._wild_shapes:
+            return 0
+        return literal_bits([shape for shape, _digest, _positions in self._find_probes()], count)
 
     # --
 
