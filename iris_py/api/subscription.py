@@ -65,6 +65,7 @@ class Inbox(PartInLoop):
         settled: Done once the subscription is closed, and the callback has returned or itself waits for an end.
         is_connected: Whether messages published now will arrive, as far as the node knows.
         reader: The task that iterates over a subscription of a group.
+        handed: Number of messages that the program works on, besides those in ``taken``; of a group alone.
         in_buffer: Returns the number of messages taken for a program in another thread, which has not got them.
     """
 
@@ -96,7 +97,7 @@ class Inbox(PartInLoop):
             context.run(running_call.set, call)
             self.calls = OrderedCalls(hook, context, self._failures, self._span if tracing is not None else None, call)
         self._is_shared = isinstance(queue, SharedQueue)
-        self._handed = 0
+        self.handed = 0
         self.in_buffer: Callable[[], int] = int
         self.reader: asyncio.Task[Any] | None = None
         # With a group: done when the program has taken the rest, after the end of the subscription; None before the end.
@@ -135,7 +136,7 @@ class Inbox(PartInLoop):
 
     def note_handed(self, count: int) -> None:
         """Note how many messages of a group the program works on, besides those in ``taken``."""
-        self._handed = count
+        self.handed = count
         if self._is_shared:
             self.reader = asyncio.current_task()
             self._drained(self.queue)
@@ -240,7 +241,7 @@ class Inbox(PartInLoop):
             if self._is_shared and self.calls is None:
                 self._rest = self.loop.create_future()
                 if self.reader is None or self.reader.done() or self.reader is closer:
-                    self._handed = 0
+                    self.handed = 0
                     self._rest.set_result(None)
             self._more.set()
             self.settled = self.loop.create_future()
@@ -278,7 +279,7 @@ class Inbox(PartInLoop):
         A plain function gets messages in batches of about 5 ms, of which only the running call counts.
         """
         if self.calls is None:
-            return length_hint(self.taken) + self._handed + self.in_buffer()
+            return length_hint(self.taken) + self.handed + self.in_buffer()
         return 0 if self.consumer is None else 1 + length_hint(self.calls.in_hand)
 
     def _span(self, message: Message) -> Handling:
