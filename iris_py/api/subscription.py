@@ -124,21 +124,31 @@ class Inbox(PartInLoop):
 
     async def fill(self) -> bool:
         """Wait for messages, and take some for an iteration; return False at the end of the subscription."""
-        if self._is_shared:
+        queue = self.queue
+        if not isinstance(queue, SharedQueue):
+            if not await self.wait():
+                return False
+            if not length_hint(self.taken):
+                self.taken = iter(self.take(is_some=True))
+            return True
+        if not self.waiting:
             self.note_handed(0)
         if not await self.wait():
             return False
+        self.handed = 0  # a program with the next messages has done those before
         if not length_hint(self.taken):
             self.taken = iter(self.take(is_some=True))
-        if self._is_shared:
-            self.note_handed(1)
+        if queue.taken >= queue.settle_at:
+            self._drained(queue)
+        self.handed = 1
+        self.reader = asyncio.current_task(self.loop)
         return True
 
     def note_handed(self, count: int) -> None:
         """Note how many messages of a group the program works on, besides those in ``taken``."""
         self.handed = count
         if self._is_shared:
-            self.reader = asyncio.current_task()
+            self.reader = asyncio.current_task(self.loop)
             self._drained(self.queue)
 
     def take(self, *, is_some: bool = False) -> list[Message[Any]]:
@@ -264,12 +274,13 @@ class Inbox(PartInLoop):
 
     def _pop_each(self) -> Iterator[Message[Any]]:
         """Yield the waiting messages: the next one leaves the queue when the callback has returned."""
-        queue, waiting, is_shared = self.queue, self.waiting, self._is_shared
+        queue, waiting = self.queue, self.waiting
+        shared = queue if isinstance(queue, SharedQueue) else None
         while waiting:
             message = queue.pop()
             if queue.marks and queue.marks[0][0] <= queue.taken:
                 queue.note_lag(self.loop.time())
-            if (queue.blocked and queue.is_low) or is_shared:
+            if (queue.blocked and queue.is_low) if shared is None else queue.taken >= shared.settle_at:
                 self._drained(queue)
             yield message
 

@@ -10,7 +10,7 @@ import pytest
 from iris_py.api.subscription import Inbox
 from iris_py.api.subscription import Subscription as AsyncSubscription
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.incoming_shares import IN_HAND_MAX, SharedQueue
+from iris_py.patterns.topic.incoming_shares import IN_HAND_MIN, SharedQueue
 from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
 from iris_py.sync.subscription import Subscription
 
@@ -129,13 +129,13 @@ def test_messages_of_a_group_are_in_hand_until_the_thread_asks_for_more() -> Non
     with asyncio.Runner() as runner:
         queue = SharedQueue("g", 1.0, ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
         world = World(runner, queue)
-        world.put(*range(2 * IN_HAND_MAX))
+        world.put(*range(2 * IN_HAND_MIN))
         next(world.subscription)
-        assert queue.in_hand() == IN_HAND_MAX, "one that the thread works on, and others that wait for it"
+        assert queue.in_hand() == IN_HAND_MIN, "one that the thread works on, and others that wait for it"
         next(world.subscription)
-        assert queue.in_hand() == IN_HAND_MAX - 1
-        assert len(world.subscription.take()) == 2 * IN_HAND_MAX - 2
-        assert queue.in_hand() == 2 * IN_HAND_MAX - 2
+        assert queue.in_hand() == IN_HAND_MIN - 1
+        assert len(world.subscription.take()) == 2 * IN_HAND_MIN - 2
+        assert queue.in_hand() == 2 * IN_HAND_MIN - 2
         world.put(1)
         next(world.subscription)
         assert queue.in_hand() == 1
