@@ -24,7 +24,7 @@ from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
 from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share, ShareIndex
-from iris_py.patterns.topic.shared_slices import SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
+from iris_py.patterns.topic.shared_slices import BATCH_MESSAGES_MAX, SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
 from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.flows import messages_between
@@ -155,6 +155,11 @@ class ShareMember(MemberLoad):
         link = self.peer.link
         return self.peer.is_local or self.peer.is_routed if link is None else link.is_open
 
+    @property
+    def room(self) -> int:
+        """The messages that fit in the window; for a full member, which drops messages, those of a slice."""
+        return self.window - self.in_flight if self.window > self.in_flight else self.slice_messages
+
     def has_room(self, now: float) -> bool:
         """Tell whether a slice may be given to the member."""
         if not self.is_ready or self.peer.is_congested or self.in_flight >= self.window:
@@ -220,7 +225,7 @@ class ShareMember(MemberLoad):
             self._progress_at = now
         self.service_time_s = taken.service_us / 1e6
         if taken.service_us:
-            messages = int(SLICE_S * 1e6) // taken.service_us
+            messages = int(SLICE_S / self.service_time_s)
             self.slice_messages = max(SLICE_MESSAGES_MIN, min(messages, SLICE_MESSAGES_MAX))
         self._weigh()
         return True
@@ -247,6 +252,16 @@ class RouteGroup(NamedTuple):
     levels: list[list[ShareMember]]
     """For the balancer."""
 
+    def room(self, chosen: ShareMember, now: float) -> int:
+        """Return the number of messages that the chosen member and others with room take, as far as ``BATCH_MESSAGES_MAX``."""
+        room = chosen.room
+        for member in self.members:
+            if room >= BATCH_MESSAGES_MAX:
+                break
+            if member is not chosen and member.has_room(now):
+                room += member.room
+        return room
+
 
 #: The groups that get the messages of some topics.
 ShareRoute = list[RouteGroup]
@@ -261,6 +276,8 @@ class Choice(NamedTuple):
     """The groups whose members have no link yet, by their tags."""
     messages_max: int
     """The largest number of messages in the slice."""
+    room: int
+    """The number of messages that all members with room take, as far as ``BATCH_MESSAGES_MAX``."""
 
     def count_nodes(self, nodes: frozenset[NodeId], *, has_local: bool) -> int:
         """Return the number of receiving nodes, without nodes of plain subscriptions."""
@@ -427,23 +444,33 @@ class OutgoingShares:
         """Choose the members for a slice; None if it must wait: retry after ``RoomMade``."""
         chosen: list[ShareMember] = []
         held: list[int] = []
-        room = SLICE_MESSAGES_MAX
+        messages_max, room = SLICE_MESSAGES_MAX, BATCH_MESSAGES_MAX
         for group in route:
             if group.tag in self._held:
                 self._release_group(group.tag, now)
             member = self._choose(group, now) if group.tag not in self._held else None
             if member is not None:
                 chosen.append(member)
-                room = min(room, member.slice_messages)
-                if member.window > member.in_flight:
-                    room = min(room, member.window - member.in_flight)
+                messages_max = min(messages_max, member.room, member.slice_messages)
+                room = min(room, group.room(member, now))
             elif any(each.is_ready for each in group.members) or not self._can_hold(group.tag):
                 self._is_awaited = True
                 return None
             else:
                 held.append(group.tag)
                 self._connect(group.members, now)
-        return Choice(chosen, held, room)
+        return Choice(chosen, held, messages_max, messages_max if held else room)
+
+    def give_batch(self, route: ShareRoute, choice: Choice, batch: SharedSlice, now: float) -> None:
+        """Give a batch to members in slices, the first one to the chosen members.
+
+        Too many messages for all members together stay with the last ones: the batch has been accepted.
+        """
+        while (slices := batch.cut(choice.messages_max)) is not None:
+            part, batch = slices
+            self.give(choice, part, now)
+            choice = self.choose(route, now) or choice
+        self.give(choice, batch, now)
 
     def give(self, choice: Choice, part: SharedSlice, now: float) -> None:
         """Give a slice to the chosen members."""

@@ -471,7 +471,7 @@ class Publisher:
             return count
         head = topic.encode()
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        batch = SliceBatch(head, payload, used, count, choice.messages_max)
+        batch = SliceBatch(head, payload, used, count, choice.room)
         self.runs[topic] = self._open_batch(topic, plan, batch, choice)
         return count
 
@@ -501,8 +501,9 @@ class Publisher:
         first = self._number(plan, count, is_imported=batch.kind == packets.IMPORTED)
         plan.counts.runs += 1
         plan.counts.published += count
-        if self._batch_choice is not None:
-            self.shares.give(self._batch_choice, SharedSlice(self._batch_topic, plan.stem, first, batch.payloads), now)
+        if self._batch_choice is not None and plan.shares is not None:
+            gathered = SharedSlice(self._batch_topic, plan.stem, first, batch.payloads)
+            self.shares.give_batch(plan.shares, self._batch_choice, gathered, now)
             if not plan.route.receivers:
                 self.ended_bytes += sum(map(len, batch.payloads))
                 return

@@ -32,7 +32,7 @@ from iris_py.patterns.topic.shared_slices import (
 )
 from iris_py.patterns.topic.targets import PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
-from iris_py.peers.group import Group
+from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.shares import FIRST_WINDOW, WINDOW_MAX, TakenCounts
@@ -427,9 +427,9 @@ def test_this_node_is_a_member_without_packets() -> None:
 
 @pytest.mark.parametrize(
     ("service_us", "messages"),
-    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (10, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
+    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (40, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
 )
-def test_a_slice_is_a_millisecond_of_work(service_us: int, messages: int) -> None:
+def test_a_slice_is_some_milliseconds_of_work(service_us: int, messages: int) -> None:
     world = World(1)
     assert world.publish()
     assert world.take(0, service_us=service_us)
@@ -489,22 +489,65 @@ def test_news_of_a_member_end_the_doubt() -> None:
     assert (world.counts.taken, world.counts.lost) == (3, 0)
 
 
-def test_a_batch_is_one_slice() -> None:
-    batch = SliceBatch(b"a", b"x", 0, 1, SLICE_MESSAGES_MAX)
+def test_a_batch_has_the_messages_that_members_take() -> None:
+    batch = SliceBatch(b"a", b"x", 0, 1, 300)
     while batch.append(b"x"):
         pass
-    assert len(batch.payloads) == SLICE_MESSAGES_MAX
+    assert len(batch.payloads) == 300
     parts, size = batch.encode(1)
     assert sum(map(len, parts)) == size
-    large = SliceBatch(b"a", b"x" * (SLICE_BYTES_MAX // 2), 0, 1, SLICE_MESSAGES_MAX)
-    assert not large.append(b"x" * SLICE_BYTES_MAX)
+    assert not SliceBatch(b"a", b"x" * 1000, 0, 1, 1).append(b"")
+    large = SliceBatch(b"a", b"x" * (BODY_BYTES // 2), 0, 1, 300)
+    assert not large.append(b"x" * BODY_BYTES)
     assert large.append(b"x" * 1000)
     parts, size = large.encode(1)
     assert sum(map(len, parts)) == size
-    whole = SliceBatch(b"a", b"x" * 2 * SLICE_BYTES_MAX, 0, 1, SLICE_MESSAGES_MAX)
+    whole = SliceBatch(b"a", b"x" * 2 * BODY_BYTES, 0, 1, 300)
     assert not whole.append(b"")
     parts, size = whole.encode(1)
     assert sum(map(len, parts)) == size
     few = SliceBatch(b"a", b"x", 0, 1, 2)
     few.payloads += [b"y"]
-    assert not few.append(b"")
+    few.room -= 9
+    assert not few.append(b"x")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([1] * 10, [4, 4, 2]), ([SLICE_BYTES_MAX] * 3, [1, 1, 1]), ([9, SLICE_BYTES_MAX, 9], [1, 1, 1])]
+)
+def test_a_batch_is_cut_into_slices(sizes: list[int], expected: list[int]) -> None:
+    rest = SharedSlice("a", STEM, 7, [bytes(size) for size in sizes])
+    found: list[SharedSlice] = []
+    while (slices := rest.cut(4)) is not None:
+        found.append(slices[0])
+        rest = slices[1]
+    found.append(rest)
+    assert [len(part.payloads) for part in found] == expected
+    assert [part.first for part in found] == [7 + sum(expected[:at]) for at in range(len(expected))]
+    assert [len(payload) for part in found for payload in part.payloads] == sizes
+
+
+def test_each_slice_of_a_batch_has_a_member_of_its_own_and_none_gets_more_than_its_window() -> None:
+    world = World(3, blocks=True)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    assert (choice.messages_max, choice.room) == (SLICE_MESSAGES_MIN, 3 * FIRST_WINDOW)
+    world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * choice.room), 0.0)
+    assert [world.member(index).outstanding for index in range(3)] == [FIRST_WINDOW] * 3
+    assert world.shares.choose(route, 0.0) is None
+    world.shares.send_all(0.0)
+    assert world.counts.outstanding == choice.room
+    assert len(world.outbound.bodies) == 3
+
+
+def test_a_batch_with_more_messages_than_all_members_take_is_given_all_the_same() -> None:
+    world = World(2, blocks=True)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * 200), 0.0)
+    assert world.counts.outstanding == 200
+    assert not any(isinstance(event, SharedMessagesLost) for event in world.events)
