@@ -235,8 +235,8 @@ class ConnectSettings(TypedDict, total=False):
         Setting(
             "choice",
             "The answers to other nodes' questions about this node: "
-            '``"all"``, the default; ``"counts"``, which are numbers without the names of clusters, topics and peers; or '
-            '``"none"``.',
+            '``"all"``, the default; ``"counts"``, which are numbers without the names of clusters, topics, groups and peers; '
+            'or ``"none"``.',
         ),
     ]
     busy_poll: Annotated[
