@@ -150,7 +150,7 @@ class Config:
     """
     observe: Observe = field(default="all", metadata=_checked(parse_observe, choices=get_args(Observe)))
     """The answers to questions of other nodes about this one (docs/observe.md): ``all``; ``counts``, which are numbers without
-    the names of clusters, topics and peers; or ``none``.
+    the names of clusters, topics, groups and peers; or ``none``.
     """
     busy_poll: bool = field(default=True, metadata=_checked(parse_boolean))
     """Whether the event loop polls for up to 250 us after a request, while no other is in flight, instead of sleeping at once:

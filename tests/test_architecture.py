@@ -79,6 +79,7 @@ FLOORS = {
         "service",
         "metrics",
         "gateway",
+        "doctor",
         "servers",
         "web",
         "testing",

@@ -166,11 +166,11 @@ class Administration(AsyncClosable):
         with an error.
 
         Args:
-            parts: The parts to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``subscriptions``,
-                ``tunnels``, ``links``, ``peers``, ``overlay``, ``security``, ``questions``, ``process`` and ``histograms``,
-                which are the fields of :class:`Statistics` (``counts`` are its numbers, ``peers`` its ``links.each``),
-                ``events``, and ``departures``: the nodes that have left or died. Without parts, an answer has only the version,
-                clock and sizes of a node.
+            parts: The parts to ask for, of ``counts``, ``clusters``, ``far_requests``, ``topics``, ``shares``,
+                ``interest``, ``subscriptions``, ``tunnels``, ``links``, ``peers``, ``overlay``, ``security``, ``questions``,
+                ``process`` and ``histograms``, which are the fields of :class:`Statistics` (``counts`` are its numbers,
+                ``peers`` its ``links.each``), ``events``, and ``departures``: the nodes that have left or died. Without parts,
+                an answer has only the version, clock and sizes of a node.
             nodes: The nodes to ask, for example those of an earlier answer. None for all, or a sample.
             cluster: The only cluster in ``clusters``; empty for all.
             every: Whether to ask every node of a large network, too.

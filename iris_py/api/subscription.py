@@ -65,6 +65,7 @@ class Inbox(PartInLoop):
         settled: Done once the subscription is closed, and the callback has returned or itself waits for an end.
         is_connected: Whether messages published now will arrive, as far as the node knows.
         reader: The task that iterates over a subscription of a group.
+        handed: Number of messages that the program works on, besides those in ``taken``; of a group alone.
         in_buffer: Returns the number of messages taken for a program in another thread, which has not got them.
     """
 
@@ -96,7 +97,7 @@ class Inbox(PartInLoop):
             context.run(running_call.set, call)
             self.calls = OrderedCalls(hook, context, self._failures, self._span if tracing is not None else None, call)
         self._is_shared = isinstance(queue, SharedQueue)
-        self._handed = 0
+        self.handed = 0
         self.in_buffer: Callable[[], int] = int
         self.reader: asyncio.Task[Any] | None = None
         # With a group: done when the program has taken the rest, after the end of the subscription; None before the end.
@@ -123,21 +124,31 @@ class Inbox(PartInLoop):
 
     async def fill(self) -> bool:
         """Wait for messages, and take some for an iteration; return False at the end of the subscription."""
-        if self._is_shared:
+        queue = self.queue
+        if not isinstance(queue, SharedQueue):
+            if not await self.wait():
+                return False
+            if not length_hint(self.taken):
+                self.taken = iter(self.take(is_some=True))
+            return True
+        if not self.waiting:
             self.note_handed(0)
         if not await self.wait():
             return False
+        self.handed = 0  # a program with the next messages has done those before
         if not length_hint(self.taken):
             self.taken = iter(self.take(is_some=True))
-        if self._is_shared:
-            self.note_handed(1)
+        if queue.taken >= queue.settle_at:
+            self._drained(queue)
+        self.handed = 1
+        self.reader = asyncio.current_task(self.loop)
         return True
 
     def note_handed(self, count: int) -> None:
         """Note how many messages of a group the program works on, besides those in ``taken``."""
-        self._handed = count
+        self.handed = count
         if self._is_shared:
-            self.reader = asyncio.current_task()
+            self.reader = asyncio.current_task(self.loop)
             self._drained(self.queue)
 
     def take(self, *, is_some: bool = False) -> list[Message[Any]]:
@@ -240,7 +251,7 @@ class Inbox(PartInLoop):
             if self._is_shared and self.calls is None:
                 self._rest = self.loop.create_future()
                 if self.reader is None or self.reader.done() or self.reader is closer:
-                    self._handed = 0
+                    self.handed = 0
                     self._rest.set_result(None)
             self._more.set()
             self.settled = self.loop.create_future()
@@ -263,12 +274,13 @@ class Inbox(PartInLoop):
 
     def _pop_each(self) -> Iterator[Message[Any]]:
         """Yield the waiting messages: the next one leaves the queue when the callback has returned."""
-        queue, waiting, is_shared = self.queue, self.waiting, self._is_shared
+        queue, waiting = self.queue, self.waiting
+        shared = queue if isinstance(queue, SharedQueue) else None
         while waiting:
             message = queue.pop()
             if queue.marks and queue.marks[0][0] <= queue.taken:
                 queue.note_lag(self.loop.time())
-            if (queue.blocked and queue.is_low) or is_shared:
+            if (queue.blocked and queue.is_low) if shared is None else queue.taken >= shared.settle_at:
                 self._drained(queue)
             yield message
 
@@ -278,7 +290,7 @@ class Inbox(PartInLoop):
         A plain function gets messages in batches of about 5 ms, of which only the running call counts.
         """
         if self.calls is None:
-            return length_hint(self.taken) + self._handed + self.in_buffer()
+            return length_hint(self.taken) + self.handed + self.in_buffer()
         return 0 if self.consumer is None else 1 + length_hint(self.calls.in_hand)
 
     def _span(self, message: Message) -> Handling:

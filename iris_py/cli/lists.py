@@ -13,6 +13,7 @@ from iris_py.cli.request import MembersSummary
 from iris_py.observe.node_name import short_id
 from iris_py.overview.clusters import CLUSTER_PARTS, ClusterLine, MemberStatsLine, cluster_lines, member_line, members_text
 from iris_py.overview.generations import short_generations
+from iris_py.overview.groups import GROUP_PARTS, GroupLine, group_lines, patterns_text
 from iris_py.overview.nodes import NodeLine, generations_differ, node_line
 from iris_py.overview.pair import AskedSummary, share_of, summary_of
 from iris_py.overview.topic_table import (
@@ -42,7 +43,7 @@ __all__ = ["CLUSTER_COLUMNS", "LINES", "clusters", "member_stats", "nodes", "top
 LINES: Final[Lines] = {
     "nodes": (NodeLine, AskedSummary),
     "clusters": (ClusterLine, AskedSummary),
-    "topics": (TopicLine, TokenLine, TableLine, AskedSummary),
+    "topics": (TopicLine, GroupLine, TokenLine, TableLine, AskedSummary),
     "members": (MemberStatsLine,),
 }
 
@@ -76,6 +77,17 @@ _TOPIC_COLUMNS: Final = (
     Column[TopicLine]("queued", lambda line: format_count(line.queued), is_number=True),
     Column[TopicLine]("oldest", lambda line: format_seconds(line.oldest_s) if line.oldest_s else "", is_number=True, rank=1),
     Column[TopicLine]("way", lambda line: way_of(line), rank=2),
+)
+_GROUP_COLUMNS: Final = (
+    Column[GroupLine]("group", lambda line: line.name),
+    Column[GroupLine]("patterns", lambda line: patterns_text(line), rank=2),
+    Column[GroupLine]("members", lambda line: format_count(line.members), is_number=True),
+    Column[GroupLine]("given/s", lambda line: format_count(line.given_per_s), is_number=True),
+    Column[GroupLine]("given", lambda line: format_count(line.given), is_number=True, rank=3),
+    Column[GroupLine]("taken", lambda line: format_count(line.taken), is_number=True, rank=1),
+    Column[GroupLine]("outstanding", lambda line: format_count(line.outstanding), is_number=True),
+    Column[GroupLine]("lost", lambda line: format_count(line.lost), is_number=True),
+    Column[GroupLine]("full", lambda line: format_count(line.full), is_number=True),
 )
 _MEMBER_COLUMNS: Final = (
     Column[MemberStatsLine]("member", lambda line: short_id(line.id)),
@@ -121,15 +133,21 @@ async def topics(
     limit: int,
     as_json: bool,
 ) -> int:
-    """List the subscribed patterns, the first tokens of topics and the table (`iris topics`); return the exit code."""
+    """List the subscribed patterns, the groups, the first tokens and the table (`iris topics`); return the exit code."""
     output = Output(as_json=as_json)
     async with visit(settings) as node:
         network = node.network
-        pairs, found = await measure(node, "subscriptions", *INTEREST_PARTS, query=query)
+        pairs, found = await measure(node, *GROUP_PARTS, *INTEREST_PARTS, query=query)
         own = node.statistics().interest
     lines, share = topic_lines(pairs, found, pattern, sort), share_of(pairs, found)
     tokens, table = token_lines(pairs, share, pattern), table_line(pairs, share, own)
+    groups = group_lines(pairs, share, pattern)
     output.table(lines[:limit], _TOPIC_COLUMNS)
+    if groups:
+        output.sentence("groups:")
+        output.table(groups[:limit], _GROUP_COLUMNS)
+    if len(groups) > limit:
+        complain(f"these are {limit} of {len(groups)} groups: --limit shows more.")
     output.lines([(line, None) for line in tokens[:limit]])
     output.line(table)
     output.labelled("tokens", say_tokens(tokens))

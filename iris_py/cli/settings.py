@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, cast
 import typer
 from typer.models import OptionInfo
 
-from iris_py.settings.table import SETTINGS, ConnectSettings, Setting, Shape, variable_of
+from iris_py.settings.table import SETTINGS, ConnectArguments, Setting, Shape, variable_of
 
 if TYPE_CHECKING:
     from iris_py.config import Config
@@ -32,12 +32,6 @@ _TYPES: Final[Mapping[Shape, object]] = {
     "addresses": list[str] | None,
     "command": str | None,
 }
-
-
-class ConnectArguments(ConnectSettings, total=False):
-    """The arguments of `iris_py.connect`. None leaves a setting to environment and file."""
-
-    config: Path | None
 
 
 def _complete_context(incomplete: str) -> list[str]:

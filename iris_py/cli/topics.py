@@ -147,15 +147,17 @@ def _policy_for(pattern: str) -> iris_py.OverflowPolicy:
 
 
 async def _print_all(subscription: iris_py.Subscription, output: Output, count: int | None, *, has_time: bool) -> None:
-    async for batch in subscription.batches():
-        shown = batch if count is None else batch[:count]
-        for start in range(0, len(shown), PRINTED_AT_ONCE):
-            _print(shown[start : start + PRINTED_AT_ONCE], output, has_time=has_time)
-            await asyncio.sleep(0)
-        if count is not None:
-            count -= len(shown)
+    if count is not None:  # one by one: in a group all messages of a batch would count as taken
+        async for message in subscription:
+            _print([message], output, has_time=has_time)
+            count -= 1
             if not count:
                 return
+        return
+    async for batch in subscription.batches():
+        for start in range(0, len(batch), PRINTED_AT_ONCE):
+            _print(batch[start : start + PRINTED_AT_ONCE], output, has_time=has_time)
+            await asyncio.sleep(0)
 
 
 def _print(messages: Sequence[iris_py.Message], output: Output, *, has_time: bool) -> None:

@@ -34,22 +34,23 @@ PAGE_BYTES: Final = 16 * 1024
 #: Pages that an asking node takes from another: half of the most for a node with 2,048 clusters and as many topics. The rest is
 #: reported as left out.
 PAGES_MAX: Final = 64
-#: Largest number of parts in one question; as many kinds of parts exist.
-PARTS_MAX: Final = 16
+#: Largest number of parts in one question, and in an answer. Too small: a node does not answer a newer one, which knows more
+#: parts and asks for all of them; too large: a question of 255 bytes for each part takes the place of other messages.
+PARTS_MAX: Final = 32
 #: Longest name of a part or cluster.
 NAME_MAX: Final = 255
 #: Bytes of an answer besides its parts.
 _HEAD_BYTES: Final = 128
 
 #: The parts that are maps from names, and the parts that are lists. Both may continue on the next page; other parts are whole.
-_MAPS: Final = ("clusters", "topics", "far_requests")
+_MAPS: Final = ("clusters", "topics", "shares", "far_requests")
 _LISTS: Final = ("subscriptions", "peers", "events", "departures")
 #: The parts that are a single struct.
 _WHOLE: Final = ("counts", "interest", "tunnels", "links", "overlay", "security", "questions", "process", "histograms")
 #: The names of all parts. ``counts`` are the numbers in ``Statistics`` itself, ``peers`` are ``links.each``, ``events`` are the
 #: journal's, and ``departures`` the nodes that left or died.
 PARTS: Final = (*_WHOLE, *_MAPS, *_LISTS)
-#: The parts without names of clusters, topics and peers: the answers of a node with ``observe = "counts"``.
+#: The parts without names of clusters, topics, groups and peers: the answers of a node with ``observe = "counts"``.
 NAMELESS_PARTS: Final = _WHOLE
 
 _Name: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
@@ -353,7 +354,7 @@ def _convert(value: object, kind: type[_T]) -> _T | None:
         return None
 
 
-#: The answers of a node to others: everything; numbers without the names of clusters, topics and peers; or nothing.
+#: The answers of a node to others: everything; numbers without the names of clusters, topics, groups and peers; or nothing.
 Observe: TypeAlias = Literal["all", "counts", "none"]
 
 #: Answers within a second; further questions are refused, and counted. Too small: several operators hinder each other. Too

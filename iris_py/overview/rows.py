@@ -121,12 +121,17 @@ def node_row(seen: NodeReading) -> NodeRow:
     )
 
 
-def subscriber_rows(pairs: Sequence[Pair], pattern: str) -> list[SubscriberRow]:
-    """Return a row for each subscription to a pattern."""
+def subscriber_rows(pairs: Sequence[Pair], is_wanted: Callable[[SubscriptionStatistics], bool]) -> list[SubscriberRow]:
+    """Return a row for each wanted subscription.
+
+    Args:
+        pairs: Two answers of each node.
+        is_wanted: Returns whether a subscription is wanted, such as those to a pattern, or in a group.
+    """
     rows = []
     for pair in pairs:
-        before = [each for each in pair.first.statistics.subscriptions if each.pattern == pattern]
-        after = [each for each in pair.last.statistics.subscriptions if each.pattern == pattern]
+        before = [each for each in pair.first.statistics.subscriptions if is_wanted(each)]
+        after = [each for each in pair.last.statistics.subscriptions if is_wanted(each)]
         elapsed_s = pair.last.about.uptime_s - pair.first.about.uptime_s
         for number, each in enumerate(after):
             grown = each.delivered - before[number].delivered if len(before) == len(after) else 0

@@ -26,6 +26,7 @@ __all__ = [
     "KEYS_CHOICE",
     "SETTINGS",
     "VARIABLES",
+    "ConnectArguments",
     "ConnectSettings",
     "FindSecret",
     "Option",
@@ -234,8 +235,8 @@ class ConnectSettings(TypedDict, total=False):
         Setting(
             "choice",
             "The answers to other nodes' questions about this node: "
-            '``"all"``, the default; ``"counts"``, which are numbers without the names of clusters, topics and peers; or '
-            '``"none"``.',
+            '``"all"``, the default; ``"counts"``, which are numbers without the names of clusters, topics, groups and peers; '
+            'or ``"none"``.',
         ),
     ]
     busy_poll: Annotated[
@@ -247,6 +248,12 @@ class ConnectSettings(TypedDict, total=False):
             "because sleeping and waking take as much. Set False if processors are scarce. No effect with one processor.",
         ),
     ]
+
+
+class ConnectArguments(ConnectSettings, total=False):
+    """The arguments of `iris_py.connect`. None leaves a setting to environment and file."""
+
+    config: "Path | None"
 
 
 def variable_of(name: str) -> str:

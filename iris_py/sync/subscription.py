@@ -150,6 +150,7 @@ class Subscription(Closable, Generic[Payload]):
 
     def _drain(self) -> list[Message[Payload]]:
         batch: list[Message[Any]] = []
+        self._inbox.handed = len(self._taken)  # of a group they count as taken when the thread asks for more
         try:
             while True:  # other threads may take messages too
                 batch.append(self._taken.popleft())

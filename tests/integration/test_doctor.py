@@ -21,11 +21,17 @@ import pytest
 
 import iris_py
 import iris_py.sync
-from iris_py.cli.doctor.check import FindingStatus, Subject
-from iris_py.cli.doctor.examination import Examined, choose, examine
-from iris_py.cli.doctor.host import Host
-from iris_py.cli.doctor.real_surroundings import Actual
+from iris_overlay.events import EchoReturned, RootLocated
+from iris_overlay.ids import NodeId
+from iris_overlay.node_info import NodeInfo
+from iris_py.api.lifecycle import parts_of
 from iris_py.cli.settings import Settings
+from iris_py.config import load_config, make_keyring
+from iris_py.doctor.check import FindingStatus, Subject
+from iris_py.doctor.examination import Examined, choose, examine
+from iris_py.doctor.host import Host
+from iris_py.doctor.prober_node import ProberParts, start_prober
+from iris_py.doctor.real_surroundings import Actual
 from iris_security import AdministrationKey, Secret
 from tests.integration.conftest import PATIENCE_S, until
 from tests.pages import all_blocks
@@ -182,8 +188,8 @@ def taken(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 
 
 def test_a_port_that_another_program_has(taken: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.SEEDS_S", 0.2)
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.doctor.prober_node.SEEDS_S", 0.2)
+    monkeypatch.setattr("iris_py.doctor.prober_node.BEACONS_S", 0.0)
     kind, port = taken
     found = asyncio.run(look("port", "dial-back", listen=f"127.0.0.1:{port}"))
     assert f"({kind}: Address already in use" in faults(found)["port"]
@@ -194,7 +200,7 @@ def test_a_port_that_another_program_has(taken: tuple[str, int], monkeypatch: py
 def may_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the event loop of this process stand still as long as a busy machine makes it: that is no fault of the network."""
     for name in ("STALL_WARNING_S", "STALL_FAULT_S"):
-        monkeypatch.setattr(f"iris_py.cli.doctor.answers.{name}", PATIENCE_S)
+        monkeypatch.setattr(f"iris_py.doctor.answers.{name}", PATIENCE_S)
 
 
 def test_a_port_that_a_node_of_the_network_has_is_no_fault(may_stand_still: None) -> None:
@@ -240,7 +246,7 @@ def test_few_descriptors(home: Path) -> None:
 
 
 def test_a_control_group_that_is_throttled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.host.WATCHED_S", 0.0)
+    monkeypatch.setattr("iris_py.doctor.host.WATCHED_S", 0.0)
     group = tmp_path / "sys/fs/cgroup/iris"
     group.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -255,7 +261,7 @@ def test_a_control_group_that_is_throttled(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.doctor.prober_node.BEACONS_S", 0.0)
     with dead_port() as dead:
         found = asyncio.run(look("seeds", "ring", seeds=[f"127.0.0.1:{dead}"]))
     assert "refuses connections" in faults(found)["seeds"]
@@ -263,7 +269,7 @@ def test_a_seed_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_seed_whose_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.doctor.prober_node.BEACONS_S", 0.0)
     ask = asyncio.base_events.BaseEventLoop.getaddrinfo
 
     async def unknown(loop: Any, host: str, *arguments: Any, **options: Any) -> Any:
@@ -278,8 +284,8 @@ def test_a_seed_whose_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long  # 3 s: so long a connection that was taken may mean a node that is busy
 def test_a_seed_that_is_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.SEEDS_S", 0.3)
-    monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
+    monkeypatch.setattr("iris_py.doctor.prober_node.SEEDS_S", 0.3)
+    monkeypatch.setattr("iris_py.doctor.prober_node.BEACONS_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         found = asyncio.run(look("seeds", seeds=[f"127.0.0.1:{mute.getsockname()[1]}"]))
     assert "accepts connections" in faults(found)["seeds"]
@@ -289,7 +295,7 @@ def test_a_seed_with_another_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with Nodes([]) as nodes:
             other = await nodes.start(secret=new_secret(), discovery=False)
-            monkeypatch.setattr("iris_py.cli.doctor.prober_node.BEACONS_S", 0.0)
+            monkeypatch.setattr("iris_py.doctor.prober_node.BEACONS_S", 0.0)
             found = await look("seeds", "seed-secret", "udp", seeds=[other.address])
             assert list(faults(found)) == ["seed-secret"]
             assert other.address in faults(found)["seed-secret"]
@@ -639,3 +645,20 @@ def test_a_fixed_port_that_connections_may_have_is_warned_of(may_stand_still: No
             assert finding.status is (FindingStatus.WARNING if Host().outgoing_ports(number) else FindingStatus.OK)
 
     asyncio.run(main())
+
+
+def test_answers_that_the_doctor_does_not_await_are_forgotten() -> None:
+    """Any peer may send them, with ever new numbers."""
+
+    async def flood() -> None:
+        config = load_config(listen="127.0.0.1:0")
+        prober = await start_prober(config, make_keyring(config))
+        parts = parts_of(prober)
+        assert isinstance(parts, ProberParts)
+        info = NodeInfo(NodeId(bytes(16)), ())
+        parts.handle_events([EchoReturned(info.id, number) for number in range(100)])
+        parts.handle_events([RootLocated(number, info, info.id, (), (), (), None, None) for number in range(100)])
+        assert (parts.echoed, parts.located) == (set(), {})
+        await prober.close()
+
+    asyncio.run(flood())

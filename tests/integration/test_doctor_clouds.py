@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py as iris
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.examination import choose, examine
-from iris_py.cli.doctor.host import Host
-from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.settings import Settings
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.examination import choose, examine
+from iris_py.doctor.host import Host
+from iris_py.doctor.real_surroundings import Actual
 from tests.integration.clouds import until_lines
 from tests.integration.conftest import PATIENCE_S
 from tests.integration.test_doctor import SILENT

@@ -20,6 +20,7 @@ from iris_py.cli.outcome import ExitCode
 from iris_py.cli.settings import Settings
 from iris_py.cli.top import command as top
 from tests.cli_reference import find_lines
+from tests.integration.conftest import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -117,6 +118,46 @@ async def show_lists(looking: Looking, first: iris_py.Node, second: iris_py.Node
     assert totals["nodes"] == {"total": 2.0, "error": 0.0}
     assert [line["name"] for line in lines if line["kind"] == "cluster"] == ["echo"]
     assert [(line["entries"], line["nodes"]) for line in lines if line["kind"] == "table"] == [(1, 1)]
+
+
+def test_groups_show_their_members_and_the_messages_that_these_have_not_taken(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look() -> None:
+        async with (
+            iris_py.connect(network=NETWORK) as publisher,
+            iris_py.connect(network=NETWORK) as member,
+            iris_py.connect(network=NETWORK) as other,
+            member.subscribe("orders.>", group="billing") as orders,
+            other.subscribe("orders.new", group="billing"),
+            other.subscribe("mails.*", group="mail"),
+        ):
+            looking = Looking(Settings({"network": NETWORK}), capsys)
+            taken = asyncio.ensure_future(anext(orders))
+            await publisher.publish("orders.old", b"")  # only one of the patterns matches it
+            await taken
+            waiting = asyncio.ensure_future(anext(orders))  # so the message before is taken
+            await until(lambda: "billing" in publisher.statistics().shares)
+            await until(lambda: publisher.statistics().shares["billing"].taken == 1)
+            waiting.cancel()
+            for _ in range(2):
+                await publisher.publish("orders.old", b"")
+            lines = await looking.lines("topics", lists.topics, "orders.>", sort="pattern", **RATES)
+            (group,) = (line for line in lines if line["kind"] == "group")
+            assert (group["name"], group["patterns"]) == ("billing", ["orders.>", "orders.new"])
+            assert (group["members"], group["publishers"], group["given_per_s"]) == (2, 1, 0)
+            assert [group[name] for name in ("given", "taken", "outstanding", "lost", "full")] == [3, 1, 2, 0, 0]
+            _code, text = await looking.run(lists.topics, None, sort="pattern", as_json=False, **ASKED)
+            assert "\ngroups:\nbilling  orders.>, orders.new  2  0  3  1  2  0  0\nmail     " in text
+            await looking.run(lists.topics, None, sort="pattern", as_json=False, **{**ASKED, "limit": 1})
+            assert "these are 1 of 2 groups: --limit shows more." in looking.errors
+            once = {"sort": "name", "cluster": None, "node": None, "is_once": True}
+            lines = await looking.lines("top", top.top, **once, **RATES)
+            assert [line["name"] for line in lines if line["kind"] == "group"] == ["billing", "mail"]
+            _code, text = await looking.run(top.top, as_json=False, **once, **RATES)
+            assert "\ngroups:  billing: 2 members, 0/s given, 2 outstanding;  mail: 1 member, 0/s given\n" in text
+
+    asyncio.run(look())
 
 
 async def draw_topology(looking: Looking, path: Path, first: iris_py.Node) -> None:

@@ -107,3 +107,23 @@ def test_the_command_shares_messages_and_prints_the_rest_at_its_end(loop: Loops)
             assert sorted(number for its in printed for number in its) == list(range(200))
 
     loop.run(main())
+
+
+def test_the_command_that_ends_after_some_messages_counts_the_others_as_lost(loop: Loops) -> None:
+    command = [sys.executable, "-m", "iris_py", "subscribe", "orders.>", "--group", "billing", "--count", "5"]
+
+    async def main() -> None:
+        async with iris.connect() as node:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            assert process.stderr is not None
+            assert b"group 'billing'" in await process.stderr.readline()
+            await node.publish_many("orders.new", [b"%d" % number for number in range(50)])
+            out, _error = await process.communicate()
+            assert [int(line.split()[1]) for line in out.splitlines()] == list(range(5))
+            await until(lambda: not node.statistics().shares["billing"].outstanding, "all is taken or lost")
+            share = node.statistics().shares["billing"]
+            assert (share.taken, share.lost) == (5, 45)
+
+    loop.run(main())

@@ -425,6 +425,43 @@ def test_a_loop_takes_no_more_at_once_than_it_may(pair: Pair) -> None:
         assert len(news._taken) == 1
 
 
+def share_of(pair: Pair) -> tuple[int, int, int]:
+    """Return the messages of the first node for the only group that are taken, outstanding and lost."""
+    (share,) = pair.first.statistics().shares.values()
+    return share.taken, share.outstanding, share.lost
+
+
+def wait_for_share(pair: Pair, taken: int, outstanding: int, lost: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while share_of(pair) != (taken, outstanding, lost):
+        assert time.monotonic() < deadline, share_of(pair)
+        time.sleep(0.005)
+
+
+def test_messages_taken_for_a_thread_that_it_did_not_get_are_lost_to_the_group(pair: Pair) -> None:
+    with pair.second.subscribe("news", group="g") as news:
+        for _ in range(30):
+            assert pair.first.publish("news", b"") == 1
+        while news.queued_messages < 30:
+            time.sleep(0.005)
+        has_one, may_go_on = threading.Event(), threading.Event()
+
+        def read() -> None:
+            next(news)
+            has_one.set()
+            assert may_go_on.wait(PATIENCE_S)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert has_one.wait(PATIENCE_S)
+        assert 0 < len(news._taken) < 29, "some wait for the thread, and some in the queue"
+        wait_for_share(pair, 0, 30, 0)
+        news.close()
+        wait_for_share(pair, 1, 0, 29)
+        may_go_on.set()
+        reader.join(PATIENCE_S)
+
+
 def test_each_message_comes_to_one_of_the_threads_that_share_a_subscription(pair: Pair) -> None:
     count = 500
     received: list[bytes] = []

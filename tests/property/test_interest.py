@@ -110,6 +110,16 @@ class InterestMachine(RuleBasedStateMachine):
         assert (one is other) == (set(one.targets) == set(other.targets))
 
     @invariant()
+    def topics_with_equal_deciding_tokens_match_alike(self) -> None:
+        found: dict[tuple[object, ...], object] = {}
+        for topic in TOPICS:
+            route, tags, stem = self.index.match(".".join(topic))
+            bits = self.index.literal_bits(stem, len(topic))
+            deciding = tuple(token for position, token in enumerate(topic) if bits >> position & 1)
+            match = (route.targets, tags)
+            assert found.setdefault((topic[0], len(topic), bits, deciding), match) == match
+
+    @invariant()
     def counts_the_entries(self) -> None:
         assert len(self.index) == sum(held.total() for held in self.held.values())
         assert {target for target in TARGETS if target in self.index} == {each for each in TARGETS if self.held[each]}

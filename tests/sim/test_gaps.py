@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.patterns.topic import publisher as publisher_module
+from iris_py.patterns.topic import topic_plans
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
@@ -213,7 +213,7 @@ def _check_pattern(pattern: str, published: list[str], taken: dict[str, Listener
 
 
 def test_it_hears_so_too_when_the_publisher_used_many_other_topics_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher_module, "TOPICS_MAX", 8)
+    monkeypatch.setattr(topic_plans, "TOPICS_MAX", 8)
 
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, subscriber = await simulation.start_nodes(2)

@@ -33,8 +33,9 @@ def topics(
 ) -> int:
     """List the subscribed patterns, with the deliveries, drops and queues of their subscriptions.
 
-    Two lines follow: the first tokens of topics, with published, received and missed messages; and the table of the network's
-    subscriptions, with its size, its root, and publications that do not arrive.
+    The groups follow in a table of their own: members, messages given, taken, outstanding and lost, and how often no member had
+    room. The last two lines are the first tokens of topics, with published, received and missed messages; and the table of the
+    network's subscriptions, with its size, its root, and publications that do not arrive.
 
     Nodes are queried twice, and rates refer to the time between. In a network of more than 256 nodes a sample is queried, and
     the numbers are estimates.

@@ -14,9 +14,9 @@ import msgspec
 
 from iris_py.cli.config import SettingLine, setting_lines
 from iris_py.cli.doctor.plain_objects import as_plain
-from iris_py.cli.doctor.real_surroundings import Warnings
 from iris_py.cli.options import user_name
 from iris_py.cli.version import version_line, version_of
+from iris_py.doctor.real_surroundings import Warnings
 from iris_py.observe.node_name import short_id
 from iris_py.overview.departed import gone_lines
 from iris_py.overview.event_stream import event_lines
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from iris_py.cli.doctor.plain_objects import Rewrite
-    from iris_py.cli.doctor.surroundings import Evidence
     from iris_py.cli.doctor.surroundings_recorder import Recorder
     from iris_py.cli.settings import Settings
+    from iris_py.doctor.surroundings import Evidence
 
 __all__ = ["BundlePart", "Gathered", "command_line", "encode", "gather"]
 

@@ -12,64 +12,34 @@ from typing import TYPE_CHECKING, Final, cast
 from iris_py.build import build
 from iris_py.cli.doctor.bundle import check_place, describe, write
 from iris_py.cli.doctor.bundle_parts import command_line, encode, gather
-from iris_py.cli.doctor.check import FindingStatus, Subject
-from iris_py.cli.doctor.examination import choose, examine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
-from iris_py.cli.doctor.real_surroundings import Actual
 from iris_py.cli.doctor.redaction import Redaction, known_secrets
 from iris_py.cli.doctor.surroundings_recorder import Recorder
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import tell
+from iris_py.doctor.check import FindingStatus, Subject
+from iris_py.doctor.examination import CheckLine, DoctorSummary, choose, examine, line_of
+from iris_py.doctor.real_surroundings import Actual
 from iris_py.errors import ConfigurationError
-from iris_py.json_lines import Line
 from iris_py.logs import one_line
-from iris_security.text_form import hide_secrets, refuse_secret
+from iris_security.text_form import refuse_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.cli.doctor.check import DoctorCheck
-    from iris_py.cli.doctor.examination import Examined
     from iris_py.cli.doctor.plain_objects import Rewrite
-    from iris_py.cli.doctor.surroundings import Surroundings
     from iris_py.cli.settings import Settings
-    from iris_py.json_lines import Lines
+    from iris_py.doctor.check import DoctorCheck
+    from iris_py.doctor.surroundings import Surroundings
+    from iris_py.json_lines import Line, Lines
 
-__all__ = ["LINES", "BundleOptions", "CheckLine", "DoctorSummary", "doctor"]
+__all__ = ["LINES", "BundleOptions", "doctor"]
 
 _STYLES: Final = {FindingStatus.OK: "32", FindingStatus.WARNING: "33", FindingStatus.FAULT: "1;31", FindingStatus.SKIPPED: "2"}
 _STATUS_WIDTH: Final = max(map(len, FindingStatus))
 _CLEAR: Final = "\r\x1b[K"
-
-
-class CheckLine(Line, tag="check"):
-    """The finding of one check of `iris doctor`."""
-
-    check: str
-    """The name of the check, as for `--only`."""
-    status: str
-    """`ok`, `warning`, `FAULT` or `skipped`."""
-    cause: str
-    """The state; for a fault, the defect."""
-    advice: str = ""
-    """The remedy; empty if none is needed."""
-    hints: tuple[str, ...] = ()
-    """Commands that show details or apply the remedy."""
-    because: str = ""
-    """The check whose finding prevented this one; empty if it was executed."""
-    seconds: float = 0.0
-    """Duration of the check."""
-
-
-class DoctorSummary(Line, tag="summary"):
-    """The end of `iris doctor`: the number of checks by status."""
-
-    ok: int
-    warnings: int
-    faults: int
-    skipped: int
 
 
 #: The lines of `--json`.
@@ -130,7 +100,7 @@ async def doctor(
             surroundings = actual if bundle is None else cast("Surroundings", seen)
             async for examined in examine(Subject(surroundings, cluster), chosen, progress.tell_check):
                 progress.clear()
-                line = _line_of(examined)
+                line = line_of(examined)
                 lines.append(line)
                 if examined.finding.status is FindingStatus.SKIPPED:
                     undone.setdefault(line.cause, []).append(line.check)
@@ -208,19 +178,6 @@ def _words_of(
 def _split(names: Sequence[str]) -> list[str]:
     """Return the names of checks in the values of an option. Each value may hold several names, separated by commas."""
     return [name.strip() for text in names for name in text.split(",") if name.strip()]
-
-
-def _line_of(examined: Examined) -> CheckLine:
-    finding = examined.finding
-    return CheckLine(
-        examined.check.name,
-        str(finding.status),
-        hide_secrets(finding.cause),
-        hide_secrets(finding.advice),
-        tuple(map(hide_secrets, finding.hints)),
-        examined.because,
-        round(examined.seconds, 3),
-    )
 
 
 def _text_of(line: CheckLine, *, with_hints: bool, is_coloured: bool) -> str:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.config import SettingLine
-from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.doctor.plain_objects import fields_of
 from iris_py.cli.doctor.redaction import read_file_values, strings_of
 from iris_py.cli.doctor.surroundings_recorder import SeenLine
+from iris_py.doctor.examination import CHECKS
 from iris_py.settings.table import ARGUMENTS, SETTINGS, VARIABLES
 
 if TYPE_CHECKING:

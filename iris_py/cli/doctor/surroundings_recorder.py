@@ -11,7 +11,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iris_py.cli.doctor.surroundings import Surroundings
+    from iris_py.doctor.surroundings import Surroundings
 
 __all__ = ["Recorder", "SeenLine"]
 

@@ -20,6 +20,7 @@ from iris_py.extras import install_command
 from iris_py.overview.caller_failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.overview.clouds import CloudLine, cloud_faults, has_gateways
 from iris_py.overview.clusters import ClusterLine, cluster_lines
+from iris_py.overview.groups import GroupLine, group_lines, say_groups
 from iris_py.overview.load_sources import (
     PublisherLine,
     TunnelsLine,
@@ -47,11 +48,22 @@ __all__ = ["LINES", "top"]
 
 #: The lines of `--json`, by command.
 LINES: Final[Lines] = {
-    "top": (TotalsLine, FailureLine, SlowLine, CloudLine, PublisherLine, TunnelsLine, TableLine, ClusterLine, AskedSummary)
+    "top": (
+        TotalsLine,
+        FailureLine,
+        SlowLine,
+        CloudLine,
+        PublisherLine,
+        TunnelsLine,
+        GroupLine,
+        TableLine,
+        ClusterLine,
+        AskedSummary,
+    )
 }
 
-#: Maximum number of failures, slow members, publishers and holders of tunnels in `--json`. Too small: the relevant one may be
-#: missing; too large: a program with invented names floods the output.
+#: Maximum number of failures, slow members, publishers, holders of tunnels and groups in `--json`. Too small: the relevant one
+#: may be missing; too large: a program with invented names floods the output.
 DETAILS_MAX: Final = 200
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
@@ -83,7 +95,7 @@ async def top(
         network = own.network
         names = () if cluster is None else (cluster, await _alias(own, cluster, query.timeout_s))
         nodes = None if node is None else [await _find(own, node, query.timeout_s)]
-        pairs, found = await measure(own, *PARTS, "topics", query=query, nodes=nodes)
+        pairs, found = await measure(own, *PARTS, "topics", "shares", query=query, nodes=nodes)
         clouds = await ask_clouds(own) if has_gateways(pairs) else []
         own_interest = own.statistics().interest
     totals = totals_of(pairs, found)
@@ -101,6 +113,9 @@ async def top(
     output.lines([(line, None) for line in [*publishers[:DETAILS_MAX], *tunnels[:DETAILS_MAX]]])
     output.labelled("publishing", say_publishers(publishers))
     output.labelled("tunnels", say_tunnels(tunnels))
+    groups = group_lines(pairs, share_of(pairs, found))
+    output.lines([(line, None) for line in groups[:DETAILS_MAX]])
+    output.labelled("groups", say_groups(groups))
     table = table_line(pairs, share_of(pairs, found), own_interest)
     output.line(table)
     output.labelled("topics", say_table(table, pairs))

@@ -10,6 +10,7 @@ from iris_py.logs import one_line
 from iris_py.overview.caller_failures import say_met, unserved_clusters
 from iris_py.overview.clouds import cloud_faults
 from iris_py.overview.generations import GenerationsHolder, holdings_of, short_generations
+from iris_py.overview.groups import group_lines, say_groups
 from iris_py.overview.pair import share_of
 from iris_py.overview.slowness import say_slow, slow_lines
 from iris_py.overview.topic_table import say_table, say_versions, table_line
@@ -106,7 +107,9 @@ def say_place(trail: Sequence[TablePlace], arranged: Arranged[Any] | None, words
         said.append(f"with {one_line(words)!r}")
     detail, place, view = gathering.detail, trail[-1], gathering.view
     if place.kind == "topics" and view is not None:
-        said += say_table(table_line(view.pairs, share_of(view.pairs, view.found)), view.pairs)
+        share = share_of(view.pairs, view.found)
+        said += say_table(table_line(view.pairs, share), view.pairs)
+        said += say_groups(group_lines(view.pairs, share))
     if place.kind == "node" and detail is not None and detail.node.id == place.name and detail.state != "answers":
         said.append(f"NO ANSWER for {format_seconds(round(now - detail.since))}")
     return _GAP.join(said)

@@ -16,7 +16,9 @@ from iris_py.overview.clouds import failed_text
 from iris_py.overview.clusters import ClusterLine, MemberStatsLine, cluster_lines, members_text
 from iris_py.overview.figures import NodeFigure, figures_of
 from iris_py.overview.generations import short_generations
+from iris_py.overview.groups import GroupLine, group_lines, patterns_text
 from iris_py.overview.load_sources import PublisherLine, TunnelsLine, publisher_lines, tunnels_lines
+from iris_py.overview.pair import share_of
 from iris_py.overview.readings import PARTS, EventSeen
 from iris_py.overview.rows import (
     CloudRow,
@@ -60,10 +62,22 @@ ROWS_MAX: Final = 200
 ID_SHOWN: Final = 8
 
 Kind: TypeAlias = Literal[
-    "clusters", "members", "nodes", "node", "topics", "subscribers", "links", "events", "publishers", "tunnels", "clouds"
+    "clusters",
+    "members",
+    "nodes",
+    "node",
+    "topics",
+    "subscribers",
+    "groups",
+    "group",
+    "links",
+    "events",
+    "publishers",
+    "tunnels",
+    "clouds",
 ]
 #: The kinds of tables with a tab.
-TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "links", "events", "publishers", "tunnels", "clouds")
+TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "groups", "links", "events", "publishers", "tunnels", "clouds")
 Row = TypeVar("Row")
 #: The value by which a row is sorted. None comes last in both directions.
 Value: TypeAlias = "str | float | None"
@@ -164,7 +178,13 @@ def _sortable(value: Value) -> tuple[float, str]:
 
 def parts_of(place: TablePlace) -> tuple[str, ...]:
     """Return the statistics to request from all nodes while a table is shown; nodes send no further ones."""
-    further: dict[Kind, str] = {"links": "peers", "events": "events", "publishers": "topics"}
+    further: dict[Kind, str] = {
+        "topics": "shares",
+        "groups": "shares",
+        "links": "peers",
+        "events": "events",
+        "publishers": "topics",
+    }
     return (*PARTS, further[place.kind]) if place.kind in further else PARTS
 
 
@@ -194,7 +214,11 @@ def rows_of(place: TablePlace, gathering: Readings) -> Sequence[Any]:
     if place.kind == "topics":
         return topic_lines(view.pairs, view.found, None, "pattern")
     if place.kind == "subscribers":
-        return subscriber_rows(view.pairs, place.name)
+        return subscriber_rows(view.pairs, lambda each: each.pattern == place.name)
+    if place.kind == "groups":
+        return group_lines(view.pairs, share_of(view.pairs, view.found))
+    if place.kind == "group":
+        return subscriber_rows(view.pairs, lambda each: each.group == place.name)
     if place.kind == "publishers":
         return publisher_lines(view.pairs)
     if place.kind == "tunnels":
@@ -208,6 +232,8 @@ def next_place(row: object) -> TablePlace | None:
         return TablePlace("members", row.name)
     if isinstance(row, TopicLine):
         return TablePlace("subscribers", row.pattern)
+    if isinstance(row, GroupLine):
+        return TablePlace("group", row.name)
     if isinstance(row, NodeRow):
         return TablePlace("node", row.seen.node.id)
     if isinstance(row, MemberStatsLine | PublisherLine):
@@ -262,6 +288,8 @@ _TITLES: Final[dict[Kind, str]] = {
     "node": "Node",
     "topics": "Topics",
     "subscribers": "Subscriptions to",
+    "groups": "Groups",
+    "group": "Subscriptions in the group",
     "links": "Links",
     "events": "Events",
     "publishers": "Publishers",
@@ -378,40 +406,91 @@ _TOPICS: Final = Sheet[TopicLine](
     sort="messages/s",
     mark=lambda row: "bad" if row.dropped else "",
 )
-_SUBSCRIBERS: Final = Sheet[SubscriberRow](
+_GROUPS: Final = Sheet[GroupLine](
     fields=(
-        Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
-        Field("address", 20, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
-        Field("zone", 8, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_wide=True),
+        Field("group", 14, lambda row: one_line(row.name), lambda row: row.name, is_number=False, is_flexible=True),
         Field(
-            "policy",
-            12,
-            lambda row: one_line(row.statistics.policy),
-            lambda row: row.statistics.policy,
+            "patterns",
+            16,
+            lambda row: one_line(patterns_text(row)),
+            patterns_text,
             is_number=False,
+            is_flexible=True,
             is_wide=True,
         ),
-        Field("messages/s", 12, lambda row: format_count(row.messages_per_s), lambda row: row.messages_per_s),
-        Field(
-            "dropped",
-            11,
-            lambda row: format_count(sum(row.statistics.dropped.values())),
-            lambda row: sum(row.statistics.dropped.values()),
-        ),
-        Field(
-            "queued", 9, lambda row: format_count(row.statistics.queued_messages), lambda row: row.statistics.queued_messages
-        ),
-        Field("of", 8, lambda row: format_count(row.statistics.queue_messages), lambda row: row.statistics.queue_messages),
-        Field(
-            "oldest",
-            9,
-            lambda row: format_seconds(row.statistics.oldest_s) if row.statistics.oldest_s else "",
-            lambda row: row.statistics.oldest_s,
-        ),
+        Field("members", 9, lambda row: format_count(row.members), lambda row: row.members),
+        Field("publishers", 12, lambda row: format_count(row.publishers), lambda row: row.publishers, is_wide=True),
+        Field("given/s", 10, lambda row: format_count(row.given_per_s), lambda row: row.given_per_s),
+        Field("given", 11, lambda row: format_count(row.given), lambda row: row.given, is_wide=True),
+        Field("taken", 11, lambda row: format_count(row.taken), lambda row: row.taken),
+        Field("outstanding", 13, lambda row: format_count(row.outstanding), lambda row: row.outstanding),
+        Field("lost", 8, lambda row: format_count(row.lost), lambda row: row.lost),
+        Field("full", 8, lambda row: format_count(row.full), lambda row: row.full),
     ),
-    key=lambda row: f"{row.node} {row.number}",
-    sort="messages/s",
-    mark=lambda row: "bad" if row.statistics.dropped else "",
+    key=lambda row: row.name,
+    sort="given/s",
+    mark=lambda row: "bad" if row.lost else "",
+)
+
+
+def _subscriber_sheet(other: Field[SubscriberRow]) -> Sheet[SubscriberRow]:
+    """Return a table of subscriptions, with a column for the property that the rows do not have in common."""
+    return Sheet[SubscriberRow](
+        fields=(
+            Field("node", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
+            Field("address", 20, lambda row: one_line(row.address), lambda row: row.address, is_number=False, is_flexible=True),
+            Field("zone", 8, lambda row: one_line(row.zone), lambda row: row.zone, is_number=False, is_wide=True),
+            other,
+            Field(
+                "policy",
+                12,
+                lambda row: one_line(row.statistics.policy),
+                lambda row: row.statistics.policy,
+                is_number=False,
+                is_wide=True,
+            ),
+            Field("messages/s", 12, lambda row: format_count(row.messages_per_s), lambda row: row.messages_per_s),
+            Field(
+                "dropped",
+                11,
+                lambda row: format_count(sum(row.statistics.dropped.values())),
+                lambda row: sum(row.statistics.dropped.values()),
+            ),
+            Field(
+                "queued",
+                9,
+                lambda row: format_count(row.statistics.queued_messages),
+                lambda row: row.statistics.queued_messages,
+            ),
+            Field("of", 8, lambda row: format_count(row.statistics.queue_messages), lambda row: row.statistics.queue_messages),
+            Field(
+                "oldest",
+                9,
+                lambda row: format_seconds(row.statistics.oldest_s) if row.statistics.oldest_s else "",
+                lambda row: row.statistics.oldest_s,
+            ),
+        ),
+        key=lambda row: f"{row.node} {row.number}",
+        sort="messages/s",
+        mark=lambda row: "bad" if row.statistics.dropped else "",
+    )
+
+
+_SUBSCRIBERS: Final = _subscriber_sheet(
+    Field(
+        "group", 10, lambda row: one_line(row.statistics.group), lambda row: row.statistics.group, is_number=False, is_wide=True
+    )
+)
+_GROUP_SUBSCRIBERS: Final = _subscriber_sheet(
+    Field(
+        "pattern",
+        12,
+        lambda row: one_line(row.statistics.pattern),
+        lambda row: row.statistics.pattern,
+        is_number=False,
+        is_flexible=True,
+        is_wide=True,
+    )
 )
 _LINKS: Final = Sheet[LinkRow](
     fields=(
@@ -566,6 +645,8 @@ _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "node": _FIGURES,
     "topics": _TOPICS,
     "subscribers": _SUBSCRIBERS,
+    "groups": _GROUPS,
+    "group": _GROUP_SUBSCRIBERS,
     "links": _LINKS,
     "events": _EVENTS,
     "publishers": _PUBLISHERS,

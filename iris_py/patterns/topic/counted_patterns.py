@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from iris_py.patterns.topic.shapes import WILD_STEM, can_match, counted_entries, literal_positions, pattern_of
+from iris_py.patterns.topic.shapes import WILD_STEM, can_match, counted_entries, literal_bits, literal_positions, pattern_of
 from iris_py.wire.flows import MatchesBefore
 from iris_py.wire.packets import NODE_COUNTED_MAX
 
@@ -150,6 +150,10 @@ class CountedPatterns:
                     count.pattern = pattern_of(count.shape, tuple(tokens))
                 matched.append(count)
         return matched
+
+    def literal_bits(self, count: int) -> int:
+        """Return the positions of the tokens that decide the counts of topics of ``count`` tokens, as bits."""
+        return literal_bits([shape for _generation, shape in self._shapes], count)
 
     def claim(self, node: NodeId, held: dict[MatchCount, int], entries: bytes, number: int) -> list[bytes]:
         """Handle new entries of a node.

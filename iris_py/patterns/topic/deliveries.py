@@ -169,6 +169,10 @@ class Deliveries:
         """Return the subscriptions that match a topic."""
         return self._trie.match(topic)
 
+    def literal_bits(self, topic: Tokens) -> int:
+        """Return the positions of the tokens that decide which subscriptions match a topic, as bits."""
+        return self._trie.literal_bits(topic)
+
     def publishers(self) -> list[NodeId]:
         """Return the publishers whose messages are counted."""
         return self._flows.publishers()

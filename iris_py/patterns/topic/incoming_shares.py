@@ -1,7 +1,10 @@
 """The member's side of shared subscriptions: messages of publishers for the groups of a node (docs/design.md 8.16).
 
 A *member* is the node in a group, with at least a subscription. A dense count of messages for every publisher makes gaps exact.
-The member tells the publisher the number of taken messages: after a quarter of the window, else ``TOLD_S`` after the first.
+The member tells the publisher the number of taken messages: after half of the window, else ``TOLD_S`` after the first.
+
+A fast program takes a message in less time than its count would take. So :meth:`IncomingShares.settle` counts many at once:
+when the program waits for messages, after ``SharedQueue.in_hand_max`` of them, and at the time of a TAKEN.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_overlay.timers import DeadlineTable
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.deliveries import BodySender, imported_run, take_headers
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
-from iris_py.patterns.topic.queue import SubscriptionQueue
+from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
 from iris_py.patterns.topic.share_index import Share
 from iris_py.patterns.topic.shared_slices import SharedSlice
 from iris_py.peers.balancer import SERVICE_TIME_WEIGHT
@@ -43,6 +45,14 @@ if TYPE_CHECKING:
 #: Time after which a publisher is told of taken messages (seconds). Too small: packets for single messages; too large: a
 #: publisher chooses by an old load, and counts more as lost when the member dies.
 TOLD_S: Final = 0.02
+#: Messages that an iteration takes out of a queue at once if the program's time for a message is unknown or long. Too small:
+#: the overhead of taking is paid more often; too large: a slow program holds messages that no policy can drop.
+IN_HAND_MIN: Final = 16
+#: Messages that an iteration of a fast program takes at once. Too small and too large: as above.
+IN_HAND_MAX: Final = 256
+#: Time for which the messages taken at once may occupy the program (seconds). Too small: an iteration of a fast program that
+#: waits for a processor takes few messages at once; too large: as above.
+IN_HAND_S: Final = 0.02
 #: The smallest window. Too small: a member with many publishers idles while messages are on the way; too large: its queue
 #: overflows.
 WINDOW_MIN: Final = 16
@@ -68,6 +78,8 @@ class SharedQueue(SubscriptionQueue):
 
     Attributes:
         in_hand: Returns the number of messages outside the queue and not done by the program.
+        in_hand_max: Messages that an iteration takes out of the queue at once: some ``IN_HAND_S`` of work.
+        settle_at: The value of ``taken`` from which :meth:`IncomingShares.settle` is due; 0 if it is due for the next message.
         busy_since: Time from which the program works on the next message (seconds).
         givers: The counts of the messages in the queue and in hand, the oldest first, with numbers of messages.
         settled: Number of messages removed from ``givers``.
@@ -76,7 +88,19 @@ class SharedQueue(SubscriptionQueue):
         unused: Number of messages that the program had not taken at the end.
     """
 
-    __slots__ = ("busy_since", "givers", "group", "in_hand", "is_closed", "is_leaving", "settled", "unused", "weight")
+    __slots__ = (
+        "busy_since",
+        "givers",
+        "group",
+        "in_hand",
+        "in_hand_max",
+        "is_closed",
+        "is_leaving",
+        "settle_at",
+        "settled",
+        "unused",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -95,7 +119,8 @@ class SharedQueue(SubscriptionQueue):
         self.is_blocking = False  # publishers wait for the window, not for PAUSE
         self.in_hand: Callable[[], int] = int
         self.givers: deque[tuple[IncomingCount, int]] = deque()
-        self.settled = 0
+        self.settled = self.settle_at = 0
+        self.in_hand_max = IN_HAND_MIN
         self.busy_since = 0.0
         self.is_leaving = False
         self.is_closed = False
@@ -107,20 +132,17 @@ class SharedQueue(SubscriptionQueue):
         return self.policy == "block"
 
     def take_some(self) -> list[Message]:
-        """Take few messages: no other member can take a message from here."""
-        messages_max = max(1, min(IN_HAND_MAX, self.messages_max // 4))
-        return [self.pop() for _ in range(min(messages_max, len(self.waiting)))]
+        """Take some of the oldest messages, at most ``in_hand_max``."""
+        messages_max = max(1, min(self.in_hand_max, self.messages_max // 4))
+        if self.headed_bytes or self.lost:
+            return [self.pop() for _ in range(min(messages_max, len(self.waiting)))]
+        return self.take_up_to(messages_max, TAKEN_BYTES_MAX)
 
     def clear(self, reason: str, taken: int = 0) -> int:
         """Drop all messages at the end of the subscription; return their number."""
         self.is_closed = True
         self.unused = super().clear(reason, taken)
         return self.unused
-
-
-#: Messages that an iteration takes out of a queue at once. Too small: the overhead of taking is paid more often; too large: a
-#: slow program takes messages that it does not use soon.
-IN_HAND_MAX: Final = 16
 
 
 class OwnMember:
@@ -233,8 +255,9 @@ class IncomingShares:
         self._tags: dict[tuple[bytes, int], str] = {}  # names of groups, by table and tag
         self._counts: OrderedDict[tuple[NodeId, bytes, int], IncomingCount] = OrderedDict()  # the longest unused first
         self._has_forgotten = False
-        # Counts of which the publisher is to be told, and queues with messages in hand.
-        self._untold: DeadlineTable[IncomingCount | SharedQueue] = DeadlineTable()
+        self._untold: dict[IncomingCount, None] = {}  # those of which the publisher is to be told
+        self._busy: dict[SharedQueue, None] = {}  # those with messages in hand
+        self._tell_at: float | None = None  # one time for all: a timer costs more than a TAKEN
 
     # -- subscriptions
 
@@ -253,7 +276,7 @@ class IncomingShares:
             giver.missed += messages
             self._note(giver, now)
         queue.givers.clear()
-        self._untold.cancel(queue)
+        self._busy.pop(queue, None)
         member = self._members[queue.group]
         del member.queues[queue]
         if not member.queues:
@@ -284,13 +307,20 @@ class IncomingShares:
         names = {queue.group for queue in matching if not queue.is_leaving}
         return {name: share_of(self._members[name].queues) for name in names}
 
+    def literal_bits(self, topic: Tokens) -> int:
+        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        return self._trie.literal_bits(topic)
+
     def settle(self, queue: SharedQueue, now: float) -> None:
         """Count the messages taken from a queue by the program."""
         in_hand = queue.in_hand()
         left = queue.taken - in_hand - queue.settled - queue.unused
         if left > 0:
-            self._members[queue.group].observe(now - queue.busy_since, left)
+            member = self._members[queue.group]
+            member.observe(now - queue.busy_since, left)
             queue.busy_since = now
+            if member.service_s > 0:
+                queue.in_hand_max = max(IN_HAND_MIN, min(int(IN_HAND_S / member.service_s), IN_HAND_MAX))
         while left > 0:
             giver, messages = queue.givers.popleft()
             if messages > left:
@@ -300,9 +330,10 @@ class IncomingShares:
             queue.settled += messages
             giver.taken += messages
             self._note(giver, now)
-        if in_hand and queue not in self._untold:
-            self._untold.set(queue, now + TOLD_S)
-            self._outbound.has_events = True  # the deadline has changed
+        if in_hand:
+            self._busy[queue] = None
+            self._set_time(now)
+        queue.settle_at = queue.taken + queue.in_hand_max if queue in self._busy else 0
 
     # -- messages
 
@@ -367,22 +398,27 @@ class IncomingShares:
                 self._count_drop("share_gone", len(part.payloads) - late)
                 self._note(counted, now)
                 continue
-            queue = min(matching, key=_length)
+            queue = min(matching, key=_load)
             self._hand_out(queue, counted, part, late, gap, now, is_unknown=is_unknown)
 
     # -- time
 
     def handle_timeout(self, now: float) -> None:
         """Tell publishers of taken messages; harmless if early."""
-        for each in self._untold.expired(now):
-            if isinstance(each, IncomingCount):
-                self._tell(each, now)
-            else:
-                self.settle(each, now)
+        if self._tell_at is None or now < self._tell_at:
+            return
+        self._tell_at = None
+        busy, self._busy = self._busy, {}
+        for queue in busy:
+            self.settle(queue, now)
+        untold, self._untold = self._untold, {}
+        for counted in untold:
+            if counted.told != counted.taken + counted.missed:
+                self._tell(counted, now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        return self._untold.deadline()
+        return self._tell_at
 
     # --
 
@@ -410,7 +446,7 @@ class IncomingShares:
         self._counts.move_to_end(key)
         if len(self._counts) > COUNTS_MAX:
             _, oldest = self._counts.popitem(last=False)
-            self._untold.cancel(oldest)
+            self._untold.pop(oldest, None)
             self._has_forgotten = True
         return counted, is_unknown
 
@@ -456,22 +492,27 @@ class IncomingShares:
         if accepted < len(run):
             counted.taken += len(run) - accepted
             self._note(counted, now)
-        self.settle(queue, now)
+        if queue.taken >= queue.settle_at:
+            self.settle(queue, now)
 
     def _note(self, counted: IncomingCount, now: float) -> None:
         """Tell a publisher of taken messages, at once or soon."""
-        if 4 * (counted.taken + counted.missed - counted.told) >= max(WINDOW_MIN, counted.window):
-            self._untold.cancel(counted)
+        if 2 * (counted.taken + counted.missed - counted.told) >= max(WINDOW_MIN, counted.window):
             self._tell(counted, now)
-        elif counted not in self._untold:
-            self._untold.set(counted, now + TOLD_S)
+        else:
+            self._untold[counted] = None
+            self._set_time(now)
+
+    def _set_time(self, now: float) -> None:
+        if self._tell_at is None:
+            self._tell_at = now + TOLD_S
             self._outbound.has_events = True  # the deadline has changed
 
     def _tell(self, counted: IncomingCount, now: float) -> None:
         member = counted.member
         counted.told = counted.taken + counted.missed
         counted.window = member.window(now)
-        others = max(0, sum(map(_length, member.queues)) - counted.queued)
+        others = max(0, sum(map(_load, member.queues)) - counted.queued)
         told = TakenCounts(
             counted.name,
             counted.received,
@@ -501,5 +542,5 @@ def share_of(queues: Iterable[SharedQueue]) -> Share:
     return Share(weight, blocks)
 
 
-def _length(queue: SharedQueue) -> int:
-    return len(queue.waiting)
+def _load(queue: SharedQueue) -> int:
+    return len(queue.waiting) + queue.taken - queue.settled - queue.unused

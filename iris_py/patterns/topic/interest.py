@@ -22,7 +22,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from iris_py.patterns.topic.shapes import ENTRY, WILD_STEM, can_match, is_entry, is_exact, literal_positions
+from iris_py.patterns.topic.shapes import ENTRY, WILD_STEM, can_match, is_entry, is_exact, literal_bits, literal_positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -277,6 +277,17 @@ class InterestIndex(Generic[Target, Route]):
         key = tuple(nodes)
         route = self._routes.get(key)
         return self._route_of(key) if route is None else route, tuple(tags), stem
+
+    def literal_bits(self, stem: int, count: int) -> int:
+        """Return the positions of the tokens that decide the match of a topic, as bits.
+
+        A topic with the same first token, as many tokens, and the same tokens at these positions has the same match.
+
+        Args:
+            stem: The stem of the topic.
+            count: Its number of tokens.
+        """
+        return literal_bits(self._plans.find(stem).shapes | self._plans.find(WILD_STEM).shapes, count)
 
     def change(self, target: Target, added: bytes, removed: bytes = b"") -> int:
         """Change the entries of a target; return the number of invalid entries, which have no effect.

@@ -23,8 +23,8 @@ from iris_overlay.timers import DeadlineTable
 from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
-from iris_py.patterns.topic.share_index import Share, ShareIndex
-from iris_py.patterns.topic.shared_slices import SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
+from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share, ShareIndex
+from iris_py.patterns.topic.shared_slices import BATCH_MESSAGES_MAX, SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
 from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.flows import messages_between
@@ -45,12 +45,10 @@ if TYPE_CHECKING:
     from iris_py.peers.outbound import Outbound
     from iris_py.peers.peer import Peer
 
-#: Groups of one topic. Too small: further groups get nothing. Too large: each costs a choice for each slice.
-TOPIC_GROUPS_MAX: Final = 64
 #: Members of a group that a publisher chooses from. Too small: it may miss the members with little load. Too large: each costs
 #: time when the members change.
 MEMBERS_MAX: Final = 64
-#: Time without news of a member with outstanding messages, after which it gets no more (seconds). Too small: a pause of the
+#: Time in which a member with outstanding messages takes none, after which it gets no more (seconds). Too small: a pause of the
 #: member makes others work more; too large: a stopped member gets messages that it will not take soon.
 STALLED_S: Final = 2.0
 #: Time without news of a member after a broken link, after which the messages that the link may have taken with it count as
@@ -157,11 +155,20 @@ class ShareMember(MemberLoad):
         link = self.peer.link
         return self.peer.is_local or self.peer.is_routed if link is None else link.is_open
 
+    @property
+    def room(self) -> int:
+        """The messages that fit in the window; for a full member, which drops messages, those of a slice."""
+        return self.window - self.in_flight if self.window > self.in_flight else self.slice_messages
+
     def has_room(self, now: float) -> bool:
         """Tell whether a slice may be given to the member."""
         if not self.is_ready or self.peer.is_congested or self.in_flight >= self.window:
             return False
-        return not self.outstanding - self._doubted or now < self._progress_at + STALLED_S
+        return not self.is_stalled(now)
+
+    def is_stalled(self, now: float) -> bool:
+        """Tell whether the member has taken nothing for ``STALLED_S`` although messages are outstanding."""
+        return self.outstanding > self._doubted and now >= self._progress_at + STALLED_S
 
     def give(self, count: int, now: float) -> None:
         """Count given messages."""
@@ -213,10 +220,12 @@ class ShareMember(MemberLoad):
         if self._doubted_at > self._received:  # what a broken link took with it
             self._lose(min(self._doubted_at - self._received - self._written_off, self.outstanding))
         self._doubted_at = 0
-        self.window, self._others, self._progress_at = taken.window, taken.queue, now
+        self.window, self._others = taken.window, taken.queue
+        if missed or left:
+            self._progress_at = now
         self.service_time_s = taken.service_us / 1e6
         if taken.service_us:
-            messages = int(SLICE_S * 1e6) // taken.service_us
+            messages = int(SLICE_S / self.service_time_s)
             self.slice_messages = max(SLICE_MESSAGES_MIN, min(messages, SLICE_MESSAGES_MAX))
         self._weigh()
         return True
@@ -243,6 +252,16 @@ class RouteGroup(NamedTuple):
     levels: list[list[ShareMember]]
     """For the balancer."""
 
+    def room(self, chosen: ShareMember, now: float) -> int:
+        """Return the number of messages that the chosen member and others with room take, as far as ``BATCH_MESSAGES_MAX``."""
+        room = chosen.room
+        for member in self.members:
+            if room >= BATCH_MESSAGES_MAX:
+                break
+            if member is not chosen and member.has_room(now):
+                room += member.room
+        return room
+
 
 #: The groups that get the messages of some topics.
 ShareRoute = list[RouteGroup]
@@ -257,6 +276,8 @@ class Choice(NamedTuple):
     """The groups whose members have no link yet, by their tags."""
     messages_max: int
     """The largest number of messages in the slice."""
+    room: int
+    """The number of messages that all members with room take, as far as ``BATCH_MESSAGES_MAX``."""
 
     def count_nodes(self, nodes: frozenset[NodeId], *, has_local: bool) -> int:
         """Return the number of receiving nodes, without nodes of plain subscriptions."""
@@ -296,6 +317,7 @@ class OutgoingShares:
         self._count_drop = count_drop
         self._events = events
         self._names = 0
+        self._known: Counter[int] = Counter()  # members of each group, with remembered ones
         self._group: Group | None = None  # the watched table
         self._key = b""
         self._index: ShareIndex[PublicationTarget]
@@ -331,9 +353,8 @@ class OutgoingShares:
         for target in self._index.nodes():
             self._index.remove(target)
             self._list(target)
-        for key, member in self._members.items():
-            if member.is_listed:
-                self._unlist(key, member)
+        for key in [key for key, member in self._members.items() if member.is_listed]:
+            self._unlist(key)
         self._group = None
         self._routes.clear()
 
@@ -405,7 +426,8 @@ class OutgoingShares:
             groups.setdefault(tag, []).append(self._local_member(tag, name, share))
         if len(groups) > TOPIC_GROUPS_MAX:
             self._count_drop("share_groups_many")
-        key = tuple([(tag, tuple([member.peer.id for member in groups[tag]])) for tag in sorted(groups)[:TOPIC_GROUPS_MAX]])
+        tags = sorted(groups) if len(groups) <= TOPIC_GROUPS_MAX else _select_groups(groups)
+        key = tuple([(tag, tuple([member.peer.id for member in groups[tag]])) for tag in tags])
         route = self._routes.get(key)
         if route is None:
             if len(self._routes) >= REMEMBERED_MAX:
@@ -413,27 +435,42 @@ class OutgoingShares:
             route = self._routes[key] = [_route_group(tag, groups[tag]) for tag, _nodes in key]
         return route
 
+    def literal_bits(self, stem: int, tokens: Tokens) -> int:
+        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        bits = self._index.literal_bits(stem, len(tokens)) if self._index else 0
+        return bits | self._incoming.literal_bits(tokens)
+
     def choose(self, route: ShareRoute, now: float) -> Choice | None:
         """Choose the members for a slice; None if it must wait: retry after ``RoomMade``."""
         chosen: list[ShareMember] = []
         held: list[int] = []
-        room = SLICE_MESSAGES_MAX
+        messages_max, room = SLICE_MESSAGES_MAX, BATCH_MESSAGES_MAX
         for group in route:
             if group.tag in self._held:
                 self._release_group(group.tag, now)
             member = self._choose(group, now) if group.tag not in self._held else None
             if member is not None:
                 chosen.append(member)
-                room = min(room, member.slice_messages)
-                if member.window > member.in_flight:
-                    room = min(room, member.window - member.in_flight)
+                messages_max = min(messages_max, member.room, member.slice_messages)
+                room = min(room, group.room(member, now))
             elif any(each.is_ready for each in group.members) or not self._can_hold(group.tag):
                 self._is_awaited = True
                 return None
             else:
                 held.append(group.tag)
                 self._connect(group.members, now)
-        return Choice(chosen, held, room)
+        return Choice(chosen, held, messages_max, messages_max if held else room)
+
+    def give_batch(self, route: ShareRoute, choice: Choice, batch: SharedSlice, now: float) -> None:
+        """Give a batch to members in slices, the first one to the chosen members.
+
+        Too many messages for all members together stay with the last ones: the batch has been accepted.
+        """
+        while (slices := batch.cut(choice.messages_max)) is not None:
+            part, batch = slices
+            self.give(choice, part, now)
+            choice = self.choose(route, now) or choice
+        self.give(choice, batch, now)
 
     def give(self, choice: Choice, part: SharedSlice, now: float) -> None:
         """Give a slice to the chosen members."""
@@ -496,9 +533,9 @@ class OutgoingShares:
         for tag, share in shares.items():
             member = self._member(target, target.peer, tag)
             self._update(member, share)
-        for key, member in self._members.items():
-            if key[0] == node and key[1] not in shares and member.is_listed:
-                self._unlist(key, member)
+        members = self._members.items()
+        for key in [key for key, member in members if key[0] == node and key[1] not in shares and member.is_listed]:
+            self._unlist(key)
         self._routes.clear()
 
     def _member(self, target: PublicationTarget | None, peer: Peer, tag: int) -> ShareMember:
@@ -507,6 +544,7 @@ class OutgoingShares:
         member = self._members.get(key)
         if member is None:
             counts = self.counts.setdefault(tag, ShareCounts())
+            self._known[tag] += 1
             self._names += 1
             member = self._members[key] = ShareMember(target, peer, tag, counts, self._names, self._rng.random())
         self._remembered.pop(key, None)
@@ -527,19 +565,23 @@ class OutgoingShares:
     def local_changed(self, now: float) -> None:
         """Handle changed subscriptions of the local node."""
         names = {group_tag(self._key, name) for name in self._incoming.names()} if self._group is not None else set()
-        for key, member in self._members.items():
-            if member.target is None and member.is_listed and member.tag not in names:
-                self._unlist(key, member)
+        members = self._members.items()
+        for key in [key for key, member in members if not member.target and member.is_listed and member.tag not in names]:
+            self._unlist(key)
         self._routes.clear()
         self._make_room(now)
 
-    def _unlist(self, key: tuple[NodeId, int], member: ShareMember) -> None:
-        """Remember a member after the end in a group; the member still takes messages."""
-        member.is_listed = False
+    def _unlist(self, key: tuple[NodeId, int]) -> None:
+        """Remember a member after the end in a group, and perhaps forget another one; the member still takes messages."""
+        self._members[key].is_listed = False
         self._remembered[key] = None
         if len(self._remembered) > REMEMBERED_MAX:
             oldest, _ = self._remembered.popitem(last=False)
-            self._members.pop(oldest).write_off()
+            forgotten = self._members.pop(oldest)
+            self._report(forgotten, forgotten.write_off())
+            self._known[forgotten.tag] -= 1
+            if not self._known[forgotten.tag]:
+                del self._known[forgotten.tag], self.counts[forgotten.tag]
 
     # -- for OutgoingShares: giving
 
@@ -558,7 +600,7 @@ class OutgoingShares:
         ready = [each for each in group.members if each.is_ready]
         member.counts.full += bool(ready)
         yielding = [each for each in ready if not each.blocks and not each.peer.is_congested]
-        return min(yielding, key=lambda each: each.in_flight * each.cost, default=None)
+        return min(yielding, key=lambda each: (each.is_stalled(now), each.in_flight * each.cost), default=None)
 
     def _connect(self, members: list[ShareMember], now: float) -> None:
         """Request links to at most two members without one."""
@@ -629,9 +671,9 @@ class OutgoingShares:
             route = self.route(part.topic, part.stem, tokens) if self._group is not None else None
             group = next((each for each in route or () if each.tag == tag), None)
             if group is None:  # the group has no member left
-                counts = self.counts.setdefault(tag, ShareCounts())
-                counts.given += len(part.payloads)
-                counts.lost += len(part.payloads)
+                if (counts := self.counts.get(tag)) is not None:
+                    counts.given += len(part.payloads)
+                    counts.lost += len(part.payloads)
                 self._count_drop("share_without_member", len(part.payloads))
             else:
                 member = self._choose(group, now)
@@ -641,6 +683,13 @@ class OutgoingShares:
                 self._give([member], part, now)
             held.popleft()
         del self._held[tag]
+
+
+def _select_groups(groups: dict[int, list[ShareMember]]) -> list[int]:
+    """Return the tags of the groups that get messages: those of nodes with few groups. So no node crowds out the others."""
+    groups_of = Counter(member.peer.id for members in groups.values() for member in members)
+    fewest = {tag: min(groups_of[member.peer.id] for member in members) for tag, members in groups.items()}
+    return sorted(sorted(groups, key=lambda tag: (fewest[tag], tag))[:TOPIC_GROUPS_MAX])
 
 
 def _route_group(tag: int, members: list[ShareMember]) -> RouteGroup:

@@ -27,11 +27,11 @@ from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
 from iris_py.patterns.topic.pauses import Pauses
 from iris_py.patterns.topic.queue import RoomMade
-from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher
+from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher, literal_bits
 from iris_py.patterns.topic.share_entries import without_shares
 from iris_py.patterns.topic.shared_slices import SharedSlice, SliceBatch
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
-from iris_py.patterns.topic.topic_plans import ImportedRun, TopicPlan, following
+from iris_py.patterns.topic.topic_plans import ImportedRun, PlanCache, TopicPlan, following
 from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from iris_overlay.overlay import Overlay
     from iris_py.observe.counts import BoundedCounts
     from iris_py.patterns.topic.deliveries import Deliveries
+    from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.outgoing_shares import Choice, OutgoingShares, ShareRoute
     from iris_py.patterns.topic.queue import TopicEvent
     from iris_py.peers.group import Group, Groups
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
 
-#: Topics with cached receivers. Too small: a publisher to many topics checks each name again; too large: memory, some 250 bytes
-#: for each. Finding the receivers again costs 6 us.
-TOPICS_MAX: Final = 2048
 #: Shortest time between two choices of widened targets, for each entry that a choice reads (seconds). Too small: choices take
 #: more than some percent of the processor time. Too large: for that time nodes receive unwanted messages because of others.
 SETTLE_S_PER_ENTRY: Final = 1e-5
@@ -122,9 +120,10 @@ class Publisher:
         self._flows = OutgoingFlows()
         self._counted = CountedPatterns()
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
-        self._plans: dict[str, TopicPlan] = {}
+        self._plans = PlanCache()
         self._batch: PublicationBatch | None = None
-        self._batch_plan: TopicPlan  # of the open batch
+        self._batch_topic: str  # of the open batch
+        self._batch_plan: TopicPlan  # likewise
         self._batch_choice: Choice | None = None  # the members of groups that get it
         self._imported_runs: dict[str, ImportedRun] = {}  # the same as `runs` for messages from other clouds
         self._missed = MissedTotals()
@@ -334,8 +333,8 @@ class Publisher:
         if (tag, peer.id) not in self._pauses:
             if self._pauses.is_full:
                 return False
-            plan = self._plan_of(tag)
-            counts = self._counts.total() if plan is None else plan.counts
+            found = self._plans.find_tag(tag)
+            counts = self._counts.total() if found is None else found[1].counts
             counts.pauses_obeyed += 1
         self.runs.clear()
         self._imported_runs.clear()
@@ -345,8 +344,8 @@ class Publisher:
 
     def topic_of(self, tag: int) -> str:
         """Return a topic, published lately, that matches an entry with a tag; empty if none is known."""
-        plan = self._plan_of(tag)
-        return "" if plan is None else plan.topic
+        found = self._plans.find_tag(tag)
+        return "" if found is None else found[0]
 
     def receive_resume(self, peer: Peer, tag: int) -> None:
         """Handle a subscriber's RESUME."""
@@ -421,7 +420,7 @@ class Publisher:
     # -- for Publisher: messages
 
     def _publish_known(self, topic: str, payload: bytes, now: float, headers: Headers, imported: Imported | None) -> int | None:
-        plan = self._plans.get(topic) or self._make_plan(topic, now)
+        plan = self._plans.by_topic.get(topic) or self._find_plan(topic, now)
         if plan is None:
             return None
         for table in plan.tables:
@@ -434,19 +433,20 @@ class Publisher:
         if not plan.has_room() or self._pauses.is_paused(plan):
             return None
         if plan.shares is not None:
-            return self._publish_shared(plan, plan.shares, payload, now, headers, imported)
+            return self._publish_shared(topic, plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
-            return self._send_imported(plan, payload, now, headers, imported)
+            return self._send_imported(topic, plan, payload, now, headers, imported)
         if plan.local or headers.encoded or not plan.route.receivers:
-            self._publish_alone(plan, payload, now, headers)
+            self._publish_alone(topic, plan, payload, now, headers)
             return plan.count
         run = self.runs.get(topic)
         if run is None or not run.append(payload):
-            self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
+            self.runs[topic] = self._begin_batch(topic, plan, topic.encode(), payload, plan.count, now)
         return plan.count
 
     def _publish_shared(
         self,
+        topic: str,
         plan: TopicPlan,
         shares: ShareRoute,
         payload: bytes,
@@ -455,7 +455,7 @@ class Publisher:
         imported: Imported | None,
     ) -> int | None:
         """Send a message to groups, and to the other subscribers; return the number of nodes, None if it must wait."""
-        run = self.runs.get(plan.topic) if imported is None and not headers.encoded else None
+        run = self.runs.get(topic) if imported is None and not headers.encoded else None
         if run is not None and run.append(payload):
             return run.count
         self._end_batch(now)  # its members have that load
@@ -464,26 +464,28 @@ class Publisher:
             return None
         count = choice.count_nodes(plan.route.nodes, has_local=bool(plan.local if imported is None else plan.takers))
         if imported is not None:
-            return count + self._send_imported(plan, payload, now, headers, imported, choice)
+            return count + self._send_imported(topic, plan, payload, now, headers, imported, choice)
         count += plan.count
         if plan.local or headers.encoded:
-            self._publish_alone(plan, payload, now, headers, choice=choice)
+            self._publish_alone(topic, plan, payload, now, headers, choice=choice)
             return count
-        head = plan.topic.encode()
+        head = topic.encode()
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        batch = SliceBatch(head, payload, used, count, choice.messages_max)
-        self.runs[plan.topic] = self._open_batch(plan, batch, choice)
+        batch = SliceBatch(head, payload, used, count, choice.room)
+        self.runs[topic] = self._open_batch(topic, plan, batch, choice)
         return count
 
     def _begin_batch(
-        self, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+        self, topic: str, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
     ) -> PublicationBatch:
         self._end_batch(now)
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        return self._open_batch(plan, PublicationBatch(head, payload, used, count, kind))
+        return self._open_batch(topic, plan, PublicationBatch(head, payload, used, count, kind))
 
-    def _open_batch(self, plan: TopicPlan, batch: PublicationBatch, choice: Choice | None = None) -> PublicationBatch:
-        self._batch, self._batch_plan, self._batch_choice = batch, plan, choice
+    def _open_batch(
+        self, topic: str, plan: TopicPlan, batch: PublicationBatch, choice: Choice | None = None
+    ) -> PublicationBatch:
+        self._batch, self._batch_topic, self._batch_plan, self._batch_choice = batch, topic, plan, choice
         self._outbound.before_flush[self.send_all] = None
         return batch
 
@@ -499,8 +501,9 @@ class Publisher:
         first = self._number(plan, count, is_imported=batch.kind == packets.IMPORTED)
         plan.counts.runs += 1
         plan.counts.published += count
-        if self._batch_choice is not None:
-            self.shares.give(self._batch_choice, SharedSlice(plan.topic, plan.stem, first, batch.payloads), now)
+        if self._batch_choice is not None and plan.shares is not None:
+            gathered = SharedSlice(self._batch_topic, plan.stem, first, batch.payloads)
+            self.shares.give_batch(plan.shares, self._batch_choice, gathered, now)
             if not plan.route.receivers:
                 self.ended_bytes += sum(map(len, batch.payloads))
                 return
@@ -511,6 +514,7 @@ class Publisher:
 
     def _publish_alone(
         self,
+        topic: str,
         plan: TopicPlan,
         payload: bytes,
         now: float,
@@ -519,7 +523,7 @@ class Publisher:
         choice: Choice | None = None,
     ) -> None:
         """Send a message without a batch, because of headers or local subscribers, or to absent nodes alone."""
-        head, flags, kind, local = plan.topic.encode(), 0, packets.PUBLICATION, plan.local
+        head, flags, kind, local = topic.encode(), 0, packets.PUBLICATION, plan.local
         if headers.encoded:
             head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
             flags |= packets.HEADED
@@ -538,9 +542,9 @@ class Publisher:
             self._bodies.add(route, [start, head, payload], size)
             self._outbound.before_flush[self.send_all] = None
         if choice is not None:
-            self.shares.give(choice, SharedSlice(plan.topic, plan.stem, number, [payload], headers, imported), now)
+            self.shares.give(choice, SharedSlice(topic, plan.stem, number, [payload], headers, imported), now)
         if local:
-            message = Message(payload, self._local.name, number, "", plan.topic, 0, headers)
+            message = Message(payload, self._local.name, number, "", topic, 0, headers)
             if imported is None:
                 self._deliveries.hand_out_local(message, local, self._watched(), now)
             else:
@@ -548,6 +552,7 @@ class Publisher:
 
     def _send_imported(
         self,
+        topic: str,
         plan: TopicPlan,
         payload: bytes,
         now: float,
@@ -559,16 +564,16 @@ class Publisher:
         origin, sequence = imported.origin, imported.sequence
         missed = self._missed.add(origin, sequence, imported.gap)
         head = ImportedHead(origin, sequence, imported.number, missed, imported.cloud)
-        count = self._count_receivers(plan.route) + bool(plan.takers)
+        count = plan.route.count_receivers(self._deliveries.casts.by_group) + bool(plan.takers)
         if plan.takers or headers.encoded or not plan.route.receivers or choice is not None:
-            self._publish_alone(plan, payload, now, headers, head, choice)
+            self._publish_alone(topic, plan, payload, now, headers, head, choice)
             return count
-        begun = self._imported_runs.get(plan.topic)
+        begun = self._imported_runs.get(topic)
         if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
             begun.next = following(imported)
             return count
-        run = self._begin_batch(plan, head.encode() + plan.topic.encode(), payload, count, now, packets.IMPORTED)
-        self._imported_runs[plan.topic] = ImportedRun(run, imported, count)
+        run = self._begin_batch(topic, plan, head.encode() + topic.encode(), payload, count, now, packets.IMPORTED)
+        self._imported_runs[topic] = ImportedRun(run, imported, count)
         return count
 
     def _send_held(self, now: float) -> bool:
@@ -581,31 +586,33 @@ class Publisher:
             held.remove_first()
         return True
 
-    def _make_plan(self, topic: str, now: float) -> TopicPlan | None:
-        """Return the receivers of a topic; None if a table on its way is not known yet."""
+    def _find_plan(self, topic: str, now: float) -> TopicPlan | None:
+        """Return the receivers of a topic that was not published lately; None if a table on its way is not known yet."""
         tokens = parse_topic(topic)
+        return self._plans.find(topic, tokens) or self._make_plan(topic, tokens, now)
+
+    def _make_plan(self, topic: str, tokens: Tokens, now: float) -> TopicPlan | None:
         tables = self._tables.way(tokens, now)
         if self._tables.given_up:
             self._forget_tables(now)
         if tables is None:
             self._outbound.has_events = True  # a table may have to be requested
             return None
-        if len(self._plans) >= TOPICS_MAX:
-            self._plans.clear()
         route, tags, stem = self._index.match(topic)
         route.refresh(self._version)
         local = self._deliveries.match(tokens)
-        count = self._count_receivers(route) + bool(local)
-        plan = TopicPlan(topic, self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
+        count = route.count_receivers(self._deliveries.casts.by_group) + bool(local)
+        plan = TopicPlan(self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
+        bits = self._index.literal_bits(stem, len(tokens)) | self._deliveries.literal_bits(tokens)
+        bits |= literal_bits([shape for table in tables for shape in table.split.shapes], len(tokens))
         if self.shares.is_used:
             plan.shares = self.shares.route(topic, stem, tokens)
+            bits |= self.shares.literal_bits(stem, tokens)
         if self._counted:
+            bits |= self._counted.literal_bits(len(tokens))
             plan.counted = self._counted.match(topic, stem)
-        self._plans[topic] = plan
+        self._plans.add(topic, tokens, plan, bits)
         return plan
-
-    def _plan_of(self, tag: int) -> TopicPlan | None:
-        return next((plan for plan in self._plans.values() if tag in plan.match.tags), None)
 
     # -- for Publisher: the table
 
@@ -665,13 +672,6 @@ class Publisher:
             if cast.holders:
                 cast.direct = self._flows.number
         return first
-
-    def _count_receivers(self, route: PublicationRoute) -> int:
-        """Return the number of other nodes that receive messages of a route; a node that gets them both ways counts twice."""
-        if not route.casts:
-            return len(route.present)
-        joined = self._deliveries.casts.by_group
-        return len(route.present) + sum(cast.size - (cast.group.id in joined) for cast in route.casts if cast.size is not None)
 
     def _can_cast(self, plan: TopicPlan, now: float) -> bool:
         """Tell whether the groups of a plan are known and have room; watch them first."""
@@ -788,7 +788,7 @@ class Publisher:
         if WILD_STEM in stems:
             self._plans.clear()
         else:
-            self._plans = {topic: plan for topic, plan in self._plans.items() if plan.stem not in stems}
+            self._plans.forget(stems)
 
     def _change_version(self, now: float) -> None:
         """End all batches, and forget receivers: entries or subscriptions may have changed."""

@@ -249,8 +249,11 @@ class SubscriptionQueue:
 
     def take_some(self) -> list[Message]:
         """Take the oldest messages, at least one: up to a quarter of the queue's bounds, and about ``TAKEN_BYTES_MAX``."""
+        return self.take_up_to(self.messages_max // 4, min(self.bytes_max // 4, TAKEN_BYTES_MAX))
+
+    def take_up_to(self, messages_max: int, bytes_max: int) -> list[Message]:
+        """Take the oldest messages, at least one: up to some messages and about some bytes."""
         waiting = self.waiting
-        messages_max, bytes_max = self.messages_max // 4, min(self.bytes_max // 4, TAKEN_BYTES_MAX)
         if len(waiting) <= messages_max and self.bytes <= bytes_max:
             return self.take()
         batch = [self.pop()]

@@ -97,6 +97,20 @@ def is_exact(shape: int) -> bool:
     return shape & (2 * _REST - 1) == (1 << ((shape & ~COUNTED) >> _COUNT_SHIFT)) - 1
 
 
+def literal_bits(shapes: Iterable[int], count: int) -> int:
+    """Return the positions of the tokens that decide which patterns of some shapes match a topic, as bits.
+
+    Args:
+        shapes: The shapes.
+        count: The number of tokens of the topic.
+    """
+    bits = 0
+    for shape in shapes:
+        if can_match(shape, count):
+            bits |= shape & (_REST - 1)
+    return bits
+
+
 def can_match(shape: int, count: int) -> bool:
     """Tell whether a shape matches topics with a number of tokens."""
     length = (shape & ~COUNTED) >> _COUNT_SHIFT

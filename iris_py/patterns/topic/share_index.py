@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from iris_py.patterns.topic.shapes import can_match, is_exact, literal_positions
+from iris_py.patterns.topic.shapes import can_match, is_exact, literal_bits, literal_positions
 from iris_py.patterns.topic.share_entries import PatternRow, ShareRow, StemRow
+from iris_py.peers.member import WEIGHT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -28,6 +29,8 @@ SHAPES_MAX: Final = 32
 #: Shares of one node; further ones are ignored. Too small: a program with many groups reaches it. Too large: memory of each
 #: publisher, some 300 bytes for each, that one node can take.
 NODE_SHARES_MAX: Final = 1024
+#: Groups of one topic. Too small: further groups get nothing. Too large: each costs a choice for each slice.
+TOPIC_GROUPS_MAX: Final = 64
 
 #: The first token is literal.
 _LITERAL_FIRST: Final = 1
@@ -76,7 +79,7 @@ class ShareIndex(Generic[Node]):
         self._stems: Counter[int] = Counter()
         self._shapes: Counter[int] = Counter()
         self._patterns: dict[tuple[int, int], dict[Node, None]] = {}
-        self._has_wild = False
+        self._wild_shapes = 0  # shapes without a literal first token
         self._probes: list[tuple[int, blake2b, list[int]]] | None = None
         self.shapes_many = False
 
@@ -89,14 +92,14 @@ class ShareIndex(Generic[Node]):
         return list(self._nodes)
 
     def groups_of(self, node: Node) -> dict[int, Share]:
-        """Return the groups of a node, with the shares: the sum of the weights over all patterns."""
+        """Return the groups of a node, with the shares: the sum of the weights over all patterns, at most ``WEIGHT_MAX``."""
         own = self._nodes.get(node)
         groups: dict[int, Share] = {}
         for by_group in () if own is None else own.shares.values():
             for group, rows in by_group.items():
                 for row in rows:
                     before = groups.get(group, Share(0.0, blocks=False))
-                    groups[group] = Share(before.weight + row.weight, before.blocks or row.blocks)
+                    groups[group] = Share(min(WEIGHT_MAX, before.weight + row.weight), before.blocks or row.blocks)
         return groups
 
     def change(self, node: Node, added: Iterable[Row], removed: Iterable[Row]) -> int:
@@ -121,15 +124,16 @@ class ShareIndex(Generic[Node]):
         self.change(node, (), [*map(StemRow, own.stems), *own.patterns, *shares])
 
     def match(self, topic: str, stem: int) -> dict[int, dict[Node, None]]:
-        """Return the nodes with a matching pattern, by the tag of the group.
+        """Return the nodes with a matching pattern, by the tag of the group; ``TOPIC_GROUPS_MAX`` groups of a node at most.
 
         Args:
             topic: A valid name.
             stem: The hash of its first token.
         """
         found: dict[int, dict[Node, None]] = {}
-        if stem not in self._stems and not self._has_wild:
+        if stem not in self._stems and not self._wild_shapes:
             return found
+        found_of: Counter[Node] = Counter()
         tokens = topic.split(".")
         for shape, digest, positions in self._find_probes():
             if not can_match(shape, len(tokens)):
@@ -139,8 +143,26 @@ class ShareIndex(Generic[Node]):
             tag = int.from_bytes(digest.digest(), "big")
             for node in self._patterns.get((shape, tag), ()):
                 for group in self._nodes[node].shares.get(tag >> 32, ()):
-                    found.setdefault(group, {})[node] = None
+                    nodes = found.get(group, {})
+                    if node in nodes:
+                        continue
+                    if found_of[node] >= TOPIC_GROUPS_MAX:
+                        break
+                    found_of[node] += 1
+                    nodes[node] = None
+                    found[group] = nodes
         return found
+
+    def literal_bits(self, stem: int, count: int) -> int:
+        """Return the positions of the tokens that decide the match of a topic, as bits.
+
+        Args:
+            stem: The hash of the first token of the topic.
+            count: Its number of tokens.
+        """
+        if stem not in self._stems and not self._wild_shapes:
+            return 0
+        return literal_bits([shape for shape, _digest, _positions in self._find_probes()], count)
 
     # --
 
@@ -205,7 +227,10 @@ class ShareIndex(Generic[Node]):
             self._count_shape(row.shape, -1)
 
     def _count_shape(self, shape: int, change: int) -> None:
+        is_new = shape not in self._shapes
         self._shapes[shape] += change
-        if not self._shapes[shape]:
+        is_last = not self._shapes[shape]
+        if is_last:
             del self._shapes[shape]
-        self._has_wild = any(not shape & _LITERAL_FIRST for shape in self._shapes)
+        if not shape & _LITERAL_FIRST:
+            self._wild_shapes += is_new - is_last

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.patterns.topic.bodies import RUN_BYTES, PublicationBatch
+from iris_py.patterns.topic.bodies import PublicationBatch
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, Headers
 from iris_py.wire.imported import ImportedHead
@@ -14,9 +16,6 @@ from iris_py.wire.packets import MESSAGE_BYTES, RUN_MESSAGE_COST
 from iris_py.wire.shares import FOREIGN, encode_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
-
     from iris_py.wire.shares import SharedNumber
 
 #: Messages in one slice for a member whose time for a message is unknown or long. Too small: the choice of a member costs more
@@ -27,9 +26,12 @@ SLICE_MESSAGES_MIN: Final = 16
 SLICE_MESSAGES_MAX: Final = 256
 #: Time for which a slice may occupy a member (seconds). Too small: slices for fast members are small, too. Too large: one
 #: member works while others idle.
-SLICE_S: Final = 0.001
+SLICE_S: Final = 0.004
 #: Bytes of a slice, unless it is one message. Too small and too large: as for ``SLICE_MESSAGES_MIN``.
 SLICE_BYTES_MAX: Final = 16 * 1024
+#: Messages in a batch for groups, which is cut into slices. Too small: a fast publisher begins many batches. Too large: nothing
+#: is gained, and each batch looks at more members.
+BATCH_MESSAGES_MAX: Final = 4 * SLICE_MESSAGES_MAX
 
 
 class SharedSlice(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +58,16 @@ class SharedSlice(msgspec.Struct, frozen=True, gc=False):
         """The size of the slice on the way, about."""
         return MESSAGE_BYTES + len(self.topic) + len(self.headers.encoded) + sum(map(len, self.payloads))
 
+    def cut(self, messages_max: int) -> tuple[SharedSlice, SharedSlice] | None:
+        """Return a slice from the start, and the rest; None if all is one slice."""
+        payloads = self.payloads
+        ends = list(accumulate(map(len, payloads[:messages_max])))
+        count = max(1, bisect_right(ends, SLICE_BYTES_MAX))
+        if count == len(payloads):
+            return None
+        rest = SharedSlice(self.topic, self.stem, self.first + count, payloads[count:])
+        return SharedSlice(self.topic, self.stem, self.first, payloads[:count]), rest
+
     def encode(self, numbers: list[SharedNumber]) -> list[bytes]:
         """Return the SHARED for members of a node, in parts."""
         head, flags = self.topic.encode(), 0
@@ -72,44 +84,20 @@ class SharedSlice(msgspec.Struct, frozen=True, gc=False):
         return [packets.MESSAGE.pack(packets.SHARED, flags, len(head), len(payload), self.first, 0), head, payload]
 
 
-class _Payloads(list[bytes]):
-    """The payloads of a batch with a largest number of messages."""
-
-    def __init__(self, batch: SliceBatch, payloads: list[bytes]) -> None:
-        super().__init__(payloads)
-        self._batch = batch
-        self._messages_max = batch.messages_max
-        self._end_if_full()
-
-    def append(self, payload: bytes) -> None:
-        super().append(payload)
-        if len(self) >= self._messages_max:
-            self._end_if_full()
-
-    def __iadd__(self, payloads: Iterable[bytes]) -> Self:  # type: ignore[override, misc]
-        super().extend(payloads)
-        self._end_if_full()
-        return self
-
-    def _end_if_full(self) -> None:
-        batch = self._batch
-        if batch.room > 0 and len(self) >= batch.messages_max:
-            batch.limit -= batch.room
-            batch.room = 0
-
-
 class SliceBatch(PublicationBatch):
-    """A batch with the bounds of a slice: ``SLICE_BYTES_MAX``, and a number of messages."""
+    """A batch for groups: as many messages as their members take, if all have the size of the first; never lengthened.
+
+    Smaller messages make a longer batch. It is cut into slices at its end, so each member still gets what it takes.
+    """
 
     __slots__ = ()
 
     def __init__(self, head: bytes, payload: bytes, used: int, count: int, messages_max: int) -> None:
         super().__init__(head, payload, used, count, packets.PUBLICATION)
         self.messages_max = messages_max
-        room = min(self.room, SLICE_BYTES_MAX - RUN_BYTES - len(head) - RUN_MESSAGE_COST - len(payload))
+        room = min(self.room, (messages_max - 1) * (RUN_MESSAGE_COST + len(payload)))
         self.limit -= self.room - room
         self.room = room
-        self.payloads = _Payloads(self, self.payloads)
 
     def append(self, payload: bytes) -> bool:
         """As for a batch, which is never lengthened."""

@@ -11,7 +11,7 @@ from iris_overlay.groups.entries import ENTRY_BYTES, apply, contains, diff, spli
 from iris_py.wire.flows import encode_cast
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Container
 
     from iris_overlay.ids import GroupId, NodeId
     from iris_py.patterns.topic.counted_patterns import MatchCount
@@ -244,6 +244,16 @@ class PublicationRoute:
             self.version = version
             self.present = [target for target in self._targets if not target.flow.is_absent]
             self.receivers = [*self.present, *self.casts]
+
+    def count_receivers(self, joined: Container[GroupId]) -> int:
+        """Return the number of other nodes that receive messages; a node that gets them both ways counts twice.
+
+        Args:
+            joined: The groups of promoted entries with this node as a member.
+        """
+        if not self.casts:
+            return len(self.present)
+        return len(self.present) + sum(cast.size - (cast.group.id in joined) for cast in self.casts if cast.size is not None)
 
     def match(self, tags: tuple[int, ...]) -> RouteMatch:
         """Return the match of publications to this route under some tags."""

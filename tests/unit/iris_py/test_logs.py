@@ -208,7 +208,7 @@ def test_only_what_reports_events_logs() -> None:
         "iris_py/gateway/audit.py",
         "iris_py/cli/standard_error.py",
         "iris_py/cli/outcome.py",
-        "iris_py/cli/doctor/real_surroundings.py",
+        "iris_py/doctor/real_surroundings.py",
         "iris_py/cli/top/terminal.py",
         "spark_connector/dataframes/metrics.py",
     }

@@ -15,6 +15,7 @@ from iris_py.observe.queries import (
     PAGE_BYTES,
     PAGES_MAX,
     PARTS,
+    PARTS_MAX,
     SNAPSHOT_S,
     AnswerPage,
     Desk,
@@ -31,6 +32,7 @@ from iris_py.observe.statistics import (
     LinksStatistics,
     LinkStatistics,
     ServiceStatistics,
+    ShareStatistics,
     Statistics,
     SubscriptionStatistics,
     TopicStatistics,
@@ -43,6 +45,7 @@ FULL = Statistics(
     uptime_s=3.5,
     clusters={f"c{number}": ClusterStatistics(members=number, service=SERVED) for number in range(300)},
     topics={f"t{number}": TopicStatistics(published=number) for number in range(40)},
+    shares={f"{number:>60}": ShareStatistics(members=2, given=number) for number in range(300)},
     subscriptions=tuple(
         SubscriptionStatistics(pattern=f"p{number}.>", policy="block", dropped={"full": 3}) for number in range(200)
     ),
@@ -113,7 +116,9 @@ def test_nothing_is_told_that_was_not_asked_for() -> None:
     assert ask_all(desk, NodeQuestion(("topics",))).statistics() == Statistics(topics=FULL.topics)
     one = ask_all(desk, NodeQuestion(("clusters",), cluster="c3"))
     assert one.statistics() == Statistics(clusters={"c3": FULL.clusters["c3"]})
-    assert ask(desk, NodeQuestion(("what a newer version asks for", "topics"))).parts.keys() == {"topics"}
+    assert ask(desk, NodeQuestion(("counts",))).parts["counts"].keys() == {"requests", "drops", "uptime_s"}
+    newer = tuple(f"part {number} of a newer version" for number in range(PARTS_MAX - 1))
+    assert ask(desk, NodeQuestion((*newer, "topics"))).parts.keys() == {"topics"}
 
 
 def test_events_are_told_in_pages_after_the_number_that_is_known() -> None:
@@ -188,6 +193,8 @@ def test_a_desk_that_tells_counts_names_nothing() -> None:
     desk, _counting = make("counts")
     told = ask_all(desk, NodeQuestion(PARTS)).statistics()
     assert told == Statistics(requests=5, drops={"late_reply": 2}, uptime_s=3.5, links=LinksStatistics(open=3))
+    desk, _counting = make("counts", Statistics(requests=5, shares={"billing": ShareStatistics(given=1)}))
+    assert ask_all(desk, NodeQuestion(PARTS)).statistics() == Statistics(requests=5)
 
 
 def test_a_closed_desk_takes_no_snapshot() -> None:
@@ -198,7 +205,7 @@ def test_a_closed_desk_takes_no_snapshot() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xc1", b"\x90" * 5000, msgspec.msgpack.encode([["a"] * 17]), msgspec.msgpack.encode([1])],
+    [b"", b"\xc1", b"\x90" * 5000, msgspec.msgpack.encode([["a"] * (PARTS_MAX + 1)]), msgspec.msgpack.encode([1])],
     ids=["nothing", "garbage", "too deep", "too many", "wrong"],
 )
 def test_what_is_no_question_is_not_answered(data: bytes) -> None:

@@ -10,6 +10,7 @@ import pytest
 from iris_py.api.subscription import Inbox
 from iris_py.api.subscription import Subscription as AsyncSubscription
 from iris_py.patterns.messages import Message
+from iris_py.patterns.topic.incoming_shares import IN_HAND_MIN, SharedQueue
 from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
 from iris_py.sync.subscription import Subscription
 
@@ -42,9 +43,9 @@ class Here:
 class World:
     """A subscription of a thread, and what arrives in its queue."""
 
-    def __init__(self, runner: asyncio.Runner) -> None:
+    def __init__(self, runner: asyncio.Runner, queue: SubscriptionQueue | None = None) -> None:
         self.here = Here(runner)
-        self.queue = SubscriptionQueue(("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
+        self.queue = queue or SubscriptionQueue(("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
         self.inner = runner.run(self.make())
         self.subscription = Subscription(self.inner, cast("Background", self.here))
 
@@ -122,3 +123,22 @@ def test_batches_are_all_that_is_there_until_it_is_closed(world: World) -> None:
     assert list(batches) == []
     assert list(world.subscription) == []
     assert world.take() == []
+
+
+def test_messages_of_a_group_are_in_hand_until_the_thread_asks_for_more() -> None:
+    with asyncio.Runner() as runner:
+        queue = SharedQueue("g", 1.0, ("a",), "a", "drop_oldest", QUEUE_MESSAGES, 1 << 30)
+        world = World(runner, queue)
+        world.put(*range(2 * IN_HAND_MIN))
+        next(world.subscription)
+        assert queue.in_hand() == IN_HAND_MIN, "one that the thread works on, and others that wait for it"
+        next(world.subscription)
+        assert queue.in_hand() == IN_HAND_MIN - 1
+        assert len(world.subscription.take()) == 2 * IN_HAND_MIN - 2
+        assert queue.in_hand() == 2 * IN_HAND_MIN - 2
+        world.put(1)
+        next(world.subscription)
+        assert queue.in_hand() == 1
+        world.put(2, 3)
+        assert len(next(world.subscription.batches())) == 2
+        assert queue.in_hand() == 2

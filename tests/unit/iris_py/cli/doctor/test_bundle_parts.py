@@ -12,15 +12,15 @@ import pytest
 
 from iris_py.cli.doctor import bundle_parts
 from iris_py.cli.doctor.bundle_parts import Gathered, encode, gather
-from iris_py.cli.doctor.surroundings import Evidence
 from iris_py.cli.doctor.surroundings_recorder import Recorder
 from iris_py.cli.settings import Settings
+from iris_py.doctor.surroundings import Evidence
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport, NodeReports
 from iris_py.observe.statistics import Statistics
-from tests.unit.iris_py.cli.doctor.made_up import IDS, MadeUp
+from tests.unit.iris_py.doctor.made_up import IDS, MadeUp
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.cli.doctor import command
-from iris_py.cli.doctor.surroundings import (
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.settings import Settings
+from iris_py.doctor.surroundings import (
     AuditStatus,
     CloudStatus,
     Death,
@@ -27,8 +29,6 @@ from iris_py.cli.doctor.surroundings import (
     State,
     UnmatchedImport,
 )
-from iris_py.cli.outcome import ExitCode
-from iris_py.cli.settings import Settings
 from iris_py.errors import ConfigurationError
 from iris_py.observe.departures import Departure
 from iris_py.observe.journal import EventRecord
@@ -44,7 +44,7 @@ from iris_py.observe.statistics import (
     SubscriptionStatistics,
     TopicStatistics,
 )
-from tests.unit.iris_py.cli.doctor.made_up import FAULTS, IDS, MadeUp
+from tests.unit.iris_py.doctor.made_up import FAULTS, IDS, MadeUp
 from tests.unit.iris_py.net.machines import interface
 
 if TYPE_CHECKING:

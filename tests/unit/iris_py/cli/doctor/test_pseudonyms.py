@@ -9,11 +9,11 @@ import pytest
 
 from iris_py.cli.config import SettingLine
 from iris_py.cli.doctor.pseudonyms import Pseudonyms, names_in, names_in_settings
-from iris_py.cli.doctor.surroundings import Limits
 from iris_py.cli.doctor.surroundings_recorder import SeenLine
 from iris_py.cli.settings import Settings
+from iris_py.doctor.surroundings import Limits
 from iris_py.observe.statistics import ClusterStatistics, Statistics, SubscriptionStatistics
-from tests.unit.iris_py.cli.doctor.made_up import GATEWAYS, PEERS, WAYS, MadeUp
+from tests.unit.iris_py.doctor.made_up import GATEWAYS, PEERS, WAYS, MadeUp
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from iris_py import EventRecord, NodeReport
-from iris_py.cli.top.header import say_head
+from iris_py.cli.top.header import say_head, say_place
 from iris_py.cli.top.sheets import (
     ROWS_MAX,
     Kind,
@@ -20,7 +20,14 @@ from iris_py.cli.top.sheets import (
     rows_of,
     sheet_of,
 )
-from iris_py.observe.statistics import ClusterStatistics, ProcessStatistics, ServiceStatistics, TopicStatistics
+from iris_py.observe.statistics import (
+    ClusterStatistics,
+    ProcessStatistics,
+    ServiceStatistics,
+    ShareStatistics,
+    SubscriptionStatistics,
+    TopicStatistics,
+)
 from iris_py.overview.figures import figures_of
 from iris_py.overview.load_sources import say_publishers, say_tunnels
 from iris_py.overview.readings import Readings
@@ -28,6 +35,8 @@ from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
 #: What the narrowest terminal that is thought of has, without the scroll bar.
 NARROW = 78
+#: Subscriptions of a node: their patterns and groups.
+GROUPED = (("orders.>", "billing"), ("news.>", ""))
 
 
 def gathered() -> Readings:
@@ -97,6 +106,33 @@ def test_topics_links_and_events() -> None:
     assert (teller, kind, about, name, detail, times) == (id_of(1)[:8], "died", id_of(9)[:8], "calm", "silent", "1")
 
 
+def test_groups_lead_to_the_subscriptions_of_their_members() -> None:
+    gathering = Readings()
+    first = found(report(1), report(2))
+    publisher, member = first.reports
+    shares = {"billing": ShareStatistics(members=1, given=12, taken=9, outstanding=1, lost=2, full=4)}
+    joined = tuple(SubscriptionStatistics(pattern=name, policy="block", group=group) for name, group in GROUPED)
+    first = msgspec.structs.replace(
+        first,
+        reports=(
+            msgspec.structs.replace(publisher, statistics=msgspec.structs.replace(publisher.statistics, shares=shares)),
+            msgspec.structs.replace(member, statistics=msgspec.structs.replace(member.statistics, subscriptions=joined)),
+        ),
+    )
+    gathering.take(first, 0.0, is_search=True)
+    gathering.take(older(first, 2.0), 2.0, is_search=False)
+    ((group, patterns, members, publishers, per_s, *counts),) = cells(TablePlace("groups"), gathering)
+    assert (group, patterns, members, publishers, per_s) == ("billing", "orders.>", "1", "1", "0")
+    assert counts == ["12", "9", "1", "2", "4"]
+    (row,) = rows_of(TablePlace("groups"), gathering)
+    assert sheet_of(TablePlace("groups")).mark(row) == "bad", "messages were lost"
+    place = next_place(row)
+    assert place == TablePlace("group", "billing")
+    (subscription,) = cells(place, gathering)
+    assert (subscription[0], subscription[3]) == (id_of(2)[:8], "orders.>")
+    assert "billing: 1 member, 0/s given, 1 outstanding" in say_place([TablePlace("topics")], None, "", gathering, 2.0)
+
+
 def test_the_numbers_of_a_node_are_those_that_differ_from_their_defaults() -> None:
     gathering = Readings()
     first = found(report(1, executed=10, clusters={"busy": 10}))
@@ -162,6 +198,7 @@ def test_nobody_is_asked_for_what_is_not_looked_at() -> None:
     assert {kind for kind, parts in every.items() if "peers" in parts} == {"links"}
     assert {kind for kind, parts in every.items() if "events" in parts} == {"events"}
     assert {kind for kind, parts in every.items() if "topics" in parts} == {"publishers"}
+    assert {kind for kind, parts in every.items() if "shares" in parts} == {"topics", "groups"}
 
 
 def test_what_others_have_written_steers_no_terminal() -> None:

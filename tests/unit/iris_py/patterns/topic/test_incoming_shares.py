@@ -6,12 +6,22 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+import pytest
+
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.observe.counts import BoundedCounts, CountTable
 from iris_py.patterns.topic import incoming_shares
 from iris_py.patterns.topic.deliveries import Deliveries
-from iris_py.patterns.topic.incoming_shares import IN_HAND_MAX, TOLD_S, USED_S, WINDOW_MIN, IncomingShares, SharedQueue
+from iris_py.patterns.topic.incoming_shares import (
+    IN_HAND_MAX,
+    IN_HAND_MIN,
+    TOLD_S,
+    USED_S,
+    WINDOW_MIN,
+    IncomingShares,
+    SharedQueue,
+)
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.own_shares import OwnShares
 from iris_py.patterns.topic.share_entries import group_tag
@@ -98,21 +108,64 @@ class World:
         return [each for each in decoded if each is not None]
 
 
-def test_a_publisher_is_told_after_a_quarter_of_the_window_else_soon() -> None:
+def test_a_publisher_is_told_after_half_of_the_window_else_soon() -> None:
     world = World()
     queue = world.subscribe()
     world.receive(40)
     assert world.shares.deadline() is None, "none at rest"
-    world.take(queue, 15)
+    world.take(queue, 31)
     assert not world.told()
     assert world.shares.deadline() == TOLD_S
     world.take(queue, 1)
     (told,) = world.told()
-    assert (told.received, told.missed, told.taken, told.queue, told.group) == (40, 0, 16, 0, "g")
+    assert (told.received, told.missed, told.taken, told.queue, told.group) == (40, 0, 32, 0, "g")
+    world.shares.handle_timeout(TOLD_S)
+    assert not world.told(), "all is told"
     world.take(queue, 1, now=1.0)
     world.shares.handle_timeout(1.0 + TOLD_S)
-    assert [told.taken for told in world.told()] == [17]
+    assert [told.taken for told in world.told()] == [33]
     assert world.shares.deadline() is None
+
+
+def test_all_publishers_are_told_at_one_time() -> None:
+    world = World()
+    queue = world.subscribe()
+    world.receive()
+    world.receive(publisher=1)
+    world.take(queue, 1)
+    world.take(queue, 1, now=TOLD_S / 2)
+    world.shares.handle_timeout(TOLD_S)
+    assert [told.taken for told in world.told()] == [1, 1]
+    assert world.shares.deadline() is None
+
+
+@pytest.mark.parametrize(("message_s", "messages"), [(1e-6, IN_HAND_MAX), (2e-4, 100), (0.1, IN_HAND_MIN)])
+def test_a_fast_program_takes_many_messages_at_once(message_s: float, messages: int) -> None:
+    world = World()
+    queue = world.subscribe(messages_max=4 * IN_HAND_MAX)
+    world.receive(10)
+    world.take(queue, 10, now=10 * message_s)
+    world.receive(IN_HAND_MAX + 1)
+    assert abs(len(queue.take_some()) - messages) <= 1
+    rest = [message.payload for message in queue.waiting]
+    assert rest == [b"%d" % number for number in range(world.number + 1 - len(rest), world.number + 1)]
+
+
+def test_messages_are_counted_together_and_none_later_than_the_next_time() -> None:
+    world = World()
+    queue = world.subscribe()
+    world.receive(40)
+    queue.in_hand = lambda: 1
+    queue.pop()
+    assert queue.taken >= queue.settle_at, "the first one starts the clock"
+    world.shares.settle(queue, 0.0)
+    for _ in range(IN_HAND_MIN - 1):
+        queue.pop()
+        assert queue.taken < queue.settle_at
+    queue.pop()
+    assert queue.taken >= queue.settle_at
+    world.shares.handle_timeout(TOLD_S)
+    assert [told.taken for told in world.told()] == [IN_HAND_MIN], "one is in hand"
 
 
 def test_what_is_missing_is_the_gap_of_the_next_message_and_is_told() -> None:
@@ -194,6 +247,18 @@ def test_of_two_subscriptions_in_a_group_the_shorter_queue_gets_it_if_its_patter
     before = len(wide.waiting)
     world.receive(9, topic="a.c")
     assert len(wide.waiting) == before + 9
+
+
+def test_of_two_subscriptions_in_a_group_the_one_whose_program_has_less_to_do_gets_it() -> None:
+    world = World()
+    busy, idle = world.subscribe(), world.subscribe()
+    world.receive(8)
+    assert len(busy.waiting) == 8
+    busy.in_hand = lambda: 8
+    assert len(busy.take_some()) == 8
+    world.receive(3)
+    world.receive(3)
+    assert (len(busy.waiting), len(idle.waiting)) == (0, 6)
 
 
 def test_messages_for_a_group_that_was_left_are_counted() -> None:
@@ -285,7 +350,7 @@ def test_what_the_program_has_in_hand_is_not_taken() -> None:
     queue.in_hand = lambda: in_hand
     world.receive(40)
     taken = queue.take_some()
-    assert len(taken) == IN_HAND_MAX
+    assert len(taken) == IN_HAND_MIN
     in_hand = 16
     world.shares.settle(queue, 0.0)
     assert world.shares.deadline() == TOLD_S

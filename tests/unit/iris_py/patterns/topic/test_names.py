@@ -122,3 +122,34 @@ def test_what_was_removed_is_not_found_and_leaves_nothing(
         assert trie.remove(*entry)
     assert len(trie) == 0
     assert trie._root.children == {}
+
+
+@given(st.lists(patterns, max_size=30), topics)
+def test_topics_with_equal_deciding_tokens_have_equal_matches(entries: list[Tokens], topic: Tokens) -> None:
+    trie: TopicTrie[Tokens] = TopicTrie()
+    for pattern in entries:
+        trie.add(pattern, pattern)
+    bits = trie.literal_bits(topic)
+    for position in range(len(topic)):
+        if not bits >> position & 1:
+            for other in ("a", "b", "c", "x"):
+                alike = (*topic[:position], other, *topic[position + 1 :])
+                assert trie.match(alike) == trie.match(topic)
+                assert trie.literal_bits(alike) == bits
+
+
+@given(st.text(st.sampled_from("abirs1.*>@\0é\ud800-"), max_size=12) | st.text(max_size=6), st.integers(0, 3))
+def test_a_topic_is_a_pattern_without_wildcards(name: str, times: int) -> None:
+    """The quick check of a plain name accepts what the other checks accept."""
+    name *= times * 9 + 1
+    try:
+        pattern: Tokens | None = parse_pattern(name)
+    except ValueError:
+        pattern = None
+    if pattern is not None and any("*" in token or ">" in token for token in pattern):
+        pattern = None
+    try:
+        topic: Tokens | None = parse_topic(name)
+    except ValueError:
+        topic = None
+    assert topic == pattern

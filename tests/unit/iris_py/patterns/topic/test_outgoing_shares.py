@@ -11,11 +11,18 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.patterns.topic.outgoing_flows import OutgoingFlow
-from iris_py.patterns.topic.outgoing_shares import DOUBTED_S, HELD_MESSAGES_MAX, STALLED_S, OutgoingShares, ShareMember
+from iris_py.patterns.topic.outgoing_shares import (
+    DOUBTED_S,
+    HELD_MESSAGES_MAX,
+    REMEMBERED_MAX,
+    STALLED_S,
+    OutgoingShares,
+    ShareMember,
+)
 from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
-from iris_py.patterns.topic.share_index import Share
+from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share
 from iris_py.patterns.topic.shared_slices import (
     SLICE_BYTES_MAX,
     SLICE_MESSAGES_MAX,
@@ -25,10 +32,10 @@ from iris_py.patterns.topic.shared_slices import (
 )
 from iris_py.patterns.topic.targets import PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
-from iris_py.peers.group import Group
+from iris_py.peers.group import BODY_BYTES, Group
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
-from iris_py.wire.shares import FIRST_WINDOW, TakenCounts
+from iris_py.wire.shares import FIRST_WINDOW, WINDOW_MAX, TakenCounts
 from iris_security import Keyring, Secret
 
 LOCAL = NodeId(b"l" * 16)
@@ -233,6 +240,62 @@ def test_a_stalled_member_is_passed_over_and_keeps_what_it_has() -> None:
     assert (world.targets[0].peer.id,) in {tuple(world.publish(now=later) or ()) for _ in range(20)}
 
 
+def test_a_member_that_tells_much_and_takes_nothing_is_stalled() -> None:
+    world = World(2)
+    while not world.member(0).outstanding:
+        world.publish()
+    now = 0.0
+    for _ in range(9):
+        now += STALLED_S / 4
+        world.take(1, now)
+        assert world.take(0, now, taken=0, service_us=1, window=WINDOW_MAX)
+    assert {tuple(world.publish(now=now) or ()) for _ in range(20)} == {(world.targets[1].peer.id,)}
+    assert world.take(0, now, service_us=1)
+    assert (world.targets[0].peer.id,) in {tuple(world.publish(now=now) or ()) for _ in range(20)}
+
+
+def test_of_full_members_a_stalled_one_comes_last() -> None:
+    world = World(0)
+    world.add(weight=100.0)
+    world.add()
+    while world.member(1).in_flight < FIRST_WINDOW:
+        world.publish()
+    while world.member(0).in_flight < FIRST_WINDOW:
+        world.publish()
+    later = STALLED_S + 0.1
+    assert world.take(1, later, taken=1, window=1)
+    assert {tuple(world.publish(now=later) or ()) for _ in range(10)} == {(world.targets[1].peer.id,)}
+
+
+def test_a_node_with_very_many_groups_does_not_crowd_out_others() -> None:
+    world = World(1)
+    greedy = world.add()
+    rows = share_entries(HASHER, [(("a",), tag, 1.0, False) for tag in range(10 * TOPIC_GROUPS_MAX)])
+    world.shares.change(greedy, rows, b"", 0.0)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    assert TAG in [group.tag for group in route]
+    assert len(route) <= TOPIC_GROUPS_MAX
+
+
+def test_a_node_that_changes_its_groups_for_ever_leaves_a_bounded_number() -> None:
+    world = World(2)
+    for _ in range(4):
+        world.publish()
+    given = world.member(1).outstanding
+    assert given
+    greedy, before = world.targets[1], world.targets[1].entries
+    for step in range(8):
+        tags = range(step * 1000, (step + 1) * 1000)
+        rows = share_entries(HASHER, [(("a",), tag, 1.0, False) for tag in tags])
+        world.shares.change(greedy, rows, before, 0.0)
+        before = rows
+    assert len(world.shares.counts) <= REMEMBERED_MAX + 1000 + 1
+    assert (world.counts.lost, world.counts.outstanding) == (given, 4 - given), "forgotten, and its messages are lost"
+    assert [event.count for event in world.events if isinstance(event, SharedMessagesLost)] == [given]
+    assert world.publish()
+
+
 def test_without_a_link_slices_wait_in_order_and_links_are_wanted() -> None:
     world = World(2, is_linked=False)
     assert world.publish(2) == []
@@ -364,9 +427,9 @@ def test_this_node_is_a_member_without_packets() -> None:
 
 @pytest.mark.parametrize(
     ("service_us", "messages"),
-    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (10, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
+    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (40, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
 )
-def test_a_slice_is_a_millisecond_of_work(service_us: int, messages: int) -> None:
+def test_a_slice_is_some_milliseconds_of_work(service_us: int, messages: int) -> None:
     world = World(1)
     assert world.publish()
     assert world.take(0, service_us=service_us)
@@ -426,22 +489,65 @@ def test_news_of_a_member_end_the_doubt() -> None:
     assert (world.counts.taken, world.counts.lost) == (3, 0)
 
 
-def test_a_batch_is_one_slice() -> None:
-    batch = SliceBatch(b"a", b"x", 0, 1, SLICE_MESSAGES_MAX)
+def test_a_batch_has_the_messages_that_members_take() -> None:
+    batch = SliceBatch(b"a", b"x", 0, 1, 300)
     while batch.append(b"x"):
         pass
-    assert len(batch.payloads) == SLICE_MESSAGES_MAX
+    assert len(batch.payloads) == 300
     parts, size = batch.encode(1)
     assert sum(map(len, parts)) == size
-    large = SliceBatch(b"a", b"x" * (SLICE_BYTES_MAX // 2), 0, 1, SLICE_MESSAGES_MAX)
-    assert not large.append(b"x" * SLICE_BYTES_MAX)
+    assert not SliceBatch(b"a", b"x" * 1000, 0, 1, 1).append(b"")
+    large = SliceBatch(b"a", b"x" * (BODY_BYTES // 2), 0, 1, 300)
+    assert not large.append(b"x" * BODY_BYTES)
     assert large.append(b"x" * 1000)
     parts, size = large.encode(1)
     assert sum(map(len, parts)) == size
-    whole = SliceBatch(b"a", b"x" * 2 * SLICE_BYTES_MAX, 0, 1, SLICE_MESSAGES_MAX)
+    whole = SliceBatch(b"a", b"x" * 2 * BODY_BYTES, 0, 1, 300)
     assert not whole.append(b"")
     parts, size = whole.encode(1)
     assert sum(map(len, parts)) == size
     few = SliceBatch(b"a", b"x", 0, 1, 2)
     few.payloads += [b"y"]
-    assert not few.append(b"")
+    few.room -= 9
+    assert not few.append(b"x")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([1] * 10, [4, 4, 2]), ([SLICE_BYTES_MAX] * 3, [1, 1, 1]), ([9, SLICE_BYTES_MAX, 9], [1, 1, 1])]
+)
+def test_a_batch_is_cut_into_slices(sizes: list[int], expected: list[int]) -> None:
+    rest = SharedSlice("a", STEM, 7, [bytes(size) for size in sizes])
+    found: list[SharedSlice] = []
+    while (slices := rest.cut(4)) is not None:
+        found.append(slices[0])
+        rest = slices[1]
+    found.append(rest)
+    assert [len(part.payloads) for part in found] == expected
+    assert [part.first for part in found] == [7 + sum(expected[:at]) for at in range(len(expected))]
+    assert [len(payload) for part in found for payload in part.payloads] == sizes
+
+
+def test_each_slice_of_a_batch_has_a_member_of_its_own_and_none_gets_more_than_its_window() -> None:
+    world = World(3, blocks=True)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    assert (choice.messages_max, choice.room) == (SLICE_MESSAGES_MIN, 3 * FIRST_WINDOW)
+    world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * choice.room), 0.0)
+    assert [world.member(index).outstanding for index in range(3)] == [FIRST_WINDOW] * 3
+    assert world.shares.choose(route, 0.0) is None
+    world.shares.send_all(0.0)
+    assert world.counts.outstanding == choice.room
+    assert len(world.outbound.bodies) == 3
+
+
+def test_a_batch_with_more_messages_than_all_members_take_is_given_all_the_same() -> None:
+    world = World(2, blocks=True)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * 200), 0.0)
+    assert world.counts.outstanding == 200
+    assert not any(isinstance(event, SharedMessagesLost) for event in world.events)

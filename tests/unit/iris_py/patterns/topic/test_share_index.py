@@ -11,7 +11,8 @@ from iris_py.patterns.topic import share_index
 from iris_py.patterns.topic.names import TopicTrie, parse_pattern, parse_topic
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import Row, group_tag, share_entries, split_shares
-from iris_py.patterns.topic.share_index import Share, ShareIndex
+from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Node, Share, ShareIndex
+from iris_py.peers.member import WEIGHT_MAX
 
 KEY = bytes(range(32))
 HASHER = EntryHasher(KEY)
@@ -30,7 +31,7 @@ def rows(claims: set[tuple[str, str]], weight: float = 1.0) -> list[Row]:
     return [row for row in split_shares(share_entries(HASHER, shares))[1] if row is not None]
 
 
-def match(index: ShareIndex[int], topic: str) -> dict[int, set[int]]:
+def match_nodes(index: ShareIndex[Node], topic: str) -> dict[int, set[Node]]:
     return {tag: set(nodes) for tag, nodes in index.match(topic, HASHER.stem(topic.split(".")[0])).items()}
 
 
@@ -53,11 +54,11 @@ def test_it_finds_exactly_the_nodes_whose_patterns_match(
         expected: dict[int, set[int]] = {}
         for node, group in trie.match(parse_topic(topic)):
             expected.setdefault(group_tag(KEY, group), set()).add(node)
-        assert match(index, topic) == expected
+        assert match_nodes(index, topic) == expected
     for node in range(4):
         index.remove(node)
     assert not index
-    assert not match(index, topics[0])
+    assert not match_nodes(index, topics[0])
 
 
 def test_weights_of_several_patterns_add_up() -> None:
@@ -88,3 +89,25 @@ def test_a_node_has_a_bounded_number_of_shares() -> None:
         assert len([number for number in range(20) if index.match(f"t{number}", HASHER.stem(f"t{number}"))]) <= 8
         index.remove("n")
         assert not index
+
+
+def test_the_weights_of_a_node_are_bounded_together() -> None:
+    index: ShareIndex[str] = ShareIndex(HASHER)
+    index.change("greedy", rows({(f"t{number}", "g") for number in range(200)}, WEIGHT_MAX), ())
+    assert index.groups_of("greedy")[group_tag(KEY, "g")] == Share(WEIGHT_MAX, blocks=False)
+
+
+def test_a_node_has_a_bounded_number_of_groups_for_a_topic() -> None:
+    index: ShareIndex[str] = ShareIndex(HASHER)
+    index.change("greedy", rows({(pattern, f"g{number}") for number in range(100) for pattern in ("a", ">", "*")}), ())
+    index.change("honest", rows({("a", "g")}), ())
+    found = match_nodes(index, "a")
+    assert found[group_tag(KEY, "g")] == {"honest"}
+    assert len(found) == TOPIC_GROUPS_MAX + 1
+
+
+def test_several_patterns_of_a_group_count_once_for_a_topic() -> None:
+    index: ShareIndex[str] = ShareIndex(HASHER)
+    claims = {(pattern, f"g{number}") for number in range(TOPIC_GROUPS_MAX) for pattern in ("a", ">", "*")}
+    index.change("n", rows(claims), ())
+    assert len(match_nodes(index, "a")) == TOPIC_GROUPS_MAX

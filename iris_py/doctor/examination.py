@@ -8,18 +8,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
-from iris_py.cli.doctor.check import DoctorCheck, skipped, warning
+from iris_py.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
+from iris_py.doctor.check import DoctorCheck, skipped, warning
+from iris_py.json_lines import Line
 from iris_py.logs import EventLogger
 from iris_py.wire.names import nearest_name
-from iris_security.text_form import refuse_secret
+from iris_security.text_form import hide_secrets, refuse_secret
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
-    from iris_py.cli.doctor.check import Finding, Subject
+    from iris_py.doctor.check import Finding, Subject
 
-__all__ = ["CHECKS", "Examined", "choose", "examine"]
+__all__ = ["CHECKS", "CheckLine", "DoctorSummary", "Examined", "choose", "examine", "line_of"]
 
 logger = EventLogger("iris_py")
 
@@ -55,6 +56,34 @@ CHECKS: Final = (
     DoctorCheck("clouds", "the cloud links", clouds.clouds, _PEERS, limit_s=15.0),
     DoctorCheck("cluster", "the members of the cluster", cluster.cluster, _PEERS, limit_s=15.0),
 )
+
+
+class CheckLine(Line, tag="check"):
+    """The finding of one check of `iris doctor`."""
+
+    check: str
+    """The name of the check, as for `--only`."""
+    status: str
+    """`ok`, `warning`, `FAULT` or `skipped`."""
+    cause: str
+    """The state; for a fault, the defect."""
+    advice: str = ""
+    """The remedy; empty if none is needed."""
+    hints: tuple[str, ...] = ()
+    """Commands that show details or apply the remedy."""
+    because: str = ""
+    """The check whose finding prevented this one; empty if it was executed."""
+    seconds: float = 0.0
+    """Duration of the check."""
+
+
+class DoctorSummary(Line, tag="summary"):
+    """The end of `iris doctor`: the number of checks by status."""
+
+    ok: int
+    warnings: int
+    faults: int
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +178,17 @@ def _with_needs(chosen: Collection[str], checks: Sequence[DoctorCheck]) -> set[s
             wanted.add(name)
             waiting.extend(needs[name])
     return wanted
+
+
+def line_of(examined: Examined) -> CheckLine:
+    """Return the line of a check, without secrets."""
+    finding = examined.finding
+    return CheckLine(
+        examined.check.name,
+        str(finding.status),
+        hide_secrets(finding.cause),
+        hide_secrets(finding.advice),
+        tuple(map(hide_secrets, finding.hints)),
+        examined.because,
+        round(examined.seconds, 3),
+    )

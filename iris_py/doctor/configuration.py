@@ -6,15 +6,15 @@ import ipaddress
 import shlex
 from typing import TYPE_CHECKING
 
-from iris_py.cli.doctor.check import Finding, fault, ok, warning
-from iris_py.cli.doctor.surroundings import Listening
+from iris_py.doctor.check import Finding, fault, ok, warning
+from iris_py.doctor.surroundings import Listening
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
 from iris_py.net.addresses import is_loopback, parse_address
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import Port
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import Port
 
 
 def split_error(error: ConfigurationError) -> tuple[str, str]:

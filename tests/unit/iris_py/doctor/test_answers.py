@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from iris_py.cli.doctor.answers import clock, find_gaps, ring, stalls, versions
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.prober_node import ring_node
-from iris_py.cli.doctor.surroundings import RingNode, RingReport
+from iris_py.doctor.answers import clock, find_gaps, ring, stalls, versions
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.prober_node import ring_node
+from iris_py.doctor.surroundings import RingNode, RingReport
 from iris_py.wire.facts import TOPIC_VERSION
-from tests.unit.iris_py.cli.doctor.made_up import MadeUp, node
+from tests.unit.iris_py.doctor.made_up import MadeUp, node
 from tests.unit.overlay.overlays import Owners, make_info
 
 if TYPE_CHECKING:

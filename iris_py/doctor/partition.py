@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, fault, ok, show_ago, show_node, skipped
-from iris_py.cli.doctor.connectivity import NOBODY
+from iris_py.doctor.check import Finding, fault, ok, show_ago, show_node, skipped
+from iris_py.doctor.connectivity import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import Death, ProbedPeer
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import Death, ProbedPeer
 
 #: Deaths within this time count as together (seconds): neighbours detect a silent node within 3 s, other nodes a little later.
 #: Too small: one cut counts as several; too large: nodes that died one by one count as a part.

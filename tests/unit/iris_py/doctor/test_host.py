@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.cli.doctor import host as module
-from iris_py.cli.doctor.host import Host, PeersRead, look_at_state
-from iris_py.cli.doctor.surroundings import Disk
+from iris_py.doctor import host as module
+from iris_py.doctor.host import Host, PeersRead, look_at_state
+from iris_py.doctor.surroundings import Disk
 from iris_py.files.remembered_peers import RememberedPeers
 
 if TYPE_CHECKING:

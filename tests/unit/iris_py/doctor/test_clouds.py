@@ -10,11 +10,11 @@ import pytest
 from msgspec import structs
 
 from iris_py import NodeName, NodeReport, NodeReports
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.clouds import clouds
-from iris_py.cli.doctor.cluster import cluster
-from iris_py.cli.doctor.real_surroundings import without_gateways
-from iris_py.cli.doctor.surroundings import (
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.clouds import clouds
+from iris_py.doctor.cluster import cluster
+from iris_py.doctor.real_surroundings import without_gateways
+from iris_py.doctor.surroundings import (
     AuditStatus,
     CloudStatus,
     FarDial,
@@ -31,7 +31,7 @@ from iris_py.errors import IrisError
 from iris_py.observe.departures import Departure
 from iris_py.observe.queries import About
 from iris_py.observe.statistics import FarStatistics, Statistics
-from tests.unit.iris_py.cli.doctor.made_up import DOWN, EU, GATEWAYS, WAYS, MadeUp
+from tests.unit.iris_py.doctor.made_up import DOWN, EU, GATEWAYS, WAYS, MadeUp
 
 ONE, OTHER = EU.bundles
 HERE, BESIDE = "10.0.0.2:7400", "10.0.0.3:7400"

@@ -7,15 +7,15 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_node, skipped
-from iris_py.cli.doctor.clouds import way
+from iris_py.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_node, skipped
+from iris_py.doctor.clouds import way
 from iris_py.overview.slowness import SLOW_TIMES, find_slow
 from iris_py.overview.units import format_seconds
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import ClusterMember
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import ClusterMember
 
 #: Fraction of a member's allowed tunnels in use from which a check warns.
 TUNNELS_WARNING: Final = 0.9

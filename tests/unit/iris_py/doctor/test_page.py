@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iris_py.cli.doctor import answers, cluster, machine, partition, prober_node, real_surroundings
-from iris_py.cli.doctor.examination import CHECKS
 from iris_py.cli.outcome import ExitCode
+from iris_py.doctor import answers, cluster, machine, partition, prober_node, real_surroundings
+from iris_py.doctor.examination import CHECKS
 from iris_py.overview import slowness
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import DoctorCheck
+    from iris_py.doctor.check import DoctorCheck
 
-PAGE = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()
 SECTIONS = dict(re.findall(r"^### ([a-z-]+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 #: What the page calls the checks without which nobody is asked.
 REACHED = {"config", "secret", "discovery", "seeds", "seed-secret", "other-network"}

@@ -13,9 +13,9 @@ from iris_overlay.peers.reachability import ECHO_BYTES_MAX, ECHO_BYTES_MIN
 from iris_py.api.keys import Keys
 from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.node import Node
-from iris_py.cli.doctor.answers import find_gaps
-from iris_py.cli.doctor.host import PeersRead
-from iris_py.cli.doctor.surroundings import Dialled, Echoes, ProbedPeer, RingNode, RingReport, Seed, SeedOutcome
+from iris_py.doctor.answers import find_gaps
+from iris_py.doctor.host import PeersRead
+from iris_py.doctor.surroundings import Dialled, Echoes, ProbedPeer, RingNode, RingReport, Seed, SeedOutcome
 from iris_py.net.driver import is_absence
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 
@@ -78,6 +78,8 @@ class ProberParts(Parts):
     Attributes:
         failed: By seed: the error of the last dial without a connection.
         taken: By seed: the reason why a connection failed after the seed had accepted it.
+        awaited: The numbers of the echoes and queries that this node has sent. Answers with other numbers are ignored, so peers
+            cannot fill the next tables.
         echoed: The numbers of the echoes that came back.
         dial_outcomes: The reports of nodes asked to dial this node, by node id.
         located: The answers of roots, by the number of the query.
@@ -90,6 +92,7 @@ class ProberParts(Parts):
         super().__init__(*arguments)
         self.failed: dict[str, OSError | IrisError] = {}
         self.taken: dict[str, str] = {}
+        self.awaited: set[int] = set()
         self.echoed: set[int] = set()
         self.dial_outcomes: dict[NodeId, DialChecked] = {}
         self.located: dict[int, RootLocated] = {}
@@ -102,10 +105,10 @@ class ProberParts(Parts):
         """Record the results of dials and probes, and handle all events as any node does."""
         for event in events:
             if isinstance(event, EchoReturned):
-                self.echoed.add(event.number)
+                self.echoed |= {event.number} & self.awaited
             elif isinstance(event, DialChecked):
                 self.dial_outcomes[event.peer] = event
-            elif isinstance(event, RootLocated):
+            elif isinstance(event, RootLocated) and event.number in self.awaited:
                 self.located[event.number] = event
             elif isinstance(event, DialAnswered):
                 self.failed.pop(event.address, None)
@@ -200,6 +203,7 @@ class Prober(Node):
                     unaddressed.add(peer)
                 else:
                     numbers.add(number)
+                    self._seen.awaited.add(number)
             self._push()
             if await self._wait_until_seen(
                 lambda: all(numbers & self._seen.echoed for (peer, _), numbers in waiting.items() if peer not in unaddressed),
@@ -263,6 +267,7 @@ class Prober(Node):
     async def _find_roots(self, keys: list[bytes], until: float) -> dict[bytes, RootLocated]:
         """Ask the root of each key for its identity and neighbours, repeating unanswered queries; return the answers by key."""
         numbers = {int.from_bytes(os.urandom(8), "big") >> 1: key for key in keys}
+        self._seen.awaited.update(numbers)
         while self._runtime.loop.time() < until:
             now = self._runtime.loop.time()
             for number, key in numbers.items():

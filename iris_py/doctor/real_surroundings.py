@@ -9,16 +9,17 @@ import random
 import time
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
 from iris_py.api.cloud.gateways import survey_gateways
 from iris_py.build import build
-from iris_py.cli.doctor.cluster import WATCHED_S
-from iris_py.cli.doctor.host import Host, look_at_disks, look_at_state
-from iris_py.cli.doctor.prober_node import Prober, start_prober
-from iris_py.cli.doctor.surroundings import (
+from iris_py.config import Config, load_config, make_keyring, secret_paths
+from iris_py.doctor.cluster import WATCHED_S
+from iris_py.doctor.host import Host, look_at_disks, look_at_state
+from iris_py.doctor.prober_node import Prober, start_prober
+from iris_py.doctor.surroundings import (
     Cluster,
     ClusterMember,
     Death,
@@ -44,7 +45,6 @@ from iris_py.cli.doctor.surroundings import (
     WayOut,
     Ways,
 )
-from iris_py.config import Config, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.federation.calls import Call, Op
 from iris_py.files.secrets import is_present, read_exposed
@@ -64,12 +64,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
-    from iris_py.cli.settings import Settings
     from iris_py.files.secrets import Exposure
     from iris_py.net.interfaces import Interface
     from iris_py.observe.reports import NodeReport
+    from iris_py.settings.table import ConnectArguments
 
-__all__ = ["Actual", "Warnings", "member_of", "status_of"]
+__all__ = ["Actual", "SettingsSource", "Warnings", "member_of", "status_of"]
 
 #: Maximum bytes of a file whose permissions are checked; a larger file holds no secrets.
 SECRETS_BYTES_MAX: Final = 1 << 20
@@ -100,19 +100,28 @@ _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", GatewayStatus, WayOut)
 
 
+class SettingsSource(Protocol):
+    """The source of the settings of the examined node, such as the options of a command line."""
+
+    def connect_arguments(self) -> ConnectArguments:
+        """Return the arguments of `iris_py.connect`.
+
+        Raises:
+            ConfigurationError: The arguments name a file that cannot be read, or a wrong command.
+        """
+
+
 class Actual:
     """Observes settings, machine and network for `iris doctor`. Use with ``async with``, because the checks may start a node.
 
-    Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`.
-
-    Implements :class:`~iris_py.cli.doctor.surroundings.Surroundings`.
+    Implements :class:`~iris_py.doctor.surroundings.Surroundings`.
 
     Args:
-        settings: The options of the command line.
+        settings: The source of the settings.
         host: Reads the state of the machine; None for this machine.
     """
 
-    def __init__(self, settings: Settings, host: Host | None = None) -> None:
+    def __init__(self, settings: SettingsSource, host: Host | None = None) -> None:
         self._options = settings
         self._host = host or Host()
         self._asked: dict[str, asyncio.Future[object]] = {}

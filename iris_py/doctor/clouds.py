@@ -5,26 +5,17 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_ago, show_node, skipped, warning
-from iris_py.cli.doctor.connectivity import NOBODY
-from iris_py.cli.doctor.machine import describe_room, is_short
+from iris_py.doctor.check import Finding, FindingStatus, fault, names_of, ok, show_ago, show_node, skipped, warning
+from iris_py.doctor.connectivity import NOBODY
+from iris_py.doctor.machine import describe_room, is_short
 from iris_py.errors import IrisError
 from iris_py.federation.names import split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import (
-        CloudStatus,
-        FarDial,
-        FarLine,
-        Gateways,
-        GatewayStatus,
-        GoneGateway,
-        WayOut,
-        WayStep,
-    )
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import CloudStatus, FarDial, FarLine, Gateways, GatewayStatus, GoneGateway, WayOut, WayStep
 
 #: Maximum number of cloud links, dials and rules named in a line of output.
 NAMED_MAX: Final = 3

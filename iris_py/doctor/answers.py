@@ -7,16 +7,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.ids import RING
-from iris_py.cli.doctor.check import Finding, fault, ok, show_node, skipped, warning
-from iris_py.cli.doctor.connectivity import NOBODY
+from iris_py.doctor.check import Finding, fault, ok, show_node, skipped, warning
+from iris_py.doctor.connectivity import NOBODY
 from iris_py.overview.generations import GenerationsHolder, describe_generations, describe_holdings, holdings_of, is_split
 from iris_py.wire.facts import TOPIC_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import NodeStatus, RingReport, Statuses
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import NodeStatus, RingReport, Statuses
 
 #: Maximum clock offset (seconds). Beyond this offset, logs of two nodes cannot be compared, and tokens are refused.
 CLOCK_OFFSET_MAX_S: Final = 30.0

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.surroundings import Disk, Limits, Processor, State
+from iris_py.doctor.surroundings import Disk, Limits, Processor, State
 from iris_py.files.remembered_peers import RememberedPeers
 from iris_py.net.process import DESCRIPTORS_MAX, free_bytes_of
 from iris_py.net.socket_probes import is_refused

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from iris_overlay.events import DialOutcome
-from iris_py.cli.doctor.surroundings import (
+from iris_py.config import Config
+from iris_py.doctor.surroundings import (
     AuditStatus,
     CloudStatus,
     Cluster,
@@ -44,7 +45,6 @@ from iris_py.cli.doctor.surroundings import (
     Ways,
     WayStep,
 )
-from iris_py.config import Config
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
 from iris_py.observe.reports import NodeReports

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from iris_py.cli.doctor.check import DoctorCheck, Finding, FindingStatus, Subject, fault, ok, warning
-from iris_py.cli.doctor.examination import Examined, choose, examine
-from tests.unit.iris_py.cli.doctor.made_up import MadeUp
+from iris_py.doctor.check import DoctorCheck, Finding, FindingStatus, Subject, fault, ok, warning
+from iris_py.doctor.examination import Examined, choose, examine
+from tests.unit.iris_py.doctor.made_up import MadeUp
 
 SUBJECT = Subject(MadeUp())
 

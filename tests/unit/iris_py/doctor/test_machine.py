@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.machine import FREE_FAULT_BYTES, FREE_WARNING_BYTES, describe_room, disk
-from iris_py.cli.doctor.surroundings import Disk
-from tests.unit.iris_py.cli.doctor.made_up import MadeUp
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.machine import FREE_FAULT_BYTES, FREE_WARNING_BYTES, describe_room, disk
+from iris_py.doctor.surroundings import Disk
+from tests.unit.iris_py.doctor.made_up import MadeUp
 
 STATE = Disk("/var/state", "the state directory", 5 << 30, 1000)
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris_overlay.events import DialOutcome
-from iris_py.cli.doctor.check import FindingStatus, Subject
-from iris_py.cli.doctor.examination import CHECKS, Examined, examine
-from iris_py.cli.doctor.surroundings import (
+from iris_py.config import Config
+from iris_py.doctor.check import FindingStatus, Subject
+from iris_py.doctor.examination import CHECKS, Examined, examine
+from iris_py.doctor.surroundings import (
     ClusterMember,
     Dialled,
     Echoes,
@@ -32,10 +33,9 @@ from iris_py.cli.doctor.surroundings import (
     State,
     Statuses,
 )
-from iris_py.config import Config
 from iris_py.files.secrets import Exposure
 from iris_py.wire.facts import TOPIC_VERSION
-from tests.unit.iris_py.cli.doctor.made_up import FAULTS, NEW_SEALS, NODES, SEALS, MadeUp, ring_of
+from tests.unit.iris_py.doctor.made_up import FAULTS, NEW_SEALS, NODES, SEALS, MadeUp, ring_of
 from tests.unit.iris_py.net.machines import interface
 
 NAMES = [check.name for check in CHECKS]

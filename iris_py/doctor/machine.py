@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
+from iris_py.doctor.check import Finding, fault, ok, skipped, warning
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import Disk
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import Disk
 
 #: Recommended number of descriptors of a node. A node in a large network has some 60 links. Strangers (connections without
 #: a handshake yet) may use a quarter of the limit and links half (docs/design.md 3.9). Too small: the advice comes when links

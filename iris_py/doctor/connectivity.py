@@ -6,12 +6,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from iris_overlay.events import DialOutcome
-from iris_py.cli.doctor.check import Finding, fault, ok, skipped, warning
-from iris_py.cli.doctor.surroundings import SeedOutcome
+from iris_py.doctor.check import Finding, fault, ok, skipped, warning
+from iris_py.doctor.surroundings import SeedOutcome
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.check import Subject
-    from iris_py.cli.doctor.surroundings import Dialled, Reached, Seed
+    from iris_py.doctor.check import Subject
+    from iris_py.doctor.surroundings import Dialled, Reached, Seed
 
 NOBODY: Final = "no other node is reached"
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from iris_py.cli.doctor.real_surroundings import Actual, member_of, status_of
-from iris_py.cli.doctor.surroundings import ClusterMember, Gateways, NodeStatus
 from iris_py.cli.settings import Settings
+from iris_py.doctor.real_surroundings import Actual, member_of, status_of
+from iris_py.doctor.surroundings import ClusterMember, Gateways, NodeStatus
 from iris_py.federation.calls import encode_outcome
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.node_name import NodeName

@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.partition import TOGETHER_S, parts
-from iris_py.cli.doctor.real_surroundings import DEATHS_S, deaths_of
-from iris_py.cli.doctor.surroundings import Death, Deaths, ProbedPeer
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.partition import TOGETHER_S, parts
+from iris_py.doctor.real_surroundings import DEATHS_S, deaths_of
+from iris_py.doctor.surroundings import Death, Deaths, ProbedPeer
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import About
 from iris_py.observe.reports import NodeReport
 from iris_py.observe.statistics import Statistics
-from tests.unit.iris_py.cli.doctor.made_up import PEERS, SITE, MadeUp
+from tests.unit.iris_py.doctor.made_up import PEERS, SITE, MadeUp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_py.cli.doctor.check import Finding, FindingStatus, Subject
-from iris_py.cli.doctor.cluster import cluster
-from tests.unit.iris_py.cli.doctor.made_up import PEERS, MadeUp
+from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.cluster import cluster
+from tests.unit.iris_py.doctor.made_up import PEERS, MadeUp
 
 if TYPE_CHECKING:
-    from iris_py.cli.doctor.surroundings import ClusterMember
+    from iris_py.doctor.surroundings import ClusterMember
 
 FAST = MadeUp().members
 

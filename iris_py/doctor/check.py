@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from iris_py.cli.doctor.surroundings import Surroundings
+    from iris_py.doctor.surroundings import Surroundings
 
 
 class FindingStatus(enum.StrEnum):
