@@ -17,6 +17,7 @@ import iris_py.metrics
 import iris_py.service
 import iris_py.sync
 import iris_py.testing
+import iris_py.web
 import iris_security
 import pyspark_iris
 import spark_connector
@@ -110,6 +111,8 @@ TESTING = {
     "run",
 }
 
+WEB = {"MountedDoor", "Policy", "door"}
+
 SPARK = {
     "AgentLost",
     "AgentUnavailable",
@@ -148,9 +151,10 @@ SPARK = {
         (iris_py.metrics, METRICS),
         (iris_py.service, SERVICE),
         (iris_py.testing, TESTING),
+        (iris_py.web, WEB),
         (spark_connector, SPARK),
     ],
-    ids=["iris_py", "gateway", "metrics", "service", "testing", "spark_connector"],
+    ids=["iris_py", "gateway", "metrics", "service", "testing", "web", "spark_connector"],
 )
 def test_the_public_names_are_pinned(module: types.ModuleType, names: set[str]) -> None:
     assert set(module.__all__) == names
@@ -225,7 +229,16 @@ BY_POSITION = {"Message", "NodeName", "Request"}
 def test_fields_are_taken_by_their_names() -> None:
     """So a release puts a new field where it belongs, and breaks no program."""
     by_position = set()
-    modules = (iris_py, iris_py.gateway, iris_py.metrics, iris_py.service, iris_py.sync, iris_py.testing, spark_connector)
+    modules = (
+        iris_py,
+        iris_py.gateway,
+        iris_py.metrics,
+        iris_py.service,
+        iris_py.sync,
+        iris_py.testing,
+        iris_py.web,
+        spark_connector,
+    )
     for module in modules:
         for name in module.__all__:
             value = make = getattr(module, name)
@@ -244,6 +257,7 @@ def test_fields_are_taken_by_their_names() -> None:
         iris_py.service,
         iris_py.sync,
         iris_py.testing,
+        iris_py.web,
         iris_security,
         spark_connector,
     ],

@@ -21,6 +21,7 @@ PACKAGES = (
     "iris_py.gateway",
     "iris_py.metrics",
     "iris_py.service",
+    "iris_py.web",
     "spark_connector",
 )
 

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).with_name("api.txt")
-PACKAGES = ("iris_py", "iris_py.sync", "iris_py.gateway", "iris_py.service", "iris_py.testing", "spark_connector")
+PACKAGES = (
+    "iris_py",
+    "iris_py.sync",
+    "iris_py.gateway",
+    "iris_py.service",
+    "iris_py.testing",
+    "iris_py.web",
+    "spark_connector",
+)
 
 
 def interface() -> list[str]:

@@ -31,6 +31,7 @@ PUBLIC: Final = (
     "iris_py.service",
     "iris_py.sync",
     "iris_py.testing",
+    "iris_py.web",
     "iris_security",
     "spark_connector",
 )

@@ -33,8 +33,8 @@ __all__ = ["KINDS", "PageName", "make_page", "parse_page", "parts_of"]
 #: Lines of a table in a page; the summary counts all. Too small: the page hides lines that a filter would find; too large: each
 #: second costs megabytes for each viewer.
 LINES_MAX: Final = 2_000
-#: Events and failures in a page.
-EVENTS_SHOWN: Final = 200
+#: Events, failures and findings in a page: as many as people read.
+DETAILS_MAX: Final = 200
 #: The kinds of pages; those with an object need its name.
 KINDS: Final[Mapping[str, bool]] = {
     "overview": False,
@@ -316,11 +316,11 @@ def _overview(_name: str, readings: Readings, view: NetworkReading, head: _Head)
         head=head.of(view, "iris top", len(clusters)),
         totals=totals_of(pairs, found),
         clusters=clusters[:LINES_MAX],
-        failures=[line for line in failures if line.per_s][:EVENTS_SHOWN],
-        slow=slow[:EVENTS_SHOWN],
-        clouds=readings.clouds,
-        findings=findings,
-        events=readings.events[:EVENTS_SHOWN],
+        failures=[line for line in failures if line.per_s][:DETAILS_MAX],
+        slow=slow[:DETAILS_MAX],
+        clouds=readings.clouds[:DETAILS_MAX],
+        findings=findings[:DETAILS_MAX],
+        events=readings.events[:DETAILS_MAX],
     )
 
 
@@ -340,8 +340,8 @@ def _cluster(name: str, _readings: Readings, view: NetworkReading, head: _Head) 
         head=head.of(view, f"iris members {name} --stats", len(members)),
         cluster=line,
         items=members[:LINES_MAX],
-        slow=slow,
-        findings=[*say_rates(failures, unserved), *say_slow(slow)],
+        slow=slow[:DETAILS_MAX],
+        findings=[*say_rates(failures, unserved), *say_slow(slow)][:DETAILS_MAX],
     )
 
 
@@ -354,7 +354,7 @@ def _topics(_name: str, _readings: Readings, view: NetworkReading, head: _Head) 
         items=lines[:LINES_MAX],
         tokens=token_lines(pairs, share)[:LINES_MAX],
         table=table,
-        notes=say_table(table, pairs),
+        notes=say_table(table, pairs)[:DETAILS_MAX],
     )
 
 
@@ -433,7 +433,7 @@ def _clouds(_name: str, readings: Readings, view: NetworkReading, head: _Head) -
     return CloudsPage(
         head=head.of(view, "iris federation status", len(lines)),
         items=lines[:LINES_MAX],
-        findings=cloud_faults(lines),
+        findings=cloud_faults(lines)[:DETAILS_MAX],
     )
 
 
