@@ -223,6 +223,8 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/servers/tokens.py": {"jwt"},  # only a door and `iris token` do
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
         # Only the web door does.
+        "iris_py/servers/web/connection.py": {"httptools", "starlette", "uvicorn"},
+        "iris_py/servers/web/listener.py": {"starlette"},
         **{
             f"iris_py/servers/web/{name}.py": {"starlette"}
             for name in ("app", "call", "dashboard/assets", "door", "operations", "sessions")

@@ -73,6 +73,8 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid": ProblemKind(HTTPStatus.BAD_REQUEST, "no", "The request is malformed."),
     "closing": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "no", "This door is closing: use another one."),
     "body-too-large": ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "no", "The body is larger than this door accepts."),
+    "head-too-large": ProblemKind(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "no", "The head of the request is too large."),
+    "too-slow": ProblemKind(HTTPStatus.REQUEST_TIMEOUT, "no", "The request did not arrive in time."),
     "no-token": ProblemKind(HTTPStatus.UNAUTHORIZED, "no", "No token was given."),
     "token-expired": ProblemKind(HTTPStatus.UNAUTHORIZED, "no", "The token has expired."),
     "token-not-yet-valid": ProblemKind(HTTPStatus.UNAUTHORIZED, "no", "The token is not valid yet."),

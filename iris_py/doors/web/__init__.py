@@ -1,1 +1,1 @@
-"""The pure part of the web door: the forms of messages for its clients."""
+"""The pure part of the web door: requests as bytes, and the forms of messages for its clients."""

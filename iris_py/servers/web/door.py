@@ -14,7 +14,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.servers.settings_file import check_exposure
 from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
 from iris_py.servers.web.app import WebApp
-from iris_py.servers.web.listener import Listener
+from iris_py.servers.web.listener import WebListener
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -94,7 +94,7 @@ class WebDoor(MountedDoor):
 
     def __init__(self, node: Node, settings: DoorSettings) -> None:
         super().__init__(node, settings)
-        self._listener = Listener(self._app, settings.web)
+        self._listener = WebListener(self._app, settings.web)
 
     @property
     def address(self) -> str:

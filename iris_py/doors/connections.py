@@ -1,0 +1,142 @@
+"""The open connections of a door, counted by address, and the addresses that proxies report (docs/design.md 18.21)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iris_py.peers.eviction import network_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iris_py.doors.settings import ProxyNetwork
+
+__all__ = ["ConnectionCounts", "CountedConnection", "ForwardedClient", "find_client", "is_within"]
+
+
+class CountedConnection:
+    """One open connection in the counts."""
+
+    __slots__ = ("_address", "_counts", "_is_open")
+
+    def __init__(self, counts: ConnectionCounts, address: str) -> None:
+        self._counts = counts
+        self._address = address
+        self._is_open = True
+
+    def admit(self) -> None:
+        """Count the connection no longer for its address, because its client has shown a valid token."""
+        address, self._address = self._address, ""
+        if address and self._is_open:
+            self._counts.forget(address)
+
+    def close(self) -> None:
+        """Count the connection no longer. Harmless if repeated."""
+        if self._is_open:
+            self.admit()
+            self._is_open = False
+            self._counts.total -= 1
+
+
+class ConnectionCounts:
+    """The numbers of open connections: in all, and by address without a valid token.
+
+    An IPv6 address counts by its first 64 bits, which belong to one owner.
+
+    Args:
+        connections_max: The largest number in all.
+        per_address_max: The largest number of one address without a valid token.
+        proxies: The network of the proxies, whose addresses stand for many clients and have no limit; None without proxies.
+
+    Attributes:
+        total: The number of open connections.
+    """
+
+    def __init__(self, connections_max: int, per_address_max: int, proxies: ProxyNetwork | None = None) -> None:
+        self.total = 0
+        self.connections_max: Final = connections_max
+        self.per_address_max: Final = per_address_max
+        self.proxies: Final = proxies
+        self._by_address: Counter[str] = Counter()
+
+    def open(self, address: str) -> CountedConnection | str:
+        """Count a new connection.
+
+        Args:
+            address: The address at the other end.
+
+        Returns:
+            The counted connection, or the reason of the refusal: ``connections`` or ``address``.
+        """
+        if self.total >= self.connections_max:
+            return "connections"
+        counted = "" if is_within(address, self.proxies) else network_of(address)
+        if counted:
+            if self._by_address[counted] >= self.per_address_max:
+                return "address"
+            self._by_address[counted] += 1
+        self.total += 1
+        return CountedConnection(self, counted)
+
+    def forget(self, address: str) -> None:
+        """Count one connection less for an address."""
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class ForwardedClient(NamedTuple):
+    """The client of a request, as the proxies report it."""
+
+    address: str
+    """The address of the client."""
+    scheme: str
+    """``http`` or ``https``; empty if the proxies report none."""
+
+
+def is_within(address: str, network: ProxyNetwork | None) -> bool:
+    """Tell whether an address belongs to a network. Text that is no address belongs to none."""
+    if network is None:
+        return False
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed) in network
+
+
+def find_client(address: str, headers: Iterable[tuple[bytes, bytes]], proxies: ProxyNetwork | None) -> ForwardedClient | None:
+    """Find the client of a request in the headers ``X-Forwarded-For`` and ``X-Forwarded-Proto``.
+
+    Each proxy adds the address from which it got the request at the right. So the client is the rightmost address outside the
+    network of the proxies: addresses further left are claims of the client.
+
+    Args:
+        address: The address at the other end of the connection.
+        headers: The headers of the request, with names in small letters.
+        proxies: The network of the proxies; None without proxies.
+
+    Returns:
+        The client; None if the connection is not from a proxy, whose headers alone count.
+    """
+    if not is_within(address, proxies):
+        return None
+    addresses: list[str] = []
+    scheme = ""
+    for name, value in headers:
+        if name == b"x-forwarded-for":
+            addresses += [each.strip() for each in value.decode("latin-1").split(",")]
+        elif name == b"x-forwarded-proto":
+            scheme = value.decode("latin-1").rpartition(",")[2].strip().lower()
+    client = address
+    for text in reversed(addresses):
+        try:
+            client = str(ip_address(text.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            break
+        if not is_within(client, proxies):
+            break
+    return ForwardedClient(client, scheme if scheme in ("http", "https") else "")
