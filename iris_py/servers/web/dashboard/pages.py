@@ -369,7 +369,7 @@ def _topic(name: str, _readings: Readings, view: NetworkReading, head: _Head) ->
             queued=row.statistics.queued_messages,
             dropped=sum(row.statistics.dropped.values()),
         )
-        for row in subscriber_rows(view.pairs, name)
+        for row in subscriber_rows(view.pairs, lambda each: each.pattern == name)
     ]
     return TopicPage(head=head.of(view, f"iris topics '{name}'", len(items)), topic=line, items=items[:LINES_MAX])
 
