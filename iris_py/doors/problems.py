@@ -88,6 +88,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "foreign-origin": ProblemKind(HTTPStatus.FORBIDDEN, "no", "Pages of this origin may not use the door."),
     "foreign-host": ProblemKind(HTTPStatus.MISDIRECTED_REQUEST, "no", "The door has another name."),
     "too-many": ProblemKind(HTTPStatus.TOO_MANY_REQUESTS, "no", "Too many operations, connections or subscriptions."),
+    "window-full": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "no", "More events wait than the client wanted to keep."),
     "unknown-path": ProblemKind(HTTPStatus.NOT_FOUND, "no", "There is nothing at this path."),
     "no-message": ProblemKind(HTTPStatus.NOT_FOUND, "no", "The door has no message of this topic."),
     "unknown-method": ProblemKind(HTTPStatus.METHOD_NOT_ALLOWED, "no", "This path has other methods."),

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = ["PAYLOAD_FORMS", "PayloadForm", "PayloadText", "payload_text"]
+__all__ = ["PAYLOAD_FORMS", "PayloadForm", "PayloadText", "payload_text", "single_line"]
 
 #: The form that a client asks for: it gets the first of these from there on that the payload allows.
 PayloadForm: TypeAlias = Literal["json", "text", "base64"]
@@ -47,3 +47,21 @@ def payload_text(payload: bytes, form: PayloadForm = "json") -> PayloadText:
         except UnicodeDecodeError:
             pass
     return PayloadText(base64=b64encode(payload).decode())
+
+
+#: Line breaks, for some readers or all, and their escapes. In valid JSON, those of several bytes are always inside of strings.
+_LINE_BREAKS: Final = (
+    (b"\n", b" "),
+    (b"\r", b" "),
+    ("\x85".encode(), b"\\u0085"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+def single_line(text: bytes) -> bytes:
+    """Return valid JSON without line breaks: a payload of JSON may have some, as white space or inside of strings."""
+    for line_break, escape in _LINE_BREAKS:
+        if line_break in text:
+            text = text.replace(line_break, escape)
+    return text
