@@ -227,7 +227,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/servers/web/listener.py": {"starlette"},
         **{
             f"iris_py/servers/web/{name}.py": {"starlette"}
-            for name in ("app", "call", "dashboard/assets", "door", "operations", "sessions")
+            for name in ("app", "call", "dashboard/assets", "door", "event_response", "operations", "sessions")
         },
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},

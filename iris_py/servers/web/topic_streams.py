@@ -1,0 +1,436 @@
+"""The event streams of a web door on its nodes: shared subscriptions, and histories.
+
+A client's connection iterates over a :class:`TopicStream`, which gives the bytes of one write at a time. The connection is
+woken once for all messages of a turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from iris_py.api.node import connect
+from iris_py.api.runtime import runtime_of
+from iris_py.doors.problems import Refusal, problem_of
+from iris_py.doors.web.cursors import PSEUDONYM_BYTES, CursorKeys
+from iris_py.doors.web.event_router import EventRouter, StreamOptions
+from iris_py.doors.web.event_text import EventForm
+from iris_py.doors.web.histories import Histories
+from iris_py.errors import IrisError
+from iris_py.logs import EventLogger
+from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
+from iris_py.wire.addresses import format_address, parse_address
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from iris_py.api.node import Node
+    from iris_py.api.subscription import Subscription
+    from iris_py.config import Config
+    from iris_py.doors.rights import Grant
+    from iris_py.doors.settings import DoorSettings
+    from iris_py.doors.web.event_stream import EventStream
+    from iris_py.doors.web.histories import History
+    from iris_py.doors.web.payload_text import PayloadForm
+    from iris_py.patterns.messages import Message
+
+__all__ = ["TopicStream", "TopicStreams", "TopicStreamsStatus"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Time between heartbeats (seconds). Too small: writes for idle clients; too large: proxies close idle connections, and a
+#: client learns late that its connection is lost.
+HEARTBEAT_S: Final = 15
+#: Time after which a stream ends whose connection takes nothing (seconds). Too small: a short pause of a phone ends it; too
+#: large: memory for clients that are gone.
+STALLED_S: Final = 30.0
+#: After the end of a stream, a browser waits for a time between these (ms), drawn for each stream. Too small: all clients of a
+#: door that ends come back together; too large: messages come late.
+RETRY_MS: Final = (2000, 6000)
+#: Time that clients get to read the end of their streams, besides the announced one (seconds).
+LAST_WORDS_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStreamsStatus:
+    """The counts of the event streams of a door."""
+
+    streams: int
+    """Open streams."""
+    patterns: int
+    """Distinct patterns of all streams."""
+    subscriptions: int
+    """Subscriptions of the node, also those kept for a short time after their last stream."""
+    history_messages: int
+    """Entries of all histories."""
+    history_bytes: int
+    """The bytes of their payloads."""
+    dropped: int
+    """Messages dropped since the start, because clients were too slow."""
+    stalled: int
+    """Streams ended since the start, because their connections took nothing."""
+
+
+class TopicStream:
+    """The bytes of one client's event stream: ``async for content in stream``, in one task. Close it at the end.
+
+    Args:
+        events: The events.
+        held: The subscriptions that the stream holds.
+        owner: The streams of the door.
+        abort: Ends the connection of the client, without waiting for it.
+    """
+
+    def __init__(
+        self,
+        events: EventStream,
+        held: Sequence[SharedSubscription],
+        owner: TopicStreams,
+        abort: Callable[[], object] | None,
+    ) -> None:
+        self.events = events
+        self.held = held
+        self._owner = owner
+        self._abort = abort
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._asked_at = self._loop.time()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        events = self.events
+        self._asked_at = self._loop.time()
+        while not self._is_closed and not events.has_ended:
+            if events.has_output:
+                content = events.take(self._loop.time())
+                if content:
+                    return content
+                await asyncio.sleep(0)  # a replay has read many messages of other topics
+            else:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+        self.close()
+        raise StopAsyncIteration
+
+    def wake(self) -> None:
+        """Wake the connection if it waits."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def end(self, reason: str = "") -> None:
+        """End the stream; the client is told the reason, the name of a problem."""
+        self.events.end(reason)
+        self.wake()
+
+    def end_at(self, in_s: float, reason: str) -> None:
+        """End the stream in a time (seconds), and tell the client the reason then; empty if it was told before."""
+        self._timers.append(self._loop.call_later(in_s, self.end, reason))
+
+    def beat(self, now: float) -> bool:
+        """Send a heartbeat; returns False, and ends the stream, if the connection takes nothing."""
+        is_waiting = self._waiter is not None
+        if not is_waiting and now - self._asked_at > STALLED_S:
+            self.close()
+            if self._abort is not None:
+                self._abort()
+            return False
+        if is_waiting:
+            self.events.beat(now)
+            self.wake()
+        return True
+
+    def close(self) -> None:
+        """End the stream at once. Harmless if repeated."""
+        if not self._is_closed:
+            self._is_closed = True
+            for timer in self._timers:
+                timer.cancel()
+            self.wake()
+            self._owner.remove(self)
+
+    async def aclose(self) -> None:
+        """Close the stream, as the end of an asynchronous generator does."""
+        self.close()
+
+
+class TopicStreams:
+    """The event streams of a door. Start them with ``async with``.
+
+    Args:
+        node: The node of the door.
+        settings: The settings of the door: its histories and limits.
+        key: The key of the door for tokens, which all doors of a network have.
+        start_history_node: Starts the node of the histories, given its configuration; None for an ordinary node.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        settings: DoorSettings,
+        key: bytes,
+        start_history_node: Callable[[Config], Awaitable[Node]] | None = None,
+    ) -> None:
+        self._node = node
+        self._limits = settings.web.limits
+        self._histories = tuple(settings.histories.values())
+        self._keys = CursorKeys(key)
+        self._start_history_node = start_history_node or _start_node
+        self._history_node: Node | None = None
+        self._router: EventRouter | None = None
+        self._tasks: list[asyncio.Task[None]] = []  # pass on the messages of the histories
+        self._closing: set[asyncio.Task[None]] = set()  # close subscriptions
+        # So that a client with an empty window never loses a part of a slice.
+        self._slice_messages = min(SLICE_MESSAGES, max(1, self._limits.window_messages // 2))
+        self._shared: dict[str, SharedSubscription] = {}  # by pattern
+        self._streams: dict[EventStream, TopicStream] = {}
+        # The streams in the order of their heartbeats: each second one slot has its turn.
+        self._slots: list[dict[TopicStream, None]] = [{} for _ in range(HEARTBEAT_S)]
+        self._turn = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+        self._is_closing = False
+        self._dropped = self._stalled = 0
+
+    @property
+    def history_node(self) -> Node | None:
+        """The node of the histories; None without histories. Reload the keys of both nodes together."""
+        return self._history_node
+
+    @property
+    def status(self) -> TopicStreamsStatus:
+        """The counts."""
+        histories = self._running.histories.all
+        return TopicStreamsStatus(
+            streams=len(self._streams),
+            patterns=self._running.patterns,
+            subscriptions=len(self._shared),
+            history_messages=sum(history.count for history in histories),
+            history_bytes=sum(history.bytes + history.last_bytes for history in histories),
+            dropped=self._dropped + sum(events.window.dropped for events in self._streams),
+            stalled=self._stalled,
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()
+
+    async def open(
+        self,
+        patterns: Sequence[str],
+        grant: Grant,
+        options: StreamOptions = StreamOptions(),  # noqa: B008 - immutable
+        abort: Callable[[], object] | None = None,
+    ) -> TopicStream:
+        """Open a stream. Messages published from now on will come; the caller has checked the rights.
+
+        Args:
+            patterns: The patterns, with ``@cloud`` for topics of another cloud.
+            grant: The client; the stream ends with the grant.
+            options: The form of the events, the policy of the window, and the cursor of a client that resumes.
+            abort: Ends the connection of the client; called if the connection takes nothing for `STALLED_S`.
+
+        Raises:
+            Refusal: A pattern is invalid, there are too many, or the door closes.
+            IrisError: The node cannot subscribe.
+        """
+        router = self._running
+        if self._is_closing:
+            raise Refusal("closing")
+        sources = router.sources_of(patterns)
+        held: list[SharedSubscription] = []
+        try:
+            for source in sources:
+                held += [self._hold(source.subscription)] if source.subscription else []
+            for shared in held:
+                await shared.wait_until_open()
+            if self._is_closing:
+                raise Refusal("closing")
+            events = router.open(sources, options, random.randint(*RETRY_MS), self._loop.time())  # noqa: S311 - no secret
+        except BaseException:
+            for shared in held:
+                shared.release()
+            raise
+        stream = self._streams[events] = TopicStream(events, held, self, abort)
+        self._slots[(self._turn + HEARTBEAT_S - 1) % HEARTBEAT_S][stream] = None
+        if grant.until != float("inf"):
+            stream.end_at(max(0.0, grant.until - time.time()), "token-expired")
+        return stream
+
+    def last(self, topic: str, form: PayloadForm = "json") -> bytes | None:
+        """Return the newest message of a topic as a line of JSON (`MessageEventLine`); None if the histories have no message.
+
+        Args:
+            topic: A valid topic.
+            form: The form of the payload.
+        """
+        found = self._running.histories.last(tuple(topic.split(".")))
+        return None if found is None else found.text(EventForm("lines", form))
+
+    def remove(self, stream: TopicStream) -> None:
+        """Forget a stream that has ended."""
+        events = stream.events
+        if self._streams.pop(events, None) is None:
+            return
+        router = self._running
+        self._dropped += events.window.dropped
+        for shared in stream.held:
+            shared.release()
+        router.close(events)
+        for slot in self._slots:
+            slot.pop(stream, None)
+        if not self._streams:
+            self._emptied.set()
+
+    async def drain(self, in_s: float) -> None:
+        """Open no further stream, and end all streams, one after the other. Each client is told its time.
+
+        Args:
+            in_s: The time until the last end (seconds).
+        """
+        self._is_closing = True
+        streams = list(self._streams.values())
+        for number, stream in enumerate(streams, 1):
+            end_s = in_s * number / len(streams)
+            stream.events.announce_end("closing", end_s)
+            stream.end_at(end_s, "")
+            stream.wake()
+        await self._wait_until_empty(in_s + LAST_WORDS_S)
+
+    async def close(self) -> None:
+        """End all streams, the subscriptions and the node of the histories. Harmless if repeated."""
+        self._is_closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for stream in list(self._streams.values()):
+            stream.end("closing")
+        await self._wait_until_empty(LAST_WORDS_S)
+        for stream in list(self._streams.values()):
+            stream.close()
+        for shared in list(self._shared.values()):
+            self._forget(shared, None)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._closing, return_exceptions=True)
+        if self._history_node is not None:
+            await self._history_node.close()
+
+    # --
+
+    @property
+    def _running(self) -> EventRouter:
+        if self._router is None:
+            raise RuntimeError("open the event streams with `async with`")
+        return self._router
+
+    async def _start(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        subscriptions: list[Subscription] = []
+        if self._histories:
+            node = self._history_node = await self._start_history_node(history_config(runtime_of(self._node).config))
+            opened = [node.subscribe(each.pattern, policy="drop_oldest") for each in self._histories]
+            subscriptions = await asyncio.gather(*opened)
+        # Every publisher knows of the histories by now.
+        mark = secrets.token_bytes(PSEUDONYM_BYTES)
+        histories = Histories(self._histories, self._keys, mark, loop.time())
+        self._router = EventRouter(histories, self._keys, self._limits)
+        for subscription, history in zip(subscriptions, histories.all, strict=True):
+            self._tasks.append(loop.create_task(self._keep(subscription, history)))
+        self._beat()
+
+    async def _keep(self, subscription: Subscription, history: History) -> None:
+        """Pass the messages of a history on, until the node ends."""
+        try:
+            await deliver_messages(subscription, self._slice_messages, partial(self._receive_kept, history))
+        except Exception as exc:
+            self._is_closing = True  # a stream without its history would miss messages
+            self._fail(exc, list(self._streams))
+
+    def _receive_kept(self, history: History, messages: Sequence[Message[bytes]]) -> None:
+        self._wake(self._running.receive_kept(history, messages, self._loop.time()))
+
+    def _receive(self, pattern: str, messages: Sequence[Message[bytes]]) -> None:
+        self._wake(self._running.receive(pattern, messages))
+
+    def _wake(self, streams: Iterable[EventStream]) -> None:
+        for events in streams:
+            self._streams[events].wake()
+
+    def _hold(self, pattern: str) -> SharedSubscription:
+        """Return the subscription to a pattern, with one more user."""
+        shared = self._shared.get(pattern)
+        if shared is None:
+            if len(self._shared) >= self._limits.patterns:
+                idle = next((each for each in self._shared.values() if not each.users), None)
+                if idle is None:
+                    raise Refusal("too-many", field="pattern")
+                self._forget(idle, None)
+            shared = SharedSubscription(self._node, pattern, self._slice_messages, self._receive, self._forget)
+            self._shared[pattern] = shared
+        shared.hold()
+        return shared
+
+    def _forget(self, shared: SharedSubscription, error: Exception | None) -> None:
+        """Forget a subscription that has no users or has failed; the streams of its users end."""
+        if self._shared.get(shared.pattern) is not shared:
+            return
+        del self._shared[shared.pattern]
+        if error is not None:
+            self._fail(error, self._running.streams_of(shared.pattern))
+        task = self._loop.create_task(shared.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _fail(self, error: Exception, streams: Iterable[EventStream]) -> None:
+        """End streams, because the node gives no more messages."""
+        if isinstance(error, IrisError):
+            logger.warning("event_streams_ended", "event streams have ended: %s", error)
+        else:
+            logger.error("event_streams_failed", "event streams have failed", error=error)
+        name = problem_of(error).type.rpartition("/")[2]
+        for events in streams:
+            self._streams[events].end(name)
+
+    def _beat(self) -> None:
+        """Send the heartbeats of one second."""
+        now = self._loop.time()
+        self._running.histories.expire(now)
+        slot = self._slots[self._turn]
+        self._turn = (self._turn + 1) % HEARTBEAT_S
+        self._stalled += sum([not stream.beat(now) for stream in list(slot)])
+        self._timer = self._loop.call_later(1.0, self._beat)
+
+    async def _wait_until_empty(self, timeout: float) -> None:
+        if self._streams:
+            self._emptied.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), timeout)
+
+
+async def _start_node(config: Config) -> Node:
+    return await connect(config=config)
+
+
+def history_config(config: Config) -> Config:
+    """Return the settings of the node of the histories: any port, and no advertised address."""
+    host, _port = parse_address(config.listen)
+    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=())
