@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from iris_py.defaults import REQUEST_TIMEOUT_S, SURVEY_TIMEOUT_S
 from iris_py.doors.problems import Problem, Refusal, problem_of
-from iris_py.doors.web.payload_text import PAYLOAD_FORMS, PayloadForm, payload_text
+from iris_py.doors.web.payload_text import PAYLOAD_FORMS, PayloadForm, payload_text, single_line
 from iris_py.errors import IrisError
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.wire.names import CLOUD_MARK, check_own_name
@@ -203,7 +203,7 @@ async def _survey_lines(
 
 
 def _line(struct: msgspec.Struct) -> bytes:
-    return msgspec.json.encode(struct) + b"\n"
+    return single_line(msgspec.json.encode(struct)) + b"\n"
 
 
 def _form_of(call: ClientCall) -> PayloadForm:

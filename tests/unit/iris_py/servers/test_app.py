@@ -134,6 +134,9 @@ def test_a_survey_has_a_line_for_each_reply_and_a_summary() -> None:
         assert reply == {"kind": "reply", "json": "NOW"}
         assert summary["kind"] == "summary"
         assert (summary["members"], summary["replies"], summary["failed"]) == (1, 1, 0)
+        answer = await door.ask("POST", "/v1/clusters/quotes/survey", '[\r\n"\u2028",\n1]'.encode())
+        reply, summary = map(msgspec.json.decode, answer.content.decode().splitlines())
+        assert reply == {"kind": "reply", "json": ["\u2028", 1]}
         answer = await door.ask("POST", "/v1/clusters/quotes/survey?as=base64", b"fail")
         assert msgspec.json.decode(answer.content)["failed"] == 1
         assert (await door.ask("POST", "/v1/clusters/quotes/survey?as=xml")).json()["field"] == "as"
