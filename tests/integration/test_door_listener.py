@@ -41,6 +41,8 @@ HERE: Final = WebSettings(listen="127.0.0.1:0")
 LONG: Final = Timeouts(head_s=600, body_s=600, idle_s=600, progress_s=600, end_s=600)
 SOON_S: Final = 0.2
 BODY_BYTES: Final = 100_000
+#: More than the system takes for a client that does not read.
+LARGE_BYTES: Final = 50_000_000
 GET: Final = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST: Final = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -85,6 +87,13 @@ class App:
                 except asyncio.CancelledError:
                     self.ended["/hold"] = "cancelled"
                     raise
+            case "/begin":
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await self.released.wait()
+                await send({"type": "http.response.body", "body": b"end"})
+            case "/large":
+                await answer(send, bytes(LARGE_BYTES))
+                self.ended["/large"] = "answered"
             case "/stubborn":
                 self.begun.set()
                 while not self.released.is_set():
@@ -251,6 +260,26 @@ def test_a_client_far_ahead_gets_the_present_answer_alone(loops: Loops) -> None:
     loops.run(main())
 
 
+def test_the_head_of_an_answer_leaves_with_its_content_or_soon(loops: Loops) -> None:
+    async def main() -> None:
+        async with listening() as (listener, app), client(listener) as one:
+            one.send(GET)
+            assert (await one.reader.read(65_536)).endswith(b"\r\n\r\nok")
+            for head in (GET.replace(b"GET", b"HEAD"), GET.replace(b"GET", b"HEAD").replace(b"/ ", b"/begin ")):
+                one.send(head)
+                assert (await one.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+                app.released.set()
+            app.released.clear()
+            one.send(GET.replace(b"/ ", b"/begin "))
+            assert (await one.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            app.released.set()
+            assert await one.reader.readuntil(b"0\r\n\r\n") == b"3\r\nend\r\n0\r\n\r\n"
+            one.send(GET.replace(b"GET", b"HEAD").replace(b"Host", b"Connection: close\r\nHost"))
+            assert (await one.read_end()).startswith(b"HTTP/1.1 200 ")
+
+    loops.run(main())
+
+
 def test_an_offer_of_another_protocol_is_ignored_and_the_body_read(loops: Loops) -> None:
     """Java's client offers HTTP/2 with each request; the parser alone would take the body for the other protocol."""
     offer = (
@@ -405,20 +434,29 @@ def test_a_client_that_takes_nothing_is_ended(loops: Loops) -> None:
     loops.run(main())
 
 
-def test_a_client_that_takes_slowly_stays(loops: Loops) -> None:
+def test_a_client_that_takes_slowly_stays(loop: Loops) -> None:
     async def main() -> None:
-        async with listening(timeouts=replace(LONG, progress_s=SOON_S)) as (listener, app):
+        async with listening(timeouts=replace(LONG, progress_s=4 * SOON_S)) as (listener, app), client(listener) as one:
+            one.send(GET.replace(b"/ ", b"/large "))
+            now = asyncio.get_running_loop().time
+            began, taken = now(), 0
+            while taken < LARGE_BYTES:
+                taken += len(await one.reader.read(1_000_000))
+                if now() - began < 10 * SOON_S * taken / LARGE_BYTES:
+                    await asyncio.sleep(SOON_S / 20)
+            assert app.ended == {"/large": "answered"}
+            assert listener.figures.refused["no-progress"] == 0
+
+    loop.run(main())
+
+
+def test_an_app_is_told_that_its_client_is_gone(loops: Loops) -> None:
+    async def main() -> None:
+        async with listening() as (listener, app):
             async with client(listener) as one:
                 one.send(GET.replace(b"/ ", b"/flood "))
-                began = asyncio.get_running_loop().time()
-                taken = 0
-                while asyncio.get_running_loop().time() - began < 5 * SOON_S:
-                    taken += len(await one.reader.read(1_000_000))
-                    await asyncio.sleep(SOON_S / 10)
-                assert taken > 10_000_000
-                assert not app.ended
-                assert listener.figures.refused["no-progress"] == 0
-            await until(lambda: app.ended, "the flood noticed the end of its client")
+                await one.reader.read(1_000_000)
+            await until(lambda: app.ended, "the flood ended")
 
     loops.run(main())
 

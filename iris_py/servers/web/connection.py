@@ -42,6 +42,9 @@ logger = EventLogger("iris_py.servers")
 #: Bytes that wait for a client before the app waits too. Too small: a system call for each part of an answer; too large: memory
 #: for each client that does not read.
 WRITE_BUFFER_BYTES: Final = 16 * 1024
+#: The beginnings of the heads of answers, and of an interim answer, which is written at once (RFC 9110, section 15.2).
+_HEAD_BEGINNING: Final = b"HTTP/1.1 "
+_INTERIM_BEGINNING: Final = b"HTTP/1.1 1"
 #: Reasons for which a connection is ended.
 REASONS: Final = ("body-too-large", "head-too-large", "invalid", "no-progress", "slow-body", "slow-head")
 
@@ -154,20 +157,42 @@ async def _no_app(scope: object, receive: object, send: object) -> None:
 
 
 class _AnswerTransport:
-    """The transport as uvicorn's answers see it: an answer that ends the connection lets the client read it first.
+    """The transport as uvicorn's answers see it.
 
-    Attributes:
-        write: Writes bytes.
-        is_closing: Tells whether the transport is closing.
+    The head of an answer leaves with the first part of its content, which saves a system call and a packet: uvicorn writes both
+    by themselves. An answer that ends the connection lets the client read it first.
+
+    Args:
+        transport: The transport of the connection.
+        loop: The event loop.
         close: Ends the connection.
     """
 
-    __slots__ = ("close", "is_closing", "write")
+    __slots__ = ("_head", "_loop", "_transport", "close", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self.write = transport.write
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]) -> None:
         self.is_closing = transport.is_closing
         self.close = close
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; the head of an answer at the end of this turn, if no content follows before."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_HEAD_BEGINNING) and not data.startswith(_INTERIM_BEGINNING):
+            self._head = data
+            self._loop.call_soon(self.flush)
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write a head that waits for its content."""
+        if self._head:
+            head, self._head = self._head, b""
+            if not self._transport.is_closing():
+                self._transport.write(head)
 
 
 class WebConnection(HttpToolsProtocol):
@@ -197,7 +222,7 @@ class WebConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = cast("asyncio.Transport", transport)  # uvloop's are no subclass
         super().connection_made(made)
-        self._answer_transport = _AnswerTransport(made, self._end)
+        self._answer_transport = _AnswerTransport(made, self.loop, self._end)
         made.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
         self._limit(self._owner.timeouts.head_s)
         if self._owner.is_closing:
@@ -344,6 +369,7 @@ class WebConnection(HttpToolsProtocol):
         """
         if self._phase is _Phase.END or self.transport.is_closing():
             return
+        self._answer_transport.flush()
         has_more = self._has_more or self._boundary.held_bytes > 0 or self._phase is _Phase.BODY
         self._phase = _Phase.END
         self._boundary.clear()
