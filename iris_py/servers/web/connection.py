@@ -42,9 +42,8 @@ logger = EventLogger("iris_py.servers")
 #: Bytes that wait for a client before the app waits too. Too small: a system call for each part of an answer; too large: memory
 #: for each client that does not read.
 WRITE_BUFFER_BYTES: Final = 16 * 1024
-#: The beginnings of the heads of answers, and of an interim answer, which is written at once (RFC 9110, section 15.2).
+#: The beginning of the head of an answer. Content that begins so leaves a turn later, in order.
 _HEAD_BEGINNING: Final = b"HTTP/1.1 "
-_INTERIM_BEGINNING: Final = b"HTTP/1.1 1"
 #: Reasons for which a connection is ended.
 REASONS: Final = ("body-too-large", "head-too-large", "invalid", "no-progress", "slow-body", "slow-head")
 
@@ -181,7 +180,7 @@ class _AnswerTransport:
         """Write bytes; the head of an answer at the end of this turn, if no content follows before."""
         if self._head:
             data, self._head = self._head + data, b""
-        elif data.startswith(_HEAD_BEGINNING) and not data.startswith(_INTERIM_BEGINNING):
+        elif data.startswith(_HEAD_BEGINNING):
             self._head = data
             self._loop.call_soon(self.flush)
             return
