@@ -131,7 +131,7 @@ def _load_or_complain(file: Path | None, at: str | None) -> DoorSettings | None:
 async def _reload(door: WebDoor, file: Path | None, at: str | None) -> None:
     """Read the secrets and the settings file again. After a mistake, report it and keep the old settings."""
     try:
-        await door.node.reload_keys()
+        await door.reload_keys()
         door.apply(load_settings(file, at))
     except IrisError as exc:
         for line in str(exc).split("\n"):

@@ -34,7 +34,7 @@ def go(page: Page, network: Network, name: str) -> None:
     """Show a page, and wait for its first answer."""
     page.goto(f"{network.url}/#/{name}")
     page.wait_for_function("document.getElementById('command').textContent.includes('shell')")
-    page.wait_for_selector("table:not([hidden]), .fine:not([hidden])")
+    page.wait_for_selector("main table, main .fine", state="attached")
 
 
 def column(page: Page, title: str) -> list[str]:

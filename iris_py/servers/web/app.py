@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
     from iris_py.servers.web.paths import PathSpec
+    from iris_py.servers.web.topic_streams import TopicStreams
 
 __all__ = ["WebApp"]
 
@@ -58,6 +59,7 @@ class WebApp:
     Args:
         node: The node of the door.
         settings: The settings.
+        streams: The event streams, which the owner opens and closes.
         verify: Returns the client of a token and its rights, or raises a `Refusal`.
         make_token: Makes the token of a browser that has shown a one-time code: it allows to look at the network.
 
@@ -69,6 +71,7 @@ class WebApp:
         self,
         node: Node,
         settings: DoorSettings,
+        streams: TopicStreams,
         verify: Callable[[str], Grant],
         make_token: Callable[[], str],
     ) -> None:
@@ -79,12 +82,14 @@ class WebApp:
         self._assets = Assets()
         self._watch = NetworkWatch(node)
         self._description = describe_interface()
-        operations = Operations(node)
+        operations = Operations(node, streams)
         self._operations: Mapping[str, Callable[[ClientCall], Awaitable[Response]]] = {
             "request": operations.request,
             "broadcast": operations.broadcast,
             "survey": operations.survey,
             "publish": operations.publish,
+            "events": operations.events,
+            "last": operations.last,
             "watch": self._follow,
             "page": self._page,
             "session": self._session,

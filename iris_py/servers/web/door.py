@@ -15,6 +15,7 @@ from iris_py.servers.settings_file import check_exposure
 from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
 from iris_py.servers.web.app import WebApp
 from iris_py.servers.web.listener import WebListener
+from iris_py.servers.web.topic_streams import TopicStreams
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -28,6 +29,9 @@ __all__ = ["MountedDoor", "WebDoor", "mount_door", "open_door"]
 #: Time that requests under way have at the end of a door (seconds). Too small: requests fail that members execute; too large:
 #: a service manager ends the process first.
 DRAIN_S: Final = 20.0
+#: Time over which a closing door ends its event streams (seconds). Too small: all clients come to the next door at once; too
+#: large: a restart takes long.
+SPREAD_S: Final = 10.0
 #: The subject of browsers that have signed in with a one-time code.
 DASHBOARD: Final = "dashboard"
 _FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file")
@@ -48,7 +52,8 @@ class MountedDoor(AsyncClosable):
         self.node = node
         self._settings = settings
         self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles)
-        self._app = WebApp(node, settings, self._verify, self._make_token)
+        self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key)
+        self._app = WebApp(node, settings, self._streams, self._verify, self._make_token)
 
     @property
     def app(self) -> ASGIApp:
@@ -61,10 +66,36 @@ class MountedDoor(AsyncClosable):
         return self._settings
 
     def apply(self, settings: DoorSettings) -> None:
-        """Use other settings from now on: roles, origins and limits."""
+        """Use other settings from now on: roles, origins, rates and sizes.
+
+        Raises:
+            ConfigurationError: The change takes a restart; the old settings stay.
+        """
+        if settings.histories != self._settings.histories:
+            raise ConfigurationError(
+                "[histories] changes only with a restart of the door. Restart it, or take the change back."
+            )
         self._settings = settings
         self._verifier.replace_roles(settings.roles)
         self._app.apply(settings)
+
+    async def begin(self) -> None:
+        """Start the event streams, and the node of the histories if there are any.
+
+        Raises:
+            ConfigurationError: The node of the histories cannot start.
+        """
+        await self._streams.__aenter__()
+
+    async def reload_keys(self) -> None:
+        """Read the secrets of the node again, as :meth:`iris_py.Node.reload_keys` does.
+
+        Raises:
+            ConfigurationError: The secrets are wrong; the old ones stay.
+        """
+        await self.node.reload_keys()
+        if (history_node := self._streams.history_node) is not None:
+            await history_node.reload_keys()
 
     def make_code(self) -> str:
         """Return a one-time code, by which a browser signs in to the dashboard."""
@@ -84,9 +115,19 @@ class MountedDoor(AsyncClosable):
             token_id=secrets.token_hex(TOKEN_ID_BYTES),
         )
 
-    async def _end(self) -> None:
-        """Refuse further operations."""
+    async def close(self, *, timeout: float = DRAIN_S) -> None:
+        """Refuse further operations, and end the event streams one after the other. Harmless if repeated.
+
+        Args:
+            timeout: Seconds until the last event stream has ended; half of them spread the reconnects of clients.
+        """
         self._app.drain()
+        try:
+            await self._streams.drain(min(SPREAD_S, timeout / 2))
+        finally:
+            await self._streams.close()
+
+    _end = close
 
 
 class WebDoor(MountedDoor):
@@ -138,9 +179,10 @@ class WebDoor(MountedDoor):
         Args:
             timeout: Seconds after which requests under way are aborted.
         """
-        self._app.drain()
-        await self._listener.close(timeout)
-        await super()._end()
+        try:
+            await super().close(timeout=timeout)
+        finally:
+            await self._listener.close(timeout)
 
     _end = close
 
@@ -161,6 +203,7 @@ def open_door(node: Node, settings: DoorSettings) -> Opening[WebDoor]:
 
 async def _open(door: WebDoor) -> WebDoor:
     try:
+        await door.begin()
         await door.listen()
     except BaseException:
         await door.close(timeout=0.0)
@@ -171,7 +214,13 @@ async def _open(door: WebDoor) -> WebDoor:
 def mount_door(node: Node, settings: DoorSettings) -> Opening[MountedDoor]:
     """Open a door over a node, inside another web server. Use with ``await`` or ``async with``."""
 
-    async def start() -> MountedDoor:
-        return MountedDoor(node, settings)
+    return Opening(_mount(MountedDoor(node, settings)))
 
-    return Opening(start())
+
+async def _mount(door: MountedDoor) -> MountedDoor:
+    try:
+        await door.begin()
+    except BaseException:
+        await door.close(timeout=0.0)
+        raise
+    return door

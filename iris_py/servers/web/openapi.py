@@ -8,7 +8,9 @@ import msgspec
 
 import iris_py
 from iris_py.doors.problems import PROBLEMS, Problem
+from iris_py.doors.web.event_text import ClosingEvent, GapEvent, MessageEvent, MessageEventLine
 from iris_py.doors.web.payload_text import PAYLOAD_FORMS
+from iris_py.doors.web.window import WINDOW_POLICIES
 from iris_py.servers.web.operations import (
     NDJSON,
     PublishedMessages,
@@ -125,6 +127,32 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         PublishedMessages,
         (_OCTETS, NDJSON),
         problems=("not-exported", "cloud-unavailable", "overloaded", "member-lost", "timeout", "not-taken"),
+    ),
+    "events": Description(
+        "Get the messages of topics as they come: the data of server-sent events, or lines of JSON.",
+        200,
+        "text/event-stream",
+        MessageEvent | GapEvent | ClosingEvent,
+        parameters=(
+            OperationParameter(
+                "pattern", "query", "A pattern of topics; repeatable.", {"type": "array", "items": {"type": "string"}}
+            ),
+            OperationParameter("as", "query", "The form of the payloads in JSON.", {"enum": list(PAYLOAD_FORMS)}),
+            OperationParameter("policy", "query", "For a client that is too slow.", {"enum": list(WINDOW_POLICIES)}),
+            OperationParameter(
+                "from", "query", "`last`: the newest message of each topic first, from histories.", {"enum": ["last"]}
+            ),
+            OperationParameter("Last-Event-ID", "header", "The cursor of a client that resumes.", {"type": "string"}),
+        ),
+        problems=("not-exported", "cloud-unavailable", "overloaded", "timeout", "not-taken"),
+    ),
+    "last": Description(
+        "Get the newest message of a topic that has a history.",
+        200,
+        "application/json",
+        MessageEventLine,
+        parameters=(OperationParameter("as", "query", "The form of the payload in JSON.", {"enum": list(PAYLOAD_FORMS)}),),
+        problems=("no-message",),
     ),
     "openapi": Description("Describe this interface.", 200, "application/json"),
 }

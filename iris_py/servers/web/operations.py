@@ -16,9 +16,13 @@ from starlette.responses import Response, StreamingResponse
 
 from iris_py.defaults import REQUEST_TIMEOUT_S, SURVEY_TIMEOUT_S
 from iris_py.doors.problems import Problem, Refusal, problem_of
+from iris_py.doors.web.event_router import StreamOptions
+from iris_py.doors.web.event_text import EventForm
 from iris_py.doors.web.payload_text import PAYLOAD_FORMS, PayloadForm, payload_text, single_line
+from iris_py.doors.web.window import WINDOW_POLICIES
 from iris_py.errors import IrisError
-from iris_py.patterns.topic.names import parse_topic
+from iris_py.patterns.topic.names import parse_pattern, parse_topic
+from iris_py.servers.web.event_response import EventResponse
 from iris_py.wire.names import CLOUD_MARK, check_own_name
 from iris_security.keyring import encode_name
 
@@ -29,7 +33,10 @@ if TYPE_CHECKING:
     from iris_py.api.options import OnFull, RequestOptions
     from iris_py.api.survey import Survey, SurveyReply
     from iris_py.doors.rights import ClusterUse
+    from iris_py.doors.web.event_text import EventFormat
+    from iris_py.doors.web.window import WindowPolicy
     from iris_py.servers.web.call import ClientCall
+    from iris_py.servers.web.topic_streams import TopicStreams
 
 __all__ = [
     "Operations",
@@ -109,10 +116,12 @@ class Operations:
 
     Args:
         node: The node of the door.
+        streams: The event streams of the door.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, streams: TopicStreams) -> None:
         self._node = node
+        self._streams = streams
 
     async def request(self, call: ClientCall) -> Response:
         """Send a request to a member of a cluster; the answer is the reply."""
@@ -164,6 +173,33 @@ class Operations:
         lines = _lines_of(payload)
         nodes = await self._node.publish_many(call.name, lines, headers=headers)
         return json_response(PublishedMessages(nodes, len(lines)), 202)
+
+    async def events(self, call: ClientCall) -> Response:
+        """Answer with the messages of topics as they come: server-sent events, or lines of JSON."""
+        patterns = call.parameters("pattern")
+        if not patterns:
+            raise Refusal("invalid", field="pattern")
+        for pattern in patterns:
+            _check_pattern(call, pattern)
+        event_format: EventFormat = "lines" if NDJSON in call.header("accept") else "sse"
+        options = StreamOptions(
+            EventForm(event_format, _form_of(call)),
+            _policy_of(call),
+            call.header("last-event-id"),
+            sends_last=call.parameter("from") == "last",
+        )
+        return EventResponse(await self._streams.open(patterns, call.grant, options), event_format)
+
+    async def last(self, call: ClientCall) -> Response:
+        """Answer with the newest message of a topic that has a history."""
+        with _naming("name"):
+            parse_topic(call.name)
+        if not call.grant.allows_topic("subscribe", call.name):
+            raise Refusal("forbidden", field="subscribe")
+        found = self._streams.last(call.name, _form_of(call))
+        if found is None:
+            raise Refusal("no-message")
+        return Response(found, media_type="application/json")
 
 
 async def _next_or_none(replies: AsyncIterator[SurveyReply[bytes]]) -> SurveyReply[bytes] | None:
@@ -219,6 +255,31 @@ def _form_of(call: ClientCall) -> PayloadForm:
     return form
 
 
+def _check_pattern(call: ClientCall, pattern: str) -> None:
+    """Refuse a pattern that is invalid, or that the client may not subscribe to.
+
+    Raises:
+        Refusal: The pattern is refused.
+    """
+    with _naming("pattern"):
+        parse_pattern(_without_cloud(pattern))
+    if not call.grant.allows_topic("subscribe", pattern):
+        raise Refusal("forbidden", field="subscribe")
+
+
+def _policy_of(call: ClientCall) -> WindowPolicy:
+    """Return the policy of the window of an event stream in the parameter ``policy``.
+
+    Raises:
+        Refusal: It is no policy.
+    """
+    given = call.parameter("policy") or WINDOW_POLICIES[0]
+    policy = next((policy for policy in WINDOW_POLICIES if policy == given), None)
+    if policy is None:
+        raise Refusal("invalid", field="policy")
+    return policy
+
+
 def _check_cluster(call: ClientCall, use: ClusterUse) -> None:
     """Refuse a name that is invalid, or that the client may not use.
 
@@ -241,7 +302,7 @@ def _without_cloud(name: str) -> str:
 
 
 @contextmanager
-def _naming(field: Literal["name"]) -> Iterator[None]:
+def _naming(field: Literal["name", "pattern"]) -> Iterator[None]:
     """Turn an error about a name into a refusal without its text."""
     try:
         yield

@@ -37,6 +37,8 @@ PATHS: Final = (
     PathSpec("broadcast", "POST", "/v1/clusters/{name}/broadcast"),
     PathSpec("survey", "POST", "/v1/clusters/{name}/survey"),
     PathSpec("publish", "POST", "/v1/topics/{name}"),
+    PathSpec("events", "GET", "/v1/topics/events"),
+    PathSpec("last", "GET", "/v1/topics/{name}/last"),
     PathSpec("watch", "GET", "/v1/watch"),
     PathSpec("page", "GET", "/v1/pages/{name}"),
     PathSpec("sign-in", "POST", "/v1/session", is_public=True),
@@ -48,11 +50,12 @@ PATHS: Final = (
 )
 
 
-def _by_segments(paths: tuple[PathSpec, ...]) -> Mapping[tuple[str, ...], Mapping[str, PathSpec]]:
+def _by_segments(paths: tuple[PathSpec, ...]) -> list[tuple[tuple[str, ...], Mapping[str, PathSpec]]]:
+    """Return the operations of each path, by method; paths without a name first, because they match fewer texts."""
     found: dict[tuple[str, ...], dict[str, PathSpec]] = {}
     for spec in paths:
         found.setdefault(tuple(spec.path.split("/")), {})[spec.method] = spec
-    return found
+    return sorted(found.items(), key=lambda item: NAME in item[0])
 
 
 _PATHS: Final = _by_segments(PATHS)
@@ -68,7 +71,7 @@ def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
         Refusal: There is nothing at the path, or the name is no UTF-8.
     """
     segments = raw_path.split(b"/")
-    for known, specs in _PATHS.items():
+    for known, specs in _PATHS:
         if len(known) != len(segments):
             continue
         name = b""

@@ -44,6 +44,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     *,
     gone: asyncio.Event | None = None,
+    note: Callable[[bytes], object] | None = None,
 ) -> Answer:
     """Ask an application.
 
@@ -54,6 +55,7 @@ async def ask(
         body: The body, which comes in two parts.
         headers: The headers, besides ``Host``.
         gone: Set when the client closes its connection.
+        note: Called with each part of the content.
     """
     raw, _mark, query = path.partition("?")
     given = {"host": "127.0.0.1:7480", **{name.lower(): value for name, value in (headers or {}).items()}}
@@ -87,6 +89,8 @@ async def ask(
             answer.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
         else:
             answer.content += message.get("body", b"")
+            if note is not None:
+                note(message.get("body", b""))
 
     await app(scope, receive, send)
     return answer

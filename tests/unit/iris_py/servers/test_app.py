@@ -13,6 +13,7 @@ from iris_py.doors.problems import Refusal
 from iris_py.doors.rights import Grant, Rights
 from iris_py.doors.settings import DoorSettings, parse_settings
 from iris_py.servers.web.app import WebApp
+from iris_py.servers.web.topic_streams import TopicStreams
 from iris_py.testing import NodeSimulation, run
 from tests.unit.iris_py.servers.asgi import Answer, ask
 
@@ -67,7 +68,8 @@ class Door:
         self.simulation = simulation
         self.nodes = nodes
         self.handler = handler
-        self.app = WebApp(nodes[0], settings, verify, lambda: "observer")
+        self.streams = TopicStreams(nodes[0], settings, bytes(32), lambda _config: simulation.start_node())
+        self.app = WebApp(nodes[0], settings, self.streams, verify, lambda: "observer")
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, **rest: Any
@@ -82,7 +84,9 @@ def with_door(scenario: Callable[[Door], Awaitable[Any]], text: str = "") -> Non
             handler = Upper()
             await nodes[1].join("quotes", handler)
             await nodes[1].join("a/b", handler)
-            await scenario(Door(simulation, nodes, handler, parse_settings(text, "door.toml")))
+            door = Door(simulation, nodes, handler, parse_settings(text, "door.toml"))
+            async with door.streams:
+                await scenario(door)
 
     run(main())
 
@@ -345,5 +349,57 @@ def test_the_files_of_the_dashboard_need_no_token_and_let_nothing_else_in() -> N
             assert (await door.ask("GET", f"/static/{name}", b"", stranger)).status == 200
         for name in ("vendored.toml", "..%2Fapp.py", "%2Fetc%2Fpasswd", ""):
             assert (await door.ask("GET", f"/static/{name}", b"", stranger)).problem == "unknown-path"
+
+    with_door(scenario)
+
+
+async def take_events(door: Door, path: str, count: int, headers: dict[str, str] | None = None) -> list[str]:
+    """Return the first events of a stream, as texts."""
+    gone = asyncio.Event()
+    events: list[str] = []
+
+    def note(content: bytes) -> None:
+        events.extend(event for event in content.decode().split("\n\n") if "data:" in event)
+        if len(events) >= count:
+            gone.set()
+
+    await door.ask("GET", path, b"", headers, gone=gone, note=note)
+    return events[:count]
+
+
+def test_messages_come_as_events_and_the_newest_one_can_be_asked_for() -> None:
+    async def scenario(door: Door) -> None:
+        taking = asyncio.create_task(take_events(door, "/v1/topics/events?pattern=notes.%3E&pattern=news.*", 2))
+        await door.simulation.until(lambda: door.streams.status.streams == 1)
+        await door.nodes[1].publish("notes.ann.new", b'{"x": 1}')
+        await door.ask("POST", "/v1/topics/news.a", b"two")
+        of_door, of_node = sorted(await taking, key=lambda event: "notes" in event)
+        assert '"text":"two"' in of_door
+        assert '"json":{"x": 1}' in of_node
+        assert all("event: message" in event for event in (of_door, of_node))
+        await door.simulation.until(lambda: not door.streams.status.streams)
+        answer = await door.ask("GET", "/v1/topics/notes.ann.new/last")
+        assert answer.json()["topic"] == "notes.ann.new"
+        assert (await door.ask("GET", "/v1/topics/notes.bob.new/last")).problem == "no-message"
+
+    with_door(scenario, "[histories]\n'notes.>' = {seconds = 60, last = true}")
+
+
+@pytest.mark.parametrize(
+    ("query", "token", "problem", "field"),
+    [
+        ("", "all", "invalid", "pattern"),
+        ("?pattern=a..b", "all", "invalid", "pattern"),
+        ("?pattern=a&as=xml", "all", "invalid", "as"),
+        ("?pattern=a&policy=wait", "all", "invalid", "policy"),
+        ("?pattern=a", "nothing", "forbidden", "subscribe"),
+        ("?pattern=a@eu", "all", "forbidden", "subscribe"),
+    ],
+)
+def test_wrong_subscriptions_are_refused_before_the_answer_begins(query: str, token: str, problem: str, field: str) -> None:
+    async def scenario(door: Door) -> None:
+        answer = await door.ask("GET", f"/v1/topics/events{query}", b"", {"Authorization": f"Bearer {token}"})
+        assert (answer.problem, answer.json()["field"]) == (problem, field)
+        assert door.streams.status.streams == 0
 
     with_door(scenario)
