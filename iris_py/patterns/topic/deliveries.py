@@ -602,7 +602,7 @@ class Deliveries:
             item = WaitingDelivery(number, size, again)
             if self.casts.wait_for_end(promoted.entry, promoted.realm.id, sender.peer.id, item, now):
                 return
-        deliver = partial(self._hand_out_cast, run, imported, sender)
+        deliver = partial(self._hand_out_cast, run, imported, sender, size)
         if way.is_direct:
             self.casts.wait(promoted, way, WaitingCast(number, len(run), position, size, deliver), now)
             return
@@ -613,11 +613,12 @@ class Deliveries:
             deliver(late, now)
 
     def _hand_out_cast(
-        self, run: list[Message], imported: ImportedHead | None, sender: BodySender, late: int, now: float
+        self, run: list[Message], imported: ImportedHead | None, sender: BodySender, size: int, late: int, now: float
     ) -> None:
         """Give messages of a cast to the subscriptions of its entry.
 
         Args:
+            size: Bytes of the payloads.
             late: The number of messages to leave out from the start.
         """
         way, promoted, flow = sender.way, sender.promoted, sender.flow
@@ -625,7 +626,8 @@ class Deliveries:
         assert promoted is not None
         if self.casts.by_group.get(promoted.group.id) is not promoted:
             return  # the node has left the group meanwhile
-        matching = self._match(run[0].topic.encode())
+        head = run[0].topic.encode()
+        matching = self._matches.get(head) or self._match(head)  # a subscription may have ended meanwhile
         if matching is None:
             return
         self.received += len(run) - late
@@ -634,8 +636,9 @@ class Deliveries:
         if imported is not None:
             self._hand_out_imported(run[late:], imported.after(late), queues, sender, now)
             return
-        run = run[late:]
-        size = sum([len(message.payload) for message in run])
+        if late:
+            run = run[late:]
+            size = sum([len(message.payload) for message in run])
         for queue in queues:
             direct: int | None = 0
             if flow is not None and queue not in way.reported:
