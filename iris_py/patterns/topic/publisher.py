@@ -432,7 +432,7 @@ class Publisher:
             return None
         if not plan.has_room() or self._pauses.is_paused(plan):
             return None
-        if plan.shares is not None:
+        if plan.shares is not None and not (imported is not None and imported.is_repeated):
             return self._publish_shared(topic, plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
             return self._send_imported(topic, plan, payload, now, headers, imported)

@@ -209,4 +209,6 @@ class ImportedRun:
 
 def following(imported: Imported) -> Imported:
     """Return the origin of the message that follows without a gap."""
-    return Imported(imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud)
+    return Imported(
+        imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud, is_repeated=imported.is_repeated
+    )
