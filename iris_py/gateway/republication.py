@@ -6,9 +6,9 @@ briefly republish the same topic, subscribers drop the duplicates by origin and 
 
 When the choice changes, the former gateway hands the import over by a tunnel to the chosen gateway. The chosen gateway
 subscribes, and holds the received publications. Then the former gateway publishes all received publications, stops, tells the
-last published number of each sequence, and ends the tunnel. The chosen gateway publishes the held publications: subscribers
-know the first ones already, so no publication is missing. Groups have no numbers of other clouds: they do not get the
-publications up to the last published number.
+last published numbers of the sequences, and ends the tunnel. The chosen gateway publishes the held publications. Subscribers
+know the first publications already, and no publication is missing. Groups do not get the publications up to the last
+published number, because members of a group do not know the numbers of other members.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Republished(Feed):
         self._released.set()
 
     def repeat(self, lasts: dict[bytes, int]) -> None:
-        """Note the last numbers that the former gateway has published, by origin and sequence: groups have these messages."""
+        """Note the last numbers published by the former gateway, by origin and sequence. Groups have the messages."""
         for key, number in lasts.items():
             if key in self._repeated or len(self._repeated) < SEQUENCES_MAX:
                 self._repeated[key] = max(number, self._repeated.get(key, number))
@@ -105,7 +105,7 @@ class Republished(Feed):
         """Publish all publications received by the neighbour's gateways so far, and stop.
 
         Returns:
-            The last published number of each sequence, by origin and sequence; none if publishing has failed.
+            The last published numbers, by origin and sequence; empty if publishing has failed.
         """
         for flow in {flow for plan in self.plans.values() for flow in plan}:
             await flow.flush()

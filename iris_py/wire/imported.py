@@ -34,7 +34,7 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
         gap: Number of publications of this origin and sequence lost right before it, up to the gateway; ``UNKNOWN_GAP`` for an
             unknown number.
         cloud: The alias of the originating cloud.
-        is_repeated: Whether another gateway has published it here. Groups have it then, and plain subscribers know its number.
+        is_repeated: Whether a gateway has published the same before. Groups have the message, and plain subscribers the number.
     """
 
     origin: bytes

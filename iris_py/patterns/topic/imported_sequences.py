@@ -154,7 +154,7 @@ class GapBook:
         return -1 if passed is None else passed.last
 
     def last_numbers(self) -> list[tuple[bytes, int]]:
-        """Return the last forwarded number of each known sequence, by origin and sequence; at most ``SEQUENCES_MAX``."""
+        """Return the last forwarded numbers of at most ``SEQUENCES_MAX`` sequences, by origin and sequence."""
         return [(key, passed.last) for key, passed in self._sequences.items() if passed.last >= 0]
 
     def _find(self, key: bytes) -> _Passed:
