@@ -170,7 +170,7 @@ class Deliveries:
         return self._trie.match(topic)
 
     def literal_bits(self, topic: Tokens) -> int:
-        """Return the positions of the tokens that decide which subscriptions match a topic, as bits."""
+        """Return the positions of the tokens read by :meth:`match`, as bits."""
         return self._trie.literal_bits(topic)
 
     def publishers(self) -> list[NodeId]:

@@ -436,7 +436,7 @@ class OutgoingShares:
         return route
 
     def literal_bits(self, stem: int, tokens: Tokens) -> int:
-        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        """Return the positions of the tokens read by :meth:`route`, as bits."""
         bits = self._index.literal_bits(stem, len(tokens)) if self._index else 0
         return bits | self._incoming.literal_bits(tokens)
 

@@ -590,7 +590,7 @@ class Publisher:
         return True
 
     def _find_plan(self, topic: str, now: float) -> TopicPlan | None:
-        """Return the receivers of a topic that was not published lately; None if a table on its way is not known yet."""
+        """Return the receivers of a topic not published lately; None if a table on the way is not known yet."""
         tokens = parse_topic(topic)
         return self._plans.find(topic, tokens) or self._make_plan(topic, tokens, now)
 
@@ -666,7 +666,7 @@ class Publisher:
                     self._bodies.tell(target, [encode_moved(cast.tag, cast.flow.count)], now)
 
     def _count_matches(self, plan: TopicPlan, count: int, *, is_imported: bool) -> None:
-        """Count the publications that were just numbered, for counted patterns and promoted entries."""
+        """Count the last numbered publications, for counted patterns and promoted entries."""
         if plan.counted and not is_imported:
             for counted in plan.counted:
                 counted.count += count

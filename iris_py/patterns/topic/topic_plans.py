@@ -1,8 +1,8 @@
 """The receivers of the publications to a topic, and the batches of another cloud: as a publisher remembers them.
 
-A *plan* says where the publications to a topic go. The first token, the number of tokens, and the tokens that patterns read
-decide it. With ``t.>`` alone, all topics of three tokens under ``t`` have one plan; with ``t.*.eu`` besides, there is one for
-each third token. So most new topics have a known plan, which a look-up finds.
+A *plan* says where the publications to a topic go. The first token, the number of tokens, and the tokens read by patterns
+decide. With ``t.>`` alone, all topics of three tokens under ``t`` share a plan; with ``t.*.eu`` besides, only topics with the
+same third token do. Most new topics have a known plan, which a look-up finds.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ class _AlikePlans:
 
     Attributes:
         stem: The hash of the first token.
-        bits: The positions of the tokens that decide the plan.
-        select: Selects these tokens of a topic.
-        plans: The plans, by these tokens; none while all tokens decide.
+        bits: The positions of the deciding tokens.
+        select: Selects the deciding tokens of a topic.
+        plans: The plans, by the deciding tokens; empty while all tokens decide.
         only: The only plan, while the first token alone decides.
     """
 
@@ -128,7 +128,7 @@ class PlanCache:
         self._stems: set[int] = set()  # of all plans
 
     def find(self, topic: str, tokens: Tokens) -> TopicPlan | None:
-        """Return the plan of a topic that is not in ``by_topic``; None if it must be made."""
+        """Return the plan of a topic missing in ``by_topic``; None for the caller to make a plan."""
         by_count = self._alike.get(tokens[0])
         alike = None if by_count is None else by_count.get(len(tokens))
         if alike is None:
@@ -145,10 +145,10 @@ class PlanCache:
 
         Args:
             topic: The topic.
-            tokens: Its tokens.
-            plan: Its plan.
-            bits: The positions of the tokens that decide the plan, as bits: a topic with the same first token, as many tokens,
-                and the same tokens at these positions has an equal plan.
+            tokens: The tokens of the topic.
+            plan: The plan.
+            bits: The positions of the deciding tokens, as bits: a topic with the same first token, as many tokens, and the same
+                tokens at the positions has an equal plan.
         """
         if self._size >= TOPICS_MAX:
             self.clear()
@@ -174,7 +174,7 @@ class PlanCache:
         alike.only = plan if bits == 1 else None
 
     def find_tag(self, tag: int) -> tuple[str, TopicPlan] | None:
-        """Return a topic published lately, and its plan, that matches an entry with a tag."""
+        """Return a topic published lately with a match of a tag, and the plan."""
         return next(((topic, plan) for topic, plan in self.by_topic.items() if tag in plan.match.tags), None)
 
     def forget(self, stems: set[int]) -> None:
