@@ -2,8 +2,8 @@
 
 ``match`` measures a publisher's matching alone, without messages, sockets and other nodes. There, nodes have subscribed to
 users by their names (``users.created.7``), and one node to all of them (``users.>``). So a topic with a subscriber has two
-shapes and two targets. The other sections, of several processes, are in :mod:`benchmarks.topic_rates` and
-:mod:`benchmarks.group_rates`.
+shapes and two targets. The sections of several processes are in :mod:`benchmarks.topic_rates` and
+:mod:`benchmarks.group_rates`, and the simulated one is in :mod:`benchmarks.fanout_cost`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from benchmarks import group_rates, topic_rates
+from benchmarks import fanout_cost, group_rates, topic_rates
 from benchmarks.cli import report
 from benchmarks.harness import Sample, Section, Trial
 from iris_py.patterns.topic.interest import InterestIndex
@@ -47,6 +47,7 @@ class What(enum.Enum):
     MANY = "many"
     CHANGES = "changes"
     SHARED = "shared"
+    FANOUT = "fanout"
 
 
 def main(
@@ -157,6 +158,7 @@ _SECTIONS: Final[dict[What, Callable[..., Section]]] = {
     What.MANY: topic_rates.many_section,
     What.CHANGES: topic_rates.changes_section,
     What.SHARED: group_rates.shared_section,
+    What.FANOUT: fanout_cost.fanout_section,
 }
 
 if __name__ == "__main__":

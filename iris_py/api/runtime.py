@@ -222,14 +222,25 @@ class Runtime(PartInLoop):
             headers: Its headers.
         """
         self.check_loop()
-        while (count := send(name, payload, self.loop.time(), headers)) is None:
-            self.driver.wake()
-            await self.wait_for_room()
-            self.check_open()
+        count = send(name, payload, self.loop.time(), headers)
+        if count is None:
+            count = await self.send_later(send, name, payload, headers)
         self.driver.wake()
         if self.charge_turn():
             await asyncio.sleep(0)
         return count
+
+    async def send_later(
+        self, send: Callable[[str, bytes, float, Headers], int | None], name: str, payload: bytes, headers: Headers
+    ) -> int:
+        """Wait for room, and send a message, as :meth:`send_to_all` after the first attempt."""
+        while True:
+            self.driver.wake()
+            await self.wait_for_room()
+            self.check_open()
+            count = send(name, payload, self.loop.time(), headers)
+            if count is not None:
+                return count
 
     def charge_turn(self, cost: int = 1) -> bool:
         """Charge a message to this turn of the event loop; return whether the caller must now give the loop another turn.

@@ -151,6 +151,12 @@ class Inbox(PartInLoop):
             self.reader = asyncio.current_task(self.loop)
             self._drained(self.queue)
 
+    def end_loop(self) -> None:
+        """Note that a program has left its loop, and so has done the messages in hand."""
+        if self._is_shared and not self.has_ended:
+            self.note_handed(0)
+        self.reader = None
+
     def take(self, *, is_some: bool = False) -> list[Message[Any]]:
         """Return all messages in the queue; with ``is_some`` only as many as an iteration may hold."""
         queue = self.queue
@@ -419,7 +425,7 @@ class Subscription(AsyncClosable, Generic[Payload]):
                 if not await inbox.fill():
                     return
         finally:
-            inbox.reader = None
+            inbox.end_loop()
 
     async def __anext__(self) -> Message[Payload]:
         inbox = self._inbox
@@ -443,7 +449,7 @@ class Subscription(AsyncClosable, Generic[Payload]):
                 inbox.note_handed(len(batch))
                 yield batch
         finally:
-            inbox.reader = None
+            inbox.end_loop()
 
     async def close(self, *, timeout: float = DRAIN_TIMEOUT_S) -> None:
         """End the subscription. Messages in the queue are dropped, but a callback still gets them. Harmless if repeated.

@@ -84,7 +84,8 @@ class Topics:
             runtime.check_open()
         if type(topic) is not str:
             check_name("topic", topic)
-        if type(payload) is not bytes:
+        is_converted = type(payload) is not bytes
+        if is_converted:
             payload = packets.as_bytes(payload)
         if CLOUD_MARK in topic:
             runtime.check_loop()
@@ -95,9 +96,15 @@ class Topics:
                 return await runtime.send_to_all(self._core.publish, topic, payload, sent)
             with runtime.tracing.send("publish", topic, sent, len(payload)) as sent:
                 return await runtime.send_to_all(self._core.publish, topic, payload, sent)
-        count = self._add(topic, payload)
+        count = self._add(topic, payload) if is_converted else None  # the caller has tried it with bytes
         if count is None:
-            count = await runtime.send_to_all(self._core.publish, topic, payload, NO_HEADERS)
+            runtime.check_loop()  # from here on as `Runtime.send_to_all`, without another coroutine
+            count = self._core.publish(topic, payload, self._loop.time(), NO_HEADERS)
+            if count is None:
+                count = await runtime.send_later(self._core.publish, topic, payload, NO_HEADERS)
+            self._driver.wake()
+            if runtime.charge_turn():
+                await asyncio.sleep(0)
             if topic in runtime.runs:
                 runtime.unrested += self._publisher.ended_bytes // BATCH_COST_BYTES
                 self._publisher.ended_bytes = 0

@@ -3,7 +3,8 @@
 A message begins with its type. A subscriber sends ADD and REMOVE. The other end answers ADD with ADDED, sends LOST when a
 pattern cannot continue, and sends ITEM messages with several publications. A publisher or broadcaster sends SAY messages of the
 same form, and receives SAID for some. GOING asks the receiver to move to another gateway. FLUSH asks for FLUSHED
-behind all publications received by the other end so far: a receiver moves behind FLUSHED.
+behind all publications received by the other end so far: a receiver moves behind FLUSHED. PUBLISHED tells the next gateway of
+an import the last published numbers.
 
 An :class:`Item` is a batch: consecutive publications of one node to one topic. Gateways, like nodes (docs/design.md 8.8),
 handle a batch as a whole and rarely touch its single publications.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 #: The types of messages; a receiver skips unknown types.
-ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING, FLUSH, FLUSHED = range(1, 11)
+ADD, ADDED, REMOVE, LOST, ITEM, SAY, SAID, GOING, FLUSH, FLUSHED, PUBLISHED = range(1, 12)
 
 #: Patterns in one message. Too small: a reconnecting node takes many round trips; too large: matching all of them takes long.
 PATTERNS_MAX: Final = 1024
@@ -36,6 +37,8 @@ PATTERNS_MAX: Final = 1024
 NAME_BYTES_MAX: Final = 255
 #: Publications in one message. Too small: small publications cost a message each; too large: one message takes long to handle.
 PUBLICATIONS_MAX: Final = 1024
+#: Sequences in one message. Too small: a hand-over sends more messages; too large: one message takes long to handle.
+SEQUENCES_MAX: Final = 1024
 #: The target size of a message; a single larger publication exceeds the target. Too small: frames cost more than payloads; too
 #: large: the next message waits for the whole one.
 ITEM_MESSAGE_BYTES: Final = 64 * 1024
@@ -57,6 +60,7 @@ _FLAGS: Final = BROADCAST | ANSWERED | ASKED
 _REQUEST: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _SAID: Final = struct.Struct(f">{ORIGIN_BYTES}s{SEQUENCE_BYTES}sQ")
+_PUBLISHED: Final = struct.Struct(f">{ORIGIN_BYTES + SEQUENCE_BYTES}sQ")
 
 
 class ItemError(Exception):
@@ -282,6 +286,27 @@ def decode_flush(message: bytes) -> int:
         raise ItemError("a question or an answer of a wrong size")
     request: int = _REQUEST.unpack_from(message, 1)[0]
     return request
+
+
+def encode_published(lasts: Sequence[tuple[bytes, int]]) -> bytes:
+    """Return a PUBLISHED message.
+
+    Args:
+        lasts: Origin and sequence, 20 bytes, with the last published number; at most ``SEQUENCES_MAX``.
+    """
+    return bytes((PUBLISHED,)) + b"".join([_PUBLISHED.pack(key, number) for key, number in lasts])
+
+
+def decode_published(message: bytes) -> dict[bytes, int]:
+    """Read a PUBLISHED message: the last published number by origin and sequence.
+
+    Raises:
+        ItemError: The message is malformed.
+    """
+    size = len(message) - 1
+    if not 0 <= size <= SEQUENCES_MAX * _PUBLISHED.size or size % _PUBLISHED.size:
+        raise ItemError("numbers of a wrong size")
+    return dict(_PUBLISHED.iter_unpack(message[1:]))
 
 
 # -- what became of it

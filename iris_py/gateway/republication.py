@@ -5,25 +5,28 @@ over the members of the gateways' cluster makes the choice, so that all gateways
 briefly republish the same topic, subscribers drop the duplicates by origin and number.
 
 When the choice changes, the former gateway hands the import over by a tunnel to the chosen gateway. The chosen gateway
-subscribes, and holds the received publications. Then the former gateway publishes all received publications, stops, and ends
-the tunnel. The chosen gateway publishes the held publications: subscribers know the first ones already, so no publication is
-missing.
+subscribes, and holds the received publications. Then the former gateway publishes all received publications, stops, tells the
+last published numbers of the sequences, and ends the tunnel. The chosen gateway publishes the held publications. Subscribers
+know the first publications already, and no publication is missing. Groups do not get the publications up to the last
+published number, because members of a group do not know the numbers of other members.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.cloud.duplex import DuplexRequest
 from iris_py.api.handler_exceptions import is_cancelled
 from iris_py.errors import ConfigurationError, IrisError, MessageTooLarge, NotExported, TunnelBroken, TunnelClosed
+from iris_py.federation import items
 from iris_py.federation.names import NAME_HEADER, gateway_cluster
 from iris_py.gateway.duplex import READY, Refusal
 from iris_py.gateway.imports import Feed
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.imported_sequences import GapBook
+from iris_py.patterns.topic.imported_sequences import SEQUENCES_MAX, GapBook
 from iris_py.peers.keyed_members import first_of, slot_of
 from iris_py.wire.headers import decode_headers, visible_headers
 from iris_py.wire.imported import Imported
@@ -76,8 +79,9 @@ class Republished(Feed):
         self.kept_until = 0.0
         self._port = port
         self._book = book
+        self._repeated: dict[bytes, int] = {}  # the last numbers that the former gateway has published
         self._released = asyncio.Event()
-        self._flushed = asyncio.Event()
+        self._is_finished = False  # the publications received so far are published, and no further ones are
         self._release_timer: asyncio.TimerHandle | None = None
         self._task = port.loop.create_task(self._publish())
 
@@ -91,13 +95,23 @@ class Republished(Feed):
         """Publish the held publications, and from now on all publications at once."""
         self._released.set()
 
-    async def flush(self) -> None:
-        """Return when all publications received by the neighbour's gateways so far are sent, or at the end."""
+    def repeat(self, lasts: dict[bytes, int]) -> None:
+        """Note the last numbers published by the former gateway, by origin and sequence. Groups have the messages."""
+        for key, number in lasts.items():
+            if key in self._repeated or len(self._repeated) < SEQUENCES_MAX:
+                self._repeated[key] = max(number, self._repeated.get(key, number))
+
+    async def finish(self) -> list[tuple[bytes, int]]:
+        """Publish all publications received by the neighbour's gateways so far, and stop.
+
+        Returns:
+            The last published numbers, by origin and sequence; empty if publishing has failed.
+        """
         for flow in {flow for plan in self.plans.values() for flow in plan}:
             await flow.flush()
-        self._flushed.clear()
         self.queue.mark(b"")
-        await self._flushed.wait()
+        await asyncio.wait([self._task])
+        return self._book.last_numbers() if self._is_finished else []
 
     def leave(self) -> None:
         """Leave the import to :class:`Republishing`: the choice changes when the gateway leaves the cluster."""
@@ -125,8 +139,8 @@ class Republished(Feed):
             while True:
                 taken = await self.queue.take()
                 if isinstance(taken, bytes):
-                    self._flushed.set()
-                    continue
+                    self._is_finished = True
+                    return
                 for item in taken:
                     await self._publish_run(item)
         except IrisError as exc:
@@ -154,7 +168,6 @@ class Republished(Feed):
             raise
         finally:
             self.is_over = True
-            self._flushed.set()
 
     async def _publish_run(self, item: Item) -> None:
         topic, headers = self.rule.to_local(item.topic), decode_headers(item.headers)
@@ -162,13 +175,15 @@ class Republished(Feed):
             self._miss(item, len(item.payloads), item.gap, "malformed_items")
             return
         visible, number = visible_headers(headers) if headers else None, item.number
+        key = item.origin + item.sequence
+        repeated = max(self._book.last_number(key), self._repeated.get(key, -1))  # known by a former path, or gateway
         gap = self._book.pass_on(item.origin, item.sequence, number, len(item.payloads), item.gap)
         for payload in item.payloads:
             try:
                 await self._port.publish_imported(
                     topic,
                     payload,
-                    Imported(item.origin, item.sequence, number, gap, self.alias),
+                    Imported(item.origin, item.sequence, number, gap, self.alias, is_repeated=number <= repeated),
                     visible,
                 )
             except (MessageTooLarge, ConfigurationError):
@@ -199,6 +214,7 @@ class Republishing:
         self._feeds: dict[tuple[str, str], Republished] = {}
         self._books: dict[tuple[str, str], GapBook] = {}
         self._refused_until: dict[tuple[str, str], float] = {}
+        self._alone_from: dict[str, float] = {}  # by neighbour: when a former gateway that has left can publish no more
         self._task: asyncio.Task[None] | None = None
         self._moves: dict[tuple[str, str], asyncio.Task[None]] = {}  # imports that are being handed over
         self._is_draining = False
@@ -224,9 +240,15 @@ class Republishing:
             if refusal is not None:
                 raise refusal
             await tunnel.send(READY)
-            await tunnel.receive()
+            while True:
+                message = await tunnel.receive(max_bytes=items.ITEM_MESSAGE_BYTES)
+                if message and message[0] == items.PUBLISHED:
+                    feed.repeat(items.decode_published(message))
         except (TunnelBroken, TunnelClosed):
             pass  # the other gateway has stopped, in order or not
+        except (items.ItemError, MessageTooLarge) as exc:
+            self._port.count_drop("malformed_items")
+            tunnel.break_by(exc)
         finally:
             feed.release()
 
@@ -252,7 +274,7 @@ class Republishing:
         if self._task is not None:
             self._task.cancel()
         ends_at = self._loop.time() + timeout
-        while self._loop.time() < ends_at and any(self._has_others(alias) for alias, _outside in self._feeds):
+        while self._loop.time() < ends_at and (self._moves or any(self._has_others(alias) for alias, _outside in self._feeds)):
             self._look()
             await asyncio.sleep(LOOK_S)
         self.close()
@@ -284,6 +306,8 @@ class Republishing:
     def _look(self) -> None:
         """Start and stop imports according to the gateway's present share."""
         now = self._loop.time()
+        for alias in {alias for alias, _outside in self._rules if self._has_others(alias)}:
+            self._alone_from[alias] = now + KEPT_S
         for key, rule in self._rules.items():
             feed, is_own = self._feeds.get(key), self._is_own(key, now)
             if feed is not None and feed.is_over:
@@ -319,12 +343,18 @@ class Republishing:
             tunnel = await self._port.open_duplex(request)
         except IrisError:
             return  # tried again, and published here meanwhile
+        lasts: list[tuple[bytes, int]] = []
         try:
-            await feed.flush()
+            lasts = await feed.finish()
         finally:
             if self._feeds.get(key) is feed:
                 self._end(key)
-            tunnel.leave()
+            if not lasts:
+                tunnel.leave()
+        with contextlib.suppress(TunnelBroken, TunnelClosed):
+            for start in range(0, len(lasts), items.SEQUENCES_MAX):
+                await tunnel.send(items.encode_published(lasts[start : start + items.SEQUENCES_MAX]))
+            await tunnel.close()
 
     def _begin(self, key: tuple[str, str], rule: ImportRule, now: float) -> bool:
         """Begin to republish an import; return whether the gateway can."""
@@ -338,7 +368,7 @@ class Republishing:
             self._end(key)
             self._refused_until[key] = now + RETRY_S
             return False
-        feed.hold(HOLD_S if self._has_others(key[0]) else 0.0)
+        feed.hold(HOLD_S if now < self._alone_from.get(key[0], 0.0) else 0.0)
         return True
 
     def _end(self, key: tuple[str, str]) -> None:

@@ -34,6 +34,7 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
         gap: Number of publications of this origin and sequence lost right before it, up to the gateway; ``UNKNOWN_GAP`` for an
             unknown number.
         cloud: The alias of the originating cloud.
+        is_repeated: Whether a gateway has published the same before. Groups have the message, and plain subscribers the number.
     """
 
     origin: bytes
@@ -41,6 +42,7 @@ class Imported(msgspec.Struct, frozen=True, gc=False):
     number: int
     gap: int
     cloud: str
+    is_repeated: bool = False
 
 
 class ImportedHead(msgspec.Struct, frozen=True, gc=False):

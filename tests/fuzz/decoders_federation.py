@@ -152,6 +152,7 @@ def run_items(data: bytes) -> None:
         items.decode_lost,
         items.decode_said,
         items.decode_flush,
+        items.decode_published,
     )
     for decode in decoders:
         with suppress(items.ItemError):

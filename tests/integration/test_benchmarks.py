@@ -99,9 +99,16 @@ def test_tunnels_are_measured() -> None:
     assert all(row["median"] > 0 for row in section["rows"])
 
 
-def test_the_matching_of_topics_is_measured() -> None:
+@pytest.mark.parametrize(
+    ("what", "contenders"),
+    [
+        ("match", {"100 patterns", "3 shapes"}),
+        ("fanout", {"4 subscribers", "8 subscribers", "12 subscribers"}),
+    ],
+)
+def test_the_costs_of_topics_are_measured(what: str, contenders: set[str]) -> None:
     done = subprocess.run(
-        (sys.executable, "-m", "benchmarks.topics", "match", "--quick", "--runs", "1", "--json"),
+        (sys.executable, "-m", "benchmarks.topics", what, "--quick", "--runs", "1", "--json"),
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
@@ -110,5 +117,5 @@ def test_the_matching_of_topics_is_measured() -> None:
     )
     assert done.returncode == 0, done.stderr
     (section,) = json.loads(done.stdout)["sections"]
-    assert {row["contender"] for row in section["rows"]} == {"100 patterns", "3 shapes"}
+    assert {row["contender"] for row in section["rows"]} == contenders
     assert all(row["median"] > 0 for row in section["rows"])

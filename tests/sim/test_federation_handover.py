@@ -9,6 +9,7 @@ import pytest
 
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
+from tests.profiles import first_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -166,6 +167,23 @@ def test_restarts_in_order_cost_a_topic_under_a_local_name_nothing() -> None:
         assert (load.check(), load.gaps) == (0, 0)
 
     simulate(scenario, imports={"us": [CLICKS | {"as": "eu.clicks.>"}]})
+
+
+@pytest.mark.parametrize("seed", first_cases(1, range(4)))
+def test_restarts_in_order_give_a_group_each_message_once(seed: int) -> None:
+    """A plain subscriber beside the group hears everything, too."""
+
+    async def scenario(federation: VirtualFederation) -> None:
+        load = Load(federation.members("eu")[0], "clicks.a", elsewhere=1)
+        shared: list[bytes] = []
+        for node in federation.members("us"):
+            await node.subscribe("eu.clicks.>", lambda message: shared.append(message.payload), group="g")
+        await federation.members("us")[0].subscribe("eu.clicks.>", load.got.append)
+        await load.run(restart(federation, "us", "eu"))
+        assert load.check() == 0
+        assert sorted(map(int, shared)) == list(range(load.count))
+
+    simulate(scenario, seed=seed, imports={"us": [CLICKS | {"as": "eu.clicks.>"}]})
 
 
 @pytest.mark.parametrize("local", ["clicks.>@eu", "eu.clicks.>"])

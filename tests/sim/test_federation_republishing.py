@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_py.api.cloud.duplex import DuplexRequest, open_duplex
+from iris_py.api.runtime import runtime_of
+from iris_py.errors import TunnelBroken
+from iris_py.federation import items
+from iris_py.federation.names import NAME_HEADER
 from iris_py.gateway.gateway import Gateway
+from iris_py.gateway.republication import TAKE_OVER_OP
 from iris_py.testing import run
 from iris_py.testing.federation import VirtualFederation
 from tests.profiles import first_cases
@@ -117,6 +123,27 @@ def test_a_group_shares_the_messages_of_another_cloud() -> None:
             assert len(numbers) > 50
             assert numbers == sorted(numbers)
             assert {(message.topic, message.cloud, message.gap) for message in each.messages} == {("eu.sales.berlin", "eu", 0)}
+
+    simulate(scenario, two_clouds())
+
+
+def test_malformed_numbers_of_a_hand_over_are_counted_and_stop_nothing() -> None:
+    async def scenario(federation: VirtualFederation) -> None:
+        heard = Heard()
+        await federation.members("us")[0].subscribe("eu.sales.>", heard, group="billing")
+        runtime = runtime_of(federation.members("us")[1])
+        further = {NAME_HEADER: "sales.>"}
+        for _ in range(2):  # the one that publishes, and the other one
+            tunnel = await open_duplex(runtime, DuplexRequest(op=TAKE_OVER_OP, name="sales.>@eu", further=further))
+            await tunnel.send(b"skipped: of an unknown type")
+            await tunnel.send(items.encode_published([])[:1] + b"of a wrong size")
+            with pytest.raises(TunnelBroken):
+                await tunnel.receive()
+        await publish(federation.members("eu")[0], 0, 50, 0.01)
+        await federation.until(lambda: b"49" in heard.payloads)
+        assert {int(payload) for payload in heard.payloads} == set(range(50))
+        drops = [node.statistics().drops.get("malformed_items", 0) for node in federation.gateway_nodes("us")]
+        assert sum(drops) == 2
 
     simulate(scenario, two_clouds())
 

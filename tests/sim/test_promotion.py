@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from iris_overlay.groups import promotions
+from iris_overlay.groups import promotions, tree
 from iris_py.patterns.topic.bodies import CAST_BODY_BYTES
 from iris_py.peers.outbound import Outbound
 from iris_py.testing import NodeSimulation, run
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import iris_py as iris
     from iris_py.api.node import Node
     from iris_py.peers.group import Group
+    from iris_py.testing import Record
 
 MANY = 5
 
@@ -266,6 +268,35 @@ def test_a_burst_makes_few_casts_and_keeps_its_order(monkeypatch: pytest.MonkeyP
         assert len(sizes) < 100
         assert max(sorted(sizes)[:-1]) <= CAST_BODY_BYTES + MESSAGE_BYTES
         assert max(sorted(sizes)[:-1]) > CAST_BODY_BYTES // 2
+
+    simulate(scenario)
+
+
+def test_no_node_sends_more_copies_of_a_publication_than_it_has_children_in_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "FANOUT_MAX", 3)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        (publisher,) = await simulation.start_nodes(1, beacons=False)
+        subscribers = await simulation.start_nodes(3 * MANY, seeds=[publisher], beacons=False)
+        got: list[iris.Message] = []
+        for node in subscribers:
+            await node.subscribe("a.b", got.append)
+        await asyncio.sleep(10.0)
+        await publisher.publish("a.b", b"first")
+        await asyncio.sleep(1.0)
+        sent: Counter[str] = Counter()
+
+        def count(record: Record) -> None:
+            sent[record.source[0]] += len(record.data)
+
+        simulation.network.record = count
+        payload = bytes(100_000)
+        await publisher.publish("a.b", payload)
+        await asyncio.sleep(1.0)
+        copies = {host: size // len(payload) for host, size in sent.items() if size >= len(payload)}
+        assert [message.payload for message in got[len(subscribers) :]] == [payload] * len(subscribers)
+        assert copies[simulation.host_of(publisher)] == 1, "the one to the root"
+        assert max(copies.values()) == 3
 
     simulate(scenario)
 

@@ -266,6 +266,21 @@ def test_a_callback_gets_what_arrives_while_publishers_hear_of_the_end() -> None
     simulate(scenario)
 
 
+def test_a_message_counts_as_taken_when_the_program_leaves_its_loop() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, member = await simulation.start_nodes(2)
+        subscription = await member.subscribe("orders.>", group="g")
+        await publish(publisher, 2)
+        async for _message in subscription:
+            break
+        await simulation.until(lambda: [share.taken for share in publisher.statistics().shares.values()] == [1])
+        async for _batch in subscription.batches():
+            break
+        await simulation.until(lambda: counts_of(publisher, "g").taken == 2)
+
+    simulate(scenario)
+
+
 def test_messages_that_a_member_drops_at_its_end_count_as_lost() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, member = await simulation.start_nodes(2)

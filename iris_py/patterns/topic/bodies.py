@@ -93,10 +93,13 @@ class PublicationBatch:
             first: The number of the first publication.
         """
         count = len(self.payloads)
+        if count == 1:  # the usual one of a publisher that changes the topic: as below, without the calls
+            head, payload = self.head, self.payloads[0]
+            self.room = 0
+            start = packets.MESSAGE.pack(self.kind, 0, len(head), len(payload), first, 0)
+            return [start, head, payload], packets.MESSAGE_BYTES + len(head) + len(payload)
         # The reserved bytes, without the part that is not on the wire.
         size = self.limit - self.room - self._before - count * (RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
-        if count == 1:
-            size -= packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES
         self.room = 0
         return packets.encode_run(self.head, self.payloads, first, self.kind), size
 

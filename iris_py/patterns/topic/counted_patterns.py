@@ -152,7 +152,7 @@ class CountedPatterns:
         return matched
 
     def literal_bits(self, count: int) -> int:
-        """Return the positions of the tokens that decide the counts of topics of ``count`` tokens, as bits."""
+        """Return the positions of the tokens read by :meth:`match` in topics of ``count`` tokens, as bits."""
         return literal_bits([shape for _generation, shape in self._shapes], count)
 
     def claim(self, node: NodeId, held: dict[MatchCount, int], entries: bytes, number: int) -> list[bytes]:

@@ -130,7 +130,7 @@ class Deliveries:
             self._counted.setdefault(entry.key, {})[queue] = None
 
     def assign(self, queue: SubscriptionQueue, entry: OwnEntry) -> None:
-        """Change the entry that stands for a subscription."""
+        """Change the entry of a subscription."""
         queue.entry = entry
         queue.gaps.move(entry.key, self._flows)
         self.casts.add_queue(queue)
@@ -157,7 +157,7 @@ class Deliveries:
             self._tags[entry.key] = self._tags.get(entry.key, 0) + 1
 
     def forget_tag(self, tag: int) -> None:
-        """Forget the tag of an entry that the node no longer has."""
+        """Forget the tag of a former entry of the node."""
         key = self._keys.pop(tag, None)
         if key is None:
             return
@@ -166,11 +166,11 @@ class Deliveries:
             del self._tags[key]
 
     def match(self, topic: Tokens) -> list[SubscriptionQueue]:
-        """Return the subscriptions that match a topic."""
+        """Return the matching subscriptions of a topic."""
         return self._trie.match(topic)
 
     def literal_bits(self, topic: Tokens) -> int:
-        """Return the positions of the tokens that decide which subscriptions match a topic, as bits."""
+        """Return the positions of the tokens read by :meth:`match`, as bits."""
         return self._trie.literal_bits(topic)
 
     def publishers(self) -> list[NodeId]:
@@ -512,7 +512,7 @@ class Deliveries:
         last: int,
         now: float,
     ) -> None:
-        """Give messages that were held back to the subscriptions that have not ended meanwhile."""
+        """Give held messages to the subscriptions still in use."""
         left = [queue for queue in queues if queue in self.queues]
         size = sum([len(message.payload) for message in run])
         self._hand_out_direct(run, imported, left, sender, last, size, now)
@@ -527,7 +527,7 @@ class Deliveries:
         size: int,
         now: float,
     ) -> None:
-        """Give messages that came directly to the subscriptions that do not get them by cast.
+        """Give direct messages to the subscriptions on the direct way.
 
         Args:
             last: The publisher's number of the last message.
@@ -551,7 +551,7 @@ class Deliveries:
         size: int,
         now: float,
     ) -> None:
-        """Give messages that came directly to a subscription whose earlier ones came by cast, in a table of another generation.
+        """Give direct messages to a subscription with earlier casts, in a table of another generation.
 
         Args:
             last: The publisher's number of the last message.
@@ -579,7 +579,7 @@ class Deliveries:
         size: int,
         now: float,
     ) -> None:
-        """Give messages that waited to their subscription, unless it has ended meanwhile."""
+        """Give waiting messages to their subscription, if still in use."""
         if queue in self.queues:
             self._hand_out_behind(run, imported, queue, sender, last, size, now)
 
@@ -602,7 +602,7 @@ class Deliveries:
             item = WaitingDelivery(number, size, again)
             if self.casts.wait_for_end(promoted.entry, promoted.realm.id, sender.peer.id, item, now):
                 return
-        deliver = partial(self._hand_out_cast, run, imported, sender)
+        deliver = partial(self._hand_out_cast, run, imported, sender, size)
         if way.is_direct:
             self.casts.wait(promoted, way, WaitingCast(number, len(run), position, size, deliver), now)
             return
@@ -613,11 +613,12 @@ class Deliveries:
             deliver(late, now)
 
     def _hand_out_cast(
-        self, run: list[Message], imported: ImportedHead | None, sender: BodySender, late: int, now: float
+        self, run: list[Message], imported: ImportedHead | None, sender: BodySender, size: int, late: int, now: float
     ) -> None:
         """Give messages of a cast to the subscriptions of its entry.
 
         Args:
+            size: Bytes of the payloads.
             late: The number of messages to leave out from the start.
         """
         way, promoted, flow = sender.way, sender.promoted, sender.flow
@@ -625,7 +626,8 @@ class Deliveries:
         assert promoted is not None
         if self.casts.by_group.get(promoted.group.id) is not promoted:
             return  # the node has left the group meanwhile
-        matching = self._match(run[0].topic.encode())
+        head = run[0].topic.encode()
+        matching = self._matches.get(head) or self._match(head)  # a subscription may have ended meanwhile
         if matching is None:
             return
         self.received += len(run) - late
@@ -634,8 +636,9 @@ class Deliveries:
         if imported is not None:
             self._hand_out_imported(run[late:], imported.after(late), queues, sender, now)
             return
-        run = run[late:]
-        size = sum([len(message.payload) for message in run])
+        if late:
+            run = run[late:]
+            size = sum([len(message.payload) for message in run])
         for queue in queues:
             direct: int | None = 0
             if flow is not None and queue not in way.reported:
@@ -648,7 +651,7 @@ class Deliveries:
             self.hand_out(own, size, (queue,), sender, now, has_gap=True)
 
     def _fetch(self, sender: BodySender, now: float) -> None:
-        """Ask a publisher for the entries that missed messages matched."""
+        """Ask a publisher for the matched entries of missed messages."""
         for _publisher, number, asked in self._flows.fetches:
             question = PeerMessage(sender.group, sender.peer, packets.FETCH, number, MISSED_ENTRIES, asked.encode())
             self._outbound.gather(question, now)
@@ -696,7 +699,7 @@ class Deliveries:
 
 
 def _deliver(_flow: IncomingFlow[HeldDelivery], item: HeldDelivery, now: float) -> None:
-    """Hand out a delivery that was held back."""
+    """Hand out a held delivery."""
     item(now)
 
 

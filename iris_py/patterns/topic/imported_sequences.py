@@ -148,6 +148,15 @@ class GapBook:
         passed.last = max(passed.last, number + count - 1)
         return gap
 
+    def last_number(self, key: bytes) -> int:
+        """Return the last forwarded number of a sequence, given by origin and sequence; -1 if unknown."""
+        passed = self._sequences.get(key)
+        return -1 if passed is None else passed.last
+
+    def last_numbers(self) -> list[tuple[bytes, int]]:
+        """Return the last forwarded numbers of at most ``SEQUENCES_MAX`` sequences, by origin and sequence."""
+        return [(key, passed.last) for key, passed in self._sequences.items() if passed.last >= 0]
+
     def _find(self, key: bytes) -> _Passed:
         sequences = self._sequences
         passed = sequences.get(key)

@@ -308,7 +308,7 @@ class IncomingShares:
         return {name: share_of(self._members[name].queues) for name in names}
 
     def literal_bits(self, topic: Tokens) -> int:
-        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        """Return the positions of the tokens read by :meth:`groups_of`, as bits."""
         return self._trie.literal_bits(topic)
 
     def settle(self, queue: SharedQueue, now: float) -> None:

@@ -279,13 +279,13 @@ class InterestIndex(Generic[Target, Route]):
         return self._route_of(key) if route is None else route, tuple(tags), stem
 
     def literal_bits(self, stem: int, count: int) -> int:
-        """Return the positions of the tokens that decide the match of a topic, as bits.
+        """Return the positions of the tokens read by :meth:`match`, as bits.
 
-        A topic with the same first token, as many tokens, and the same tokens at these positions has the same match.
+        A topic with the same first token, as many tokens, and the same tokens at the positions has the same match.
 
         Args:
             stem: The stem of the topic.
-            count: Its number of tokens.
+            count: The number of tokens.
         """
         return literal_bits(self._plans.find(stem).shapes | self._plans.find(WILD_STEM).shapes, count)
 

@@ -167,9 +167,9 @@ class TopicTrie(Generic[Value]):
         return list(found)
 
     def literal_bits(self, topic: Tokens) -> int:
-        """Return the positions of the tokens that decide which values match a topic, as bits.
+        """Return the positions of the tokens read by :meth:`match`, as bits.
 
-        A topic with as many tokens, and the same tokens at these positions, has the same matches.
+        A topic with as many tokens, and the same tokens at the positions, has the same matches.
         """
         bits = 0
         nodes = [self._root]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from iris_py.wire.flows import FETCHED_ENTRIES_MAX, FETCHED_MESSAGES_MAX, MissedEntries, encode_flow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
     from iris_overlay.ids import NodeId
     from iris_py.wire.flows import MissedRange
@@ -176,7 +176,7 @@ class OutgoingFlows:
         """The number of absent nodes."""
         return len(self._absent)
 
-    def publish(self, match: Match, flows: Iterable[Countable], count: int = 1) -> int:
+    def publish(self, match: Match, flows: Collection[Countable], count: int = 1) -> int:
         """Number publications with one match, and count them for each node. The hot path.
 
         Args:
@@ -189,11 +189,9 @@ class OutgoingFlows:
         """
         first = self.number + 1
         self.number = last = self.number + count
-        is_matched = False
-        for flow in flows:
-            flow.count += count
-            is_matched = True
-        if is_matched:
+        if flows:
+            for flow in flows:
+                flow.count += count
             self._log.add(last, count, match)
         return first
 

@@ -436,7 +436,7 @@ class OutgoingShares:
         return route
 
     def literal_bits(self, stem: int, tokens: Tokens) -> int:
-        """Return the positions of the tokens that decide the groups of a topic, as bits."""
+        """Return the positions of the tokens read by :meth:`route`, as bits."""
         bits = self._index.literal_bits(stem, len(tokens)) if self._index else 0
         return bits | self._incoming.literal_bits(tokens)
 
@@ -686,7 +686,7 @@ class OutgoingShares:
 
 
 def _select_groups(groups: dict[int, list[ShareMember]]) -> list[int]:
-    """Return the tags of the groups that get messages: those of nodes with few groups. So no node crowds out the others."""
+    """Return the tags of the groups with messages. Groups of nodes with few groups come first: no node crowds out others."""
     groups_of = Counter(member.peer.id for members in groups.values() for member in members)
     fewest = {tag: min(groups_of[member.peer.id] for member in members) for tag, members in groups.items()}
     return sorted(sorted(groups, key=lambda tag: (fewest[tag], tag))[:TOPIC_GROUPS_MAX])

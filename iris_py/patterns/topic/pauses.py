@@ -24,16 +24,20 @@ PAUSES_MAX: Final = 16_384
 
 
 class Pauses:
-    """The subscribers that one publisher waits for, by entry."""
+    """The subscribers that one publisher waits for.
+
+    Attributes:
+        by_tag: The nodes, by the tag of the entry.
+    """
 
     def __init__(self) -> None:
-        self._nodes: dict[int, dict[NodeId, None]] = {}  # by the tag of the entry
-        # Invariant: the same tags and nodes as in `_nodes`, at most PAUSES_MAX.
+        self.by_tag: dict[int, dict[NodeId, None]] = {}
+        # Invariant: the same tags and nodes as in `by_tag`, at most PAUSES_MAX.
         self._expiry: DeadlineTable[tuple[int, NodeId]] = DeadlineTable()
 
     def __bool__(self) -> bool:
         """Tell whether the publisher waits for any subscriber."""
-        return bool(self._nodes)
+        return bool(self.by_tag)
 
     def __contains__(self, pause: tuple[int, NodeId]) -> bool:
         """Tell whether the publisher waits for a subscriber, by the tag of an entry and the node."""
@@ -46,7 +50,7 @@ class Pauses:
 
     def add(self, tag: int, node: NodeId, now: float) -> None:
         """Wait for a subscriber for ``PAUSE_S``, or for so long again."""
-        self._nodes.setdefault(tag, {})[node] = None
+        self.by_tag.setdefault(tag, {})[node] = None
         self._expiry.set((tag, node), now + PAUSE_S)
 
     def remove(self, tag: int, node: NodeId) -> bool:
@@ -59,19 +63,17 @@ class Pauses:
 
     def clear(self) -> bool:
         """Wait for no subscriber; return whether the publisher did."""
-        pauses = [(tag, node) for tag, nodes in self._nodes.items() for node in nodes]
+        pauses = [(tag, node) for tag, nodes in self.by_tag.items() for node in nodes]
         for pause in pauses:
             self.remove(*pause)
         return bool(pauses)
 
     def is_paused(self, plan: TopicPlan) -> bool:
         """Tell whether the publications to a topic wait."""
-        if not self._nodes:
-            return False
-        tags = self._nodes if WIDE_TAG in plan.match.tags else plan.match.tags
+        tags = self.by_tag if WIDE_TAG in plan.match.tags else plan.match.tags
         nodes = plan.route.nodes
         casts = [cast.tag for cast in plan.route.casts]  # any member of their groups may be waited for
-        return any(node in nodes or tag in casts for tag in tags for node in self._nodes.get(tag, ()))
+        return any(node in nodes or tag in casts for tag in tags for node in self.by_tag.get(tag, ()))
 
     def handle_timeout(self, now: float) -> bool:
         """End the pauses that were not renewed; return whether any has ended. Harmless if early."""
@@ -85,7 +87,7 @@ class Pauses:
         return self._expiry.deadline()
 
     def _forget(self, tag: int, node: NodeId) -> None:
-        nodes = self._nodes[tag]
+        nodes = self.by_tag[tag]
         del nodes[node]
         if not nodes:
-            del self._nodes[tag]
+            del self.by_tag[tag]

@@ -122,9 +122,8 @@ class Publisher:
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans = PlanCache()
         self._batch: PublicationBatch | None = None
-        self._batch_topic: str  # of the open batch
-        self._batch_plan: TopicPlan  # likewise
-        self._batch_choice: Choice | None = None  # the members of groups that get it
+        self._batch_plan: TopicPlan  # of the open batch
+        self._batch_choice: tuple[str, Choice] | None = None  # its topic, and the members of groups that get it
         self._imported_runs: dict[str, ImportedRun] = {}  # the same as `runs` for messages from other clouds
         self._missed = MissedTotals()
         self._held = HeldPublications()
@@ -430,9 +429,9 @@ class Publisher:
                 self._outbound.has_events = True
         if plan.route.casts and not self._can_cast(plan, now):
             return None
-        if not plan.has_room() or self._pauses.is_paused(plan):
+        if not plan.has_room() or (self._pauses.by_tag and self._pauses.is_paused(plan)):
             return None
-        if plan.shares is not None:
+        if plan.shares is not None and not (imported is not None and imported.is_repeated):
             return self._publish_shared(topic, plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
             return self._send_imported(topic, plan, payload, now, headers, imported)
@@ -441,7 +440,7 @@ class Publisher:
             return plan.count
         run = self.runs.get(topic)
         if run is None or not run.append(payload):
-            self.runs[topic] = self._begin_batch(topic, plan, topic.encode(), payload, plan.count, now)
+            self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
         return plan.count
 
     def _publish_shared(
@@ -471,22 +470,21 @@ class Publisher:
             return count
         head = topic.encode()
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        batch = SliceBatch(head, payload, used, count, choice.room)
-        self.runs[topic] = self._open_batch(topic, plan, batch, choice)
+        self.runs[topic] = self._batch = SliceBatch(head, payload, used, count, choice.room)
+        self._batch_plan, self._batch_choice = plan, (topic, choice)
+        self._outbound.before_flush[self.send_all] = None
         return count
 
     def _begin_batch(
-        self, topic: str, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+        self, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
     ) -> PublicationBatch:
-        self._end_batch(now)
+        if self._batch is None:
+            self._outbound.before_flush[self.send_all] = None  # which ends the batch; so behind another one it is there
+        else:
+            self._end_batch(now)
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
-        return self._open_batch(topic, plan, PublicationBatch(head, payload, used, count, kind))
-
-    def _open_batch(
-        self, topic: str, plan: TopicPlan, batch: PublicationBatch, choice: Choice | None = None
-    ) -> PublicationBatch:
-        self._batch, self._batch_topic, self._batch_plan, self._batch_choice = batch, topic, plan, choice
-        self._outbound.before_flush[self.send_all] = None
+        batch = self._batch = PublicationBatch(head, payload, used, count, kind)
+        self._batch_plan, self._batch_choice = plan, None
         return batch
 
     def _end_batch(self, now: float) -> None:
@@ -498,19 +496,22 @@ class Publisher:
         self.runs.clear()
         self._imported_runs.clear()
         plan, count = self._batch_plan, len(batch.payloads)
-        first = self._number(plan, count, is_imported=batch.kind == packets.IMPORTED)
+        route = plan.route
+        first = self._flows.publish(plan.match, route.flows, count)
+        if plan.counted or route.casts:
+            self._count_matches(plan, count, is_imported=batch.kind == packets.IMPORTED)
         plan.counts.runs += 1
         plan.counts.published += count
         if self._batch_choice is not None and plan.shares is not None:
-            gathered = SharedSlice(self._batch_topic, plan.stem, first, batch.payloads)
-            self.shares.give_batch(plan.shares, self._batch_choice, gathered, now)
-            if not plan.route.receivers:
+            topic, choice = self._batch_choice
+            self.shares.give_batch(plan.shares, choice, SharedSlice(topic, plan.stem, first, batch.payloads), now)
+            if not route.receivers:
                 self.ended_bytes += sum(map(len, batch.payloads))
                 return
         is_long = batch.limit > BODY_BYTES
         parts, size = batch.encode(first)
         self.ended_bytes += size
-        self._bodies.add(plan.route, parts, size, count, is_long=is_long)
+        self._bodies.add(route, parts, size, count, is_long=is_long)
 
     def _publish_alone(
         self,
@@ -534,7 +535,9 @@ class Publisher:
         route = plan.route
         if route.receivers:
             self._bodies.used_bytes(route, size, now)  # sends full bodies before this message counts
-        number = self._number(plan, 1, is_imported=imported is not None)
+        number = self._flows.publish(plan.match, route.flows)
+        if plan.counted or route.casts:
+            self._count_matches(plan, 1, is_imported=imported is not None)
         plan.counts.runs += 1
         plan.counts.published += 1
         if route.receivers:
@@ -572,7 +575,7 @@ class Publisher:
         if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
             begun.next = following(imported)
             return count
-        run = self._begin_batch(topic, plan, head.encode() + topic.encode(), payload, count, now, packets.IMPORTED)
+        run = self._begin_batch(plan, head.encode() + topic.encode(), payload, count, now, packets.IMPORTED)
         self._imported_runs[topic] = ImportedRun(run, imported, count)
         return count
 
@@ -587,7 +590,7 @@ class Publisher:
         return True
 
     def _find_plan(self, topic: str, now: float) -> TopicPlan | None:
-        """Return the receivers of a topic that was not published lately; None if a table on its way is not known yet."""
+        """Return the receivers of a topic not published lately; None if a table on the way is not known yet."""
         tokens = parse_topic(topic)
         return self._plans.find(topic, tokens) or self._make_plan(topic, tokens, now)
 
@@ -662,16 +665,14 @@ class Publisher:
                 if target.flow.count and not target.flow.is_absent:
                     self._bodies.tell(target, [encode_moved(cast.tag, cast.flow.count)], now)
 
-    def _number(self, plan: TopicPlan, count: int, *, is_imported: bool) -> int:
-        """Number and count publications; return the number of the first."""
-        first = self._flows.publish(plan.match, plan.route.flows, count)
+    def _count_matches(self, plan: TopicPlan, count: int, *, is_imported: bool) -> None:
+        """Count the last numbered publications, for counted patterns and promoted entries."""
         if plan.counted and not is_imported:
             for counted in plan.counted:
                 counted.count += count
         for cast in plan.route.casts:
             if cast.holders:
                 cast.direct = self._flows.number
-        return first
 
     def _can_cast(self, plan: TopicPlan, now: float) -> bool:
         """Tell whether the groups of a plan are known and have room; watch them first."""

@@ -98,7 +98,7 @@ def is_exact(shape: int) -> bool:
 
 
 def literal_bits(shapes: Iterable[int], count: int) -> int:
-    """Return the positions of the tokens that decide which patterns of some shapes match a topic, as bits.
+    """Return the positions of the tokens with which patterns of some shapes are compared, as bits.
 
     Args:
         shapes: The shapes.

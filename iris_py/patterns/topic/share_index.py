@@ -154,11 +154,11 @@ class ShareIndex(Generic[Node]):
         return found
 
     def literal_bits(self, stem: int, count: int) -> int:
-        """Return the positions of the tokens that decide the match of a topic, as bits.
+        """Return the positions of the tokens read by :meth:`match`, as bits.
 
         Args:
             stem: The hash of the first token of the topic.
-            count: Its number of tokens.
+            count: The number of tokens.
         """
         if stem not in self._stems and not self._wild_shapes:
             return 0

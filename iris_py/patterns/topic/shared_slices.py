@@ -61,12 +61,14 @@ class SharedSlice(msgspec.Struct, frozen=True, gc=False):
     def cut(self, messages_max: int) -> tuple[SharedSlice, SharedSlice] | None:
         """Return a slice from the start, and the rest; None if all is one slice."""
         payloads = self.payloads
-        ends = list(accumulate(map(len, payloads[:messages_max])))
-        count = max(1, bisect_right(ends, SLICE_BYTES_MAX))
+        part = payloads[:messages_max]
+        count = len(part)
+        if sum(map(len, part)) > SLICE_BYTES_MAX:
+            count = max(1, bisect_right(list(accumulate(map(len, part))), SLICE_BYTES_MAX))
         if count == len(payloads):
             return None
         rest = SharedSlice(self.topic, self.stem, self.first + count, payloads[count:])
-        return SharedSlice(self.topic, self.stem, self.first, payloads[:count]), rest
+        return SharedSlice(self.topic, self.stem, self.first, part[:count]), rest
 
     def encode(self, numbers: list[SharedNumber]) -> list[bytes]:
         """Return the SHARED for members of a node, in parts."""

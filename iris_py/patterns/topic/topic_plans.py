@@ -1,8 +1,8 @@
 """The receivers of the publications to a topic, and the batches of another cloud: as a publisher remembers them.
 
-A *plan* says where the publications to a topic go. The first token, the number of tokens, and the tokens that patterns read
-decide it. With ``t.>`` alone, all topics of three tokens under ``t`` have one plan; with ``t.*.eu`` besides, there is one for
-each third token. So most new topics have a known plan, which a look-up finds.
+A *plan* says where the publications to a topic go. The first token, the number of tokens, and the tokens read by patterns
+decide. With ``t.>`` alone, all topics of three tokens under ``t`` share a plan; with ``t.*.eu`` besides, only topics with the
+same third token do. Most new topics have a known plan, which a look-up finds.
 """
 
 from __future__ import annotations
@@ -98,18 +98,20 @@ class _AlikePlans:
 
     Attributes:
         stem: The hash of the first token.
-        bits: The positions of the tokens that decide the plan.
-        select: Selects these tokens of a topic.
-        plans: The plans, by these tokens; none while all tokens decide.
+        bits: The positions of the deciding tokens.
+        select: Selects the deciding tokens of a topic.
+        plans: The plans, by the deciding tokens; empty while all tokens decide.
+        only: The only plan, while the first token alone decides.
     """
 
-    __slots__ = ("bits", "plans", "select", "stem")
+    __slots__ = ("bits", "only", "plans", "select", "stem")
 
     def __init__(self, stem: int) -> None:
         self.stem = stem
         self.bits = 0
         self.select: Callable[[Tokens], Hashable]
         self.plans: dict[Hashable, TopicPlan] = {}
+        self.only: TopicPlan | None = None
 
 
 class PlanCache:
@@ -121,16 +123,17 @@ class PlanCache:
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicPlan] = {}
-        self._alike: dict[tuple[str, int], _AlikePlans] = {}  # by the first token and the number of tokens
+        self._alike: dict[str, dict[int, _AlikePlans]] = {}  # by the first token and the number of tokens
         self._size = 0  # of `_alike`, and of the plans in there
         self._stems: set[int] = set()  # of all plans
 
     def find(self, topic: str, tokens: Tokens) -> TopicPlan | None:
-        """Return the plan of a topic that is not in ``by_topic``; None if it must be made."""
-        alike = self._alike.get((tokens[0], len(tokens)))
+        """Return the plan of a topic missing in ``by_topic``; None for the caller to make a plan."""
+        by_count = self._alike.get(tokens[0])
+        alike = None if by_count is None else by_count.get(len(tokens))
         if alike is None:
             return None
-        plan = alike.plans.get(alike.select(tokens))
+        plan = alike.only or alike.plans.get(alike.select(tokens))
         if plan is not None:
             if len(self.by_topic) >= TOPICS_MAX:
                 self.by_topic.clear()
@@ -142,10 +145,10 @@ class PlanCache:
 
         Args:
             topic: The topic.
-            tokens: Its tokens.
-            plan: Its plan.
-            bits: The positions of the tokens that decide the plan, as bits: a topic with the same first token, as many tokens,
-                and the same tokens at these positions has an equal plan.
+            tokens: The tokens of the topic.
+            plan: The plan.
+            bits: The positions of the deciding tokens, as bits: a topic with the same first token, as many tokens, and the same
+                tokens at the positions has an equal plan.
         """
         if self._size >= TOPICS_MAX:
             self.clear()
@@ -153,10 +156,10 @@ class PlanCache:
             self.by_topic.clear()
         self.by_topic[topic] = plan
         self._stems.add(plan.stem)
-        key = tokens[0], len(tokens)
-        alike = self._alike.get(key)
+        by_count = self._alike.setdefault(tokens[0], {})
+        alike = by_count.get(len(tokens))
         if alike is None:
-            alike = self._alike[key] = _AlikePlans(plan.stem)
+            alike = by_count[len(tokens)] = _AlikePlans(plan.stem)
             self._size += 1
         every = (1 << len(tokens)) - 1
         bits = (bits | alike.bits | 1) & every
@@ -168,9 +171,10 @@ class PlanCache:
         if bits != every or len(tokens) == 1:
             alike.plans[alike.select(tokens)] = plan
             self._size += 1
+        alike.only = plan if bits == 1 else None
 
     def find_tag(self, tag: int) -> tuple[str, TopicPlan] | None:
-        """Return a topic published lately, and its plan, that matches an entry with a tag."""
+        """Return a topic published lately with a match of a tag, and the plan."""
         return next(((topic, plan) for topic, plan in self.by_topic.items() if tag in plan.match.tags), None)
 
     def forget(self, stems: set[int]) -> None:
@@ -179,8 +183,11 @@ class PlanCache:
             return
         self._stems -= stems
         self.by_topic = {topic: plan for topic, plan in self.by_topic.items() if plan.stem not in stems}
-        self._alike = {key: alike for key, alike in self._alike.items() if alike.stem not in stems}
-        self._size = sum([1 + len(alike.plans) for alike in self._alike.values()])
+        for token, by_count in list(self._alike.items()):
+            alikes = by_count.values()
+            if not stems.isdisjoint([alike.stem for alike in alikes]):
+                self._size -= sum([1 + len(alike.plans) for alike in alikes])
+                del self._alike[token]
 
     def clear(self) -> None:
         """Forget all plans."""
@@ -209,4 +216,6 @@ class ImportedRun:
 
 def following(imported: Imported) -> Imported:
     """Return the origin of the message that follows without a gap."""
-    return Imported(imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud)
+    return Imported(
+        imported.origin, imported.sequence, imported.number + 1, 0, imported.cloud, is_repeated=imported.is_repeated
+    )

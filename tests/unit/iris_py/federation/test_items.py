@@ -45,6 +45,7 @@ DECODERS: tuple[Callable[[bytes], object], ...] = (
     items.decode_lost,
     items.decode_said,
     items.decode_flush,
+    items.decode_published,
 )
 
 
@@ -64,6 +65,20 @@ def test_wishes_and_answers_come_out_as_they_went_in(request: int, patterns: lis
     for kind in (items.FLUSH, items.FLUSHED):
         assert items.encode_flush(kind, request)[0] == kind
         assert items.decode_flush(items.encode_flush(kind, request)) == request
+
+
+@given(st.dictionaries(st.binary(min_size=20, max_size=20), st.integers(0, 2**64 - 1), max_size=5))
+def test_last_numbers_come_out_as_they_went_in(lasts: dict[bytes, int]) -> None:
+    message = items.encode_published(list(lasts.items()))
+    assert message[0] == items.PUBLISHED
+    assert items.decode_published(message) == lasts
+
+
+def test_too_many_last_numbers_are_refused() -> None:
+    lasts = [(number.to_bytes(20, "big"), number) for number in range(items.SEQUENCES_MAX + 1)]
+    assert len(items.decode_published(items.encode_published(lasts[1:]))) == items.SEQUENCES_MAX
+    with pytest.raises(items.ItemError):
+        items.decode_published(items.encode_published(lasts))
 
 
 @given(publications, st.binary(min_size=1, max_size=20), st.integers(0, 2**32 - 1))

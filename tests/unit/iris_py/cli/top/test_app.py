@@ -214,7 +214,7 @@ def test_tabs_show_their_tables_and_ask_for_what_these_need() -> None:
         assert shown(app) == [id_of(1)[:8], id_of(2)[:8]]
 
     network_ = network()
-    show(network_, steps)
+    show(network_, steps, size=(100, 24))  # so wide that no tab moves away from under a click
 
 
 def test_a_node_that_disappears_is_marked_and_the_lost_network_comes_back() -> None:

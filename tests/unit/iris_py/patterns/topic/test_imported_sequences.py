@@ -189,3 +189,13 @@ def test_a_hop_that_has_forgotten_a_sequence_tells_of_an_unknown_gap(monkeypatch
     sequences = [bytes((number,)) * 4 for number in range(3)]
     assert [pass_on(book, 5, sequence=sequence) for sequence in sequences] == [0, 0, 0]
     assert [pass_on(book, 9, sequence=sequences[0]), pass_on(book, 9, sequence=sequences[2])] == [UNKNOWN_GAP, 0]
+
+
+def test_a_relay_knows_the_last_number_of_each_sequence() -> None:
+    book = GapBook()
+    assert (book.last_number(ORIGIN + SEQUENCE), book.last_numbers()) == (-1, [])
+    book.owe(ORIGIN, b"none", 3)
+    pass_on(book, 5, count=3)
+    book.change_upstream()
+    pass_on(book, 6)
+    assert (book.last_number(ORIGIN + SEQUENCE), book.last_numbers()) == (7, [(ORIGIN + SEQUENCE, 7)])

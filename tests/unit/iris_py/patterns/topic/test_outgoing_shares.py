@@ -513,7 +513,13 @@ def test_a_batch_has_the_messages_that_members_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [([1] * 10, [4, 4, 2]), ([SLICE_BYTES_MAX] * 3, [1, 1, 1]), ([9, SLICE_BYTES_MAX, 9], [1, 1, 1])]
+    ("sizes", "expected"),
+    [
+        ([1] * 10, [4, 4, 2]),
+        ([SLICE_BYTES_MAX] * 3, [1, 1, 1]),
+        ([9, SLICE_BYTES_MAX, 9], [1, 1, 1]),
+        ([SLICE_BYTES_MAX // 3] * 4, [3, 1]),
+    ],
 )
 def test_a_batch_is_cut_into_slices(sizes: list[int], expected: list[int]) -> None:
     rest = SharedSlice("a", STEM, 7, [bytes(size) for size in sizes])

@@ -451,7 +451,16 @@ def test_what_follows_one_another_from_another_cloud_is_one_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"number": 9}, {"number": 7}, {"gap": 1}, {"origin": b"p" * 16}, {"sequence": b"t" * 4}, {"cloud": "asia"}]
+    "other",
+    [
+        {"number": 9},
+        {"number": 7},
+        {"gap": 1},
+        {"origin": b"p" * 16},
+        {"sequence": b"t" * 4},
+        {"cloud": "asia"},
+        {"is_repeated": True},
+    ],
 )
 def test_what_does_not_follow_is_another_run(other: dict[str, Any]) -> None:
     pair = Pair()
@@ -464,6 +473,15 @@ def test_what_does_not_follow_is_another_run(other: dict[str, Any]) -> None:
     assert pair.batch is not run
     (first, *_) = pair.arrived_from_elsewhere()
     assert first == (7, 0, "eu")
+
+
+def test_what_another_gateway_has_published_is_one_run_too() -> None:
+    pair = Pair()
+    pair.arrived()
+    assert pair.publish_imported(7, is_repeated=True) == 1
+    assert pair.add_imported(8, is_repeated=True) == 1
+    assert pair.add_imported(9) is None
+    assert pair.arrived_from_elsewhere() == [(7, 0, "eu"), (8, 0, "eu")]
 
 
 def test_a_run_from_another_cloud_and_one_of_this_are_never_one() -> None:
