@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_interface"]
 
-#: A line of the answer to a survey.
-SurveyLine: Final = SurveyAnswerLine | SurveySummaryLine | SurveyProblemLine
 _OCTETS: Final = "application/octet-stream"
 _BYTES: Final = {"type": "string", "format": "binary"}
 
@@ -51,8 +49,8 @@ class Description(NamedTuple):
     status: int
     answer: str
     """The media type of the answer."""
-    struct: object = None
-    """The struct of the answer; None for bytes."""
+    structs: Sequence[object] = ()
+    """The kinds of objects in the answer; empty for bytes."""
     request: Sequence[str] = ()
     """The media types of the body; empty without a body."""
     parameters: Sequence[OperationParameter] = ()
@@ -103,13 +101,13 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         problems=(*_OF_CLUSTERS, "timeout", "not-taken", "remote-error", "unreadable-reply"),
     ),
     "broadcast": Description(
-        "Send a message to every member of a cluster.", 202, "application/json", Sent, (_OCTETS,), problems=_OF_CLUSTERS
+        "Send a message to every member of a cluster.", 202, "application/json", (Sent,), (_OCTETS,), problems=_OF_CLUSTERS
     ),
     "survey": Description(
         "Send a request to every member of a cluster: a line for each reply, and a summary.",
         200,
         NDJSON,
-        SurveyLine,
+        (SurveyAnswerLine, SurveySummaryLine, SurveyProblemLine),
         (_OCTETS,),
         parameters=(
             _TIMEOUT,
@@ -124,7 +122,7 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         "Publish a message to a topic; with lines of JSON, a message for each line.",
         202,
         "application/json",
-        PublishedMessages,
+        (PublishedMessages,),
         (_OCTETS, NDJSON),
         problems=("not-exported", "cloud-unavailable", "overloaded", "member-lost", "timeout", "not-taken"),
     ),
@@ -132,7 +130,7 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         "Get the messages of topics as they come: the data of server-sent events, or lines of JSON.",
         200,
         "text/event-stream",
-        MessageEvent | GapEvent | ClosingEvent,
+        (MessageEvent, GapEvent, ClosingEvent),
         parameters=(
             OperationParameter(
                 "pattern", "query", "A pattern of topics; repeatable.", {"type": "array", "items": {"type": "string"}}
@@ -150,7 +148,7 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         "Get the newest message of a topic that has a history.",
         200,
         "application/json",
-        MessageEventLine,
+        (MessageEventLine,),
         parameters=(OperationParameter("as", "query", "The form of the payload in JSON.", {"enum": list(PAYLOAD_FORMS)}),),
         problems=("no-message",),
     ),
@@ -160,7 +158,7 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
 
 def describe_interface() -> bytes:
     """Return the description of the interface, as JSON."""
-    structs = [Problem, *dict.fromkeys(each.struct for each in DESCRIPTIONS.values() if each.struct is not None)]
+    structs = [Problem, *dict.fromkeys(struct for each in DESCRIPTIONS.values() for struct in each.structs)]
     schemas, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(structs, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -194,7 +192,8 @@ def _describe(spec: PathSpec, described: Description, schema_of: Mapping[object,
     if "{name}" in spec.path:
         named = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         parameters.insert(0, {**named, "description": "The name; `name@cloud` for another cloud."})
-    answer = _BYTES if described.struct is None else schema_of[described.struct]
+    schemas = [schema_of[struct] for struct in described.structs]
+    answer = _BYTES if not schemas else schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     responses: dict[str, Any] = {
         str(described.status): {"description": described.summary, "content": {described.answer: {"schema": answer}}}
     }
