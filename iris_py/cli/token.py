@@ -14,7 +14,7 @@ from iris_py.api.keys import open_keyring_in_use
 from iris_py.cli.options import read_duration, user_name
 from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_payload
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import CLUSTER_USES, TOPIC_USES, Rights
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
@@ -120,7 +120,7 @@ async def show(settings: Settings, given: str, *, as_json: bool) -> int:
     content = read_payload(given, TOKEN_BYTES_MAX, advice) if given == "-" else os.fsencode(given)
     try:
         token = read_token(content.decode(errors="replace").strip())
-    except Refusal:
+    except DoorRefusal:
         raise ConfigurationError(
             "TOKEN is no token of a door. Give all of the line that `iris token new` printed: three parts with a dot between."
         ) from None

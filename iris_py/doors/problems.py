@@ -17,7 +17,7 @@ from iris_py import errors
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROBLEMS", "Executed", "Problem", "Refusal", "problem_of"]
+__all__ = ["PROBLEMS", "DoorRefusal", "Executed", "Problem", "problem_of"]
 
 #: Whether an operation was executed.
 Executed: TypeAlias = Literal["no", "maybe", "yes"]
@@ -96,7 +96,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
 }
 
 
-class Refusal(Exception):
+class DoorRefusal(Exception):
     """An operation that the door itself refuses.
 
     Args:
@@ -145,7 +145,7 @@ def problem_of(error: BaseException, *, tells_remote_errors: bool = False) -> Pr
         error: The error.
         tells_remote_errors: Whether the client's rights include ``remote_errors``.
     """
-    if isinstance(error, Refusal):
+    if isinstance(error, DoorRefusal):
         return error.problem
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "failed")
     if isinstance(error, errors.RequestTimeout) and not error.member and not error.gateway:

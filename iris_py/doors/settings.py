@@ -1,4 +1,4 @@
-"""The settings of a door, parsed from the text of its file (docs/design.md 18).
+"""The settings of a door, parsed from the text of its file (docs/design.md 17).
 
 :func:`parse_settings` reads the tables ``[web]``, ``[web.limits]``, ``[roles.NAME]`` and ``[histories]``, and reports all
 mistakes together, with their lines.

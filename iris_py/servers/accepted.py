@@ -1,4 +1,4 @@
-"""The connections that a door has accepted: counted before a byte is read, and waited for at the end (docs/design.md 18.21)."""
+"""The connections that a door has accepted: counted before a byte is read, and waited for at the end (docs/design.md 17.21)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from iris_py.logs import EventLogger
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from iris_py.doors.connections import ConnectionCounts, CountedConnection
+    from iris_py.doors.limits import ConnectionCounts, CountedConnection
     from iris_py.net.acceptor import AcceptedSocket
 
 __all__ = ["AcceptedConnections", "ConnectionFigures"]

@@ -1,4 +1,4 @@
-"""TLS for the connections of a door (docs/design.md 18.24)."""
+"""TLS for the connections of a door (docs/design.md 17.24)."""
 
 from __future__ import annotations
 

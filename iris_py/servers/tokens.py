@@ -19,7 +19,7 @@ import jwt
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Grant, Rights, check_subject, fits_rules
 from iris_py.errors import ConfigurationError
 from iris_security.text_form import refuse_secret
@@ -163,7 +163,7 @@ def read_token(text: str) -> Token:
     """Read a token without keys: its signature is not verified.
 
     Raises:
-        Refusal: The text is no token: ``token-malformed``.
+        DoorRefusal: The text is no token: ``token-malformed``.
     """
     _check_form(text)
     header, claims = _split(text)
@@ -203,7 +203,7 @@ class TokenVerifier:
             now: The time, in seconds since 1970.
 
         Raises:
-            Refusal: The token is refused: ``token-malformed``, ``token-unknown-key``, ``token-of-other-network``,
+            DoorRefusal: The token is refused: ``token-malformed``, ``token-unknown-key``, ``token-of-other-network``,
                 ``token-bad-signature``, ``token-not-yet-valid``, ``token-expired`` or ``token-unknown-role``.
         """
         keyring = self._keyring_source()
@@ -220,7 +220,7 @@ class TokenVerifier:
             self._verified[digest] = grant
         elif grant.until <= now:
             del self._verified[digest]
-            raise Refusal("token-expired")
+            raise DoorRefusal("token-expired")
         else:
             self._verified.move_to_end(digest)
         return grant
@@ -231,12 +231,12 @@ class TokenVerifier:
         if keys is None:
             # Keys of other networks are never known here. Their tokens are told apart by what they say.
             is_own = _read_claims(content).aud == self._keyring.network
-            raise Refusal("token-unknown-key" if is_own else "token-of-other-network")
+            raise DoorRefusal("token-unknown-key" if is_own else "token-of-other-network")
         if not _is_signed(token, keys):
-            raise Refusal("token-bad-signature")
+            raise DoorRefusal("token-bad-signature")
         claims = _read_claims(content)
         if claims.aud != keys.network:
-            raise Refusal("token-of-other-network")
+            raise DoorRefusal("token-of-other-network")
         _check_times(claims, now)
         return Grant(claims.sub, self._rights_of(claims), claims.exp, claims.jti)
 
@@ -246,7 +246,7 @@ class TokenVerifier:
         if claims.role is not UNSET:
             role = self._roles.get(claims.role)
             if role is None:
-                raise Refusal("token-unknown-role")
+                raise DoorRefusal("token-unknown-role")
             found.append(role)
         if claims.iris is not UNSET:
             found.append(claims.iris)
@@ -256,19 +256,19 @@ class TokenVerifier:
 def _check_form(text: str) -> None:
     """Refuse a text that is too long or not ASCII, before anything reads it."""
     if len(text) > TOKEN_BYTES_MAX or not text.isascii():
-        raise Refusal("token-malformed")
+        raise DoorRefusal("token-malformed")
 
 
 def _split(text: str) -> tuple[TokenHeader, str]:
     """Return the header of a token, and its claims as they were given."""
     match = _TOKEN.fullmatch(text)
     if match is None:
-        raise Refusal("token-malformed")
+        raise DoorRefusal("token-malformed")
     try:
         _decode(match[3])
         return msgspec.convert(_read_object(match[1]), TokenHeader), match[2]
     except (ValueError, RecursionError):
-        raise Refusal("token-malformed") from None
+        raise DoorRefusal("token-malformed") from None
 
 
 def _read_claims(part: str) -> Claims:
@@ -280,16 +280,16 @@ def _read_claims(part: str) -> Claims:
         if claims.iris is not UNSET:
             claims.iris.check()
     except (ValueError, RecursionError):
-        raise Refusal("token-malformed") from None
+        raise DoorRefusal("token-malformed") from None
     return claims
 
 
 def _check_times(claims: Claims, now: float) -> None:
     if claims.exp <= now:
-        raise Refusal("token-expired")
+        raise DoorRefusal("token-expired")
     # A token that ends too late comes from a clock that is ahead of this one.
     if claims.nbf > now + CLOCK_SKEW_S_MAX or claims.exp > now + LIFETIME_S_MAX + CLOCK_SKEW_S_MAX:
-        raise Refusal("token-not-yet-valid")
+        raise DoorRefusal("token-not-yet-valid")
 
 
 def _is_signed(token: str, keys: NetworkKeys) -> bool:

@@ -6,7 +6,7 @@ import hmac
 import json
 from base64 import urlsafe_b64encode
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Rights
 from iris_py.servers.tokens import TOKEN_BYTES_MAX, TokenVerifier, make_token
 from iris_security import Keyring, Secret
@@ -27,7 +27,7 @@ def run_token(data: bytes) -> None:
     text = data.decode("latin-1")
     try:
         grant = TokenVerifier(lambda: KEYRING, ROLES).verify(text, NOW)
-    except Refusal:
+    except DoorRefusal:
         return
     assert text == TOKEN
     assert grant.rights == (RIGHTS, RIGHTS)
@@ -40,7 +40,7 @@ def run_signed_claims(data: bytes) -> None:
     signature = urlsafe_b64encode(hmac.digest(KEYRING.primary.door_key, said, "sha256")).rstrip(b"=")
     try:
         grant = TokenVerifier(lambda: KEYRING, ROLES).verify(f"{said.decode()}.{signature.decode()}", NOW)
-    except Refusal:
+    except DoorRefusal:
         return
     claims = json.loads(data)
     assert (grant.subject, grant.until, grant.token_id) == (claims["sub"], claims["exp"], claims["jti"])

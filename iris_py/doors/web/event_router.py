@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.web.distribution import Distribution
 from iris_py.doors.web.event_stream import EventStream
 from iris_py.doors.web.event_text import EventForm, MessageText, opening_text
@@ -78,16 +78,16 @@ class EventRouter:
         """Return the sources of a client's patterns.
 
         Raises:
-            Refusal: A pattern is invalid, or there are too many.
+            DoorRefusal: A pattern is invalid, or there are too many.
         """
         if not patterns:
-            raise Refusal("invalid", field="pattern")
+            raise DoorRefusal("invalid", field="pattern")
         if len(patterns) > STREAM_PATTERNS_MAX:
-            raise Refusal("too-many", field="pattern")
+            raise DoorRefusal("too-many", field="pattern")
         try:
             return tuple(select_topics(patterns, self.histories))
         except ValueError:
-            raise Refusal("invalid", field="pattern") from None
+            raise DoorRefusal("invalid", field="pattern") from None
 
     def open(self, sources: tuple[SourceSelection, ...], options: StreamOptions, retry_ms: int, now: float) -> EventStream:
         """Open a stream. The owner has subscribed to the patterns of its sources.
@@ -99,7 +99,7 @@ class EventRouter:
             now: The time (seconds).
 
         Raises:
-            Refusal: The door has too many patterns.
+            DoorRefusal: The door has too many patterns.
         """
         self._count_patterns(sources)
         limits = self._limits
@@ -186,6 +186,6 @@ class EventRouter:
     def _count_patterns(self, sources: Sequence[SourceSelection]) -> None:
         keys = [(source.subscription, *pattern) for source in sources for pattern in source.topics.patterns]
         if sum(key not in self._patterns for key in keys) + len(self._patterns) > self._limits.patterns:
-            raise Refusal("too-many", field="pattern")
+            raise DoorRefusal("too-many", field="pattern")
         for key in keys:
             self._patterns[key] = self._patterns.get(key, 0) + 1

@@ -1,4 +1,4 @@
-"""Histories: the last messages of some patterns, so that clients of a door can resume (docs/design.md 18.33).
+"""Histories: the last messages of some patterns, so that clients of a door can resume (docs/design.md 17.33).
 
 A history is a sequence of entries in the order of arrival: messages, and the gaps between them. A client resumes by a cursor,
 which may be of another door. Doors hear the publishers in different orders, so the client gets all messages from `OVERLAP_S`

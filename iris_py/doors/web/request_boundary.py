@@ -1,4 +1,4 @@
-"""The boundaries of requests in the bytes of a connection (RFC 9112; docs/design.md 18.22).
+"""The boundaries of requests in the bytes of a connection (RFC 9112; docs/design.md 17.22).
 
 `RequestBoundary` passes on one request at a time. Bytes behind the end of a request stay here until the owner has answered, so
 requests that a client sends ahead cost no more than their bytes.
@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from typing import Final
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.web.request_head import CHUNKED, HEAD_BYTES_MAX, RequestHead, check_head
 
 __all__ = ["RequestBoundary"]
@@ -87,7 +87,7 @@ class RequestBoundary:
             request is complete.
 
         Raises:
-            Refusal: The request is malformed, or its head or body is too large. The connection cannot continue.
+            DoorRefusal: The request is malformed, or its head or body is too large. The connection cannot continue.
         """
         if self._position is _Position.HEAD:
             return self._next_head()
@@ -108,10 +108,10 @@ class RequestBoundary:
             self._seen = len(buffer)
             return None
         if end + 4 > HEAD_BYTES_MAX:
-            raise Refusal("head-too-large")
+            raise DoorRefusal("head-too-large")
         head = check_head(bytes(buffer[: end + 4]))
         if head.length > self.body_bytes_max:
-            raise Refusal("body-too-large")
+            raise DoorRefusal("body-too-large")
         del buffer[: end + 4]
         self._body_bytes, self._left = 0, head.length
         if head.length == CHUNKED:
@@ -123,9 +123,9 @@ class RequestBoundary:
     def _check_beginning(self) -> None:
         """Refuse bytes that cannot become a head."""
         if len(self._buffer) > HEAD_BYTES_MAX:
-            raise Refusal("head-too-large")
+            raise DoorRefusal("head-too-large")
         if not _FIRST_BYTES.match(self._buffer) or _BARE_LINE_FEED.search(self._buffer, max(0, self._seen - 1)):
-            raise Refusal("invalid", field="head")
+            raise DoorRefusal("invalid", field="head")
 
     def _skip_body(self) -> int:
         """Return the number of bytes in the buffer that belong to a body of a given length."""
@@ -159,15 +159,15 @@ class RequestBoundary:
         end = self._buffer.find(b"\r\n", at, at + CHUNK_LINE_MAX + 2)
         if end < 0:
             if len(self._buffer) - at > CHUNK_LINE_MAX or _BARE_LINE_FEED.search(self._buffer, at):
-                raise Refusal("invalid", field="body")
+                raise DoorRefusal("invalid", field="body")
             return -1
         match = _CHUNK_LINE.fullmatch(self._buffer, at, end)
         if match is None:
-            raise Refusal("invalid", field="body")
+            raise DoorRefusal("invalid", field="body")
         self._left = int(match[1], 16)
         self._body_bytes += self._left
         if self._body_bytes > self.body_bytes_max:
-            raise Refusal("body-too-large")
+            raise DoorRefusal("body-too-large")
         self._position = _Position.CHUNK if self._left else _Position.LAST_LINE
         return end + 2
 
@@ -179,7 +179,7 @@ class RequestBoundary:
         found = bytes(self._buffer[at : at + 2])
         if found != b"\r\n":
             if found != b"\r":
-                raise Refusal("invalid", field="body")
+                raise DoorRefusal("invalid", field="body")
             return -1
         self._position = _Position.CHUNK_LINE if self._position is _Position.CHUNK_END else _Position.END
         return at + 2

@@ -1,4 +1,4 @@
-"""The head of an HTTP/1.1 request, checked before any parser sees the head (RFC 9112; docs/design.md 18.22).
+"""The head of an HTTP/1.1 request, checked before any parser sees the head (RFC 9112; docs/design.md 17.22).
 
 A proxy and a server that disagree on where a request ends let a client hide a second request inside the first. So
 :func:`check_head` accepts only heads that all readers understand in the same way: lines end with CRLF, a field is in one line,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 
 __all__ = ["CHUNKED", "HEAD_BYTES_MAX", "RequestHead", "check_head"]
 
@@ -50,24 +50,24 @@ def check_head(data: bytes) -> RequestHead:
         data: The head, up to and including its empty line.
 
     Raises:
-        Refusal: The head is malformed or ambiguous.
+        DoorRefusal: The head is malformed or ambiguous.
     """
     match = _HEAD.fullmatch(data)
     if match is None or match["method"] == b"CONNECT" or data.count(b"\r\n") > FIELDS_MAX + 2:
-        raise Refusal("invalid", field="head")
+        raise DoorRefusal("invalid", field="head")
     is_first_version = match["minor"] == b"0"
     lowered = data.lower()
     if lowered.count(b"\r\nhost:") != 1 and not (is_first_version and b"\r\nhost:" not in lowered):
-        raise Refusal("invalid", field="host")
+        raise DoorRefusal("invalid", field="host")
     coding, length_text = _value(lowered, b"transfer-encoding"), _value(lowered, b"content-length")
     length = 0
     if coding is not None:
         if coding != b"chunked" or is_first_version or length_text is not None:
-            raise Refusal("invalid", field="transfer-encoding")
+            raise DoorRefusal("invalid", field="transfer-encoding")
         length = CHUNKED
     elif length_text is not None:
         if not _LENGTH.fullmatch(length_text):
-            raise Refusal("invalid", field="content-length")
+            raise DoorRefusal("invalid", field="content-length")
         length = int(length_text)
     if b"\r\nupgrade:" in lowered:  # only an offer, and the parser would take the body for another protocol
         data = _UPGRADE.sub(b"", data)
@@ -83,5 +83,5 @@ def _value(head: bytes, name: bytes) -> bytes | None:
         return None
     begin += len(label)
     if head.find(label, begin) >= 0:
-        raise Refusal("invalid", field=name.decode())
+        raise DoorRefusal("invalid", field=name.decode())
     return head[begin : head.index(b"\r\n", begin)].strip(b" \t")

@@ -1,1 +1,1 @@
-"""The web door: programs and pages that speak HTTP use a network (docs/design.md 18)."""
+"""The web door: programs and pages that speak HTTP use a network (docs/design.md 17)."""

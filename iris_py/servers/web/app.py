@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from iris_py.doors.problems import Refusal, problem_of
-from iris_py.doors.rates import RateLimits
+from iris_py.doors.limits import RateLimits
+from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
 from iris_py.servers.web.call import ClientCall, ClientGone
@@ -60,7 +60,7 @@ class WebApp:
         node: The node of the door.
         settings: The settings.
         streams: The event streams, which the owner opens and closes.
-        verify: Returns the client of a token and its rights, or raises a `Refusal`.
+        verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
         make_token: Makes the token of a browser that has shown a one-time code: it allows to look at the network.
 
     Attributes:
@@ -135,7 +135,7 @@ class WebApp:
         origin = request.headers.get("origin", "")
         try:
             is_foreign = self._origins.check(request.headers.get("host", ""), origin, request.url.scheme)
-        except Refusal as refusal:
+        except DoorRefusal as refusal:
             return _problem_response(refusal.problem)
         if request.method == "OPTIONS":
             wanted = request.headers.get("access-control-request-headers", "")
@@ -150,7 +150,7 @@ class WebApp:
         grant: Grant | None = None
         try:
             if self._is_closing:
-                raise Refusal("closing", retry_after_s=CLOSING_RETRY_S)
+                raise DoorRefusal("closing", retry_after_s=CLOSING_RETRY_S)
             spec, name = self._find(request)
             if spec.is_public:
                 return await self._public[spec.operation](request, name)
@@ -158,16 +158,16 @@ class WebApp:
             if (admit := request.scope.get("extensions", {}).get("iris.admitted")) is not None:
                 admit()  # the connection counts no longer for its address
             if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
-                raise Refusal("too-many", retry_after_s=wait_s)
+                raise DoorRefusal("too-many", retry_after_s=wait_s)
             call = ClientCall(request, name, grant, self._limits.body_bytes)
             return await self._operations[spec.operation](call)
-        except (Refusal, IrisError) as exc:
+        except (DoorRefusal, IrisError) as exc:
             return _problem_response(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))
         except ClientGone:
             raise
         except Exception as exc:
             logger.error("door_failed", "an operation of a client failed", error=exc)
-            return _problem_response(problem_of(Refusal("failed")))
+            return _problem_response(problem_of(DoorRefusal("failed")))
 
     def _find(self, request: Request) -> tuple[PathSpec, str]:
         root = request.scope.get("root_path", "").encode()
@@ -175,7 +175,7 @@ class WebApp:
         specs, name = find_path(raw_path.partition(b"?")[0].removeprefix(root))
         method = "GET" if request.method == "HEAD" else request.method
         if method not in specs:
-            raise Refusal("unknown-method", field=", ".join(specs))
+            raise DoorRefusal("unknown-method", field=", ".join(specs))
         return specs[method], name
 
     # -- the dashboard
@@ -212,21 +212,21 @@ def _check_observer(call: ClientCall) -> None:
     """Refuse a client that may not look at the network.
 
     Raises:
-        Refusal: It may not.
+        DoorRefusal: It may not.
     """
     if not call.grant.observes:
-        raise Refusal("forbidden", field="observe")
+        raise DoorRefusal("forbidden", field="observe")
 
 
 def _token_of(request: Request) -> str:
     """Return the token in the header ``Authorization``; empty without one.
 
     Raises:
-        Refusal: The header has no bearer token.
+        DoorRefusal: The header has no bearer token.
     """
     header = request.headers.get("authorization", "")
     if header and not header.lower().startswith(_BEARER):
-        raise Refusal("token-malformed")
+        raise DoorRefusal("token-malformed")
     return header[len(_BEARER) :].strip()
 
 

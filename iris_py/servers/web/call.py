@@ -6,7 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -65,7 +65,7 @@ class ClientCall:
         """Return the timeout that the client asks for in ``Iris-Timeout`` (seconds).
 
         Raises:
-            Refusal: It is no time from 0 to `TIMEOUT_MAX_S`.
+            DoorRefusal: It is no time from 0 to `TIMEOUT_MAX_S`.
         """
         text = self.header("iris-timeout")
         if not text:
@@ -75,31 +75,31 @@ class ClientCall:
         except ValueError:
             timeout = math.nan
         if not 0 < timeout <= TIMEOUT_MAX_S:
-            raise Refusal("invalid", field="Iris-Timeout")
+            raise DoorRefusal("invalid", field="Iris-Timeout")
         return timeout
 
     def whole_number(self, name: str) -> int | None:
         """Return a parameter of the query that is a number above 0; None if it is absent.
 
         Raises:
-            Refusal: It is no such number.
+            DoorRefusal: It is no such number.
         """
         text = self.parameter(name)
         if not text:
             return None
         if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
-            raise Refusal("invalid", field=name)
+            raise DoorRefusal("invalid", field=name)
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return a header that has one of some values; the first one if it is absent.
 
         Raises:
-            Refusal: It has another value.
+            DoorRefusal: It has another value.
         """
         value = self.header(name) or choices[0]
         if value not in choices:
-            raise Refusal("invalid", field=name)
+            raise DoorRefusal("invalid", field=name)
         return value
 
     def message_headers(self) -> Mapping[str, str] | None:
@@ -115,7 +115,7 @@ class ClientCall:
         """Return the body.
 
         Raises:
-            Refusal: It is too large.
+            DoorRefusal: It is too large.
             ClientGone: The client closed its connection.
         """
         from starlette.requests import ClientDisconnect
@@ -126,7 +126,7 @@ class ClientCall:
             async for part in self._request.stream():
                 size += len(part)
                 if size > self._body_bytes:
-                    raise Refusal("body-too-large")
+                    raise DoorRefusal("body-too-large")
                 parts.append(part)
         except ClientDisconnect:
             raise ClientGone from None

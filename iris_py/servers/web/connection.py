@@ -1,4 +1,4 @@
-"""One connection of the web door: uvicorn's protocol with bounds (docs/design.md 18.20).
+"""One connection of the web door: uvicorn's protocol with bounds (docs/design.md 17.20).
 
 uvicorn turns requests into calls of an ASGI app, and answers into bytes. This module, the only one that knows uvicorn, puts in
 front of it the limits that uvicorn does not have: deadlines that no byte extends, one request at a time, and the end of clients
@@ -21,8 +21,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from iris_py.doors.connections import find_client
-from iris_py.doors.problems import Problem, Refusal
+from iris_py.doors.limits import find_client
+from iris_py.doors.problems import DoorRefusal, Problem
 from iris_py.doors.web.request_boundary import RequestBoundary
 from iris_py.doors.web.request_head import HEAD_BYTES_MAX, RequestHead
 from iris_py.logs import EventLogger
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from iris_py.doors.connections import ConnectionCounts, CountedConnection
+    from iris_py.doors.limits import ConnectionCounts, CountedConnection
 
 __all__ = ["Timeouts", "WebConnection", "WebConnections"]
 
@@ -305,10 +305,10 @@ class WebConnection(HttpToolsProtocol):
                 else:
                     self._is_awaiting_body = False
                     self.parser.feed_data(part)
-        except Refusal as exc:
+        except DoorRefusal as exc:
             self._refuse(exc.name, exc)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._refuse("invalid", Refusal("invalid"))
+            self._refuse("invalid", DoorRefusal("invalid"))
         else:
             if boundary.is_complete:
                 self._wait_for_answer()
@@ -342,7 +342,7 @@ class WebConnection(HttpToolsProtocol):
         if self._boundary.held_bytes:
             self._read()
 
-    def _refuse(self, reason: str, refusal: Refusal) -> None:
+    def _refuse(self, reason: str, refusal: DoorRefusal) -> None:
         """Answer a problem in place of the app, and end the connection."""
         self._owner.count_refusal(reason)
         if self._phase is _Phase.BODY:  # the app has begun
@@ -408,9 +408,9 @@ class WebConnection(HttpToolsProtocol):
             self._owner.count_refusal("slow-head")
             self.abort()
         elif self._phase is _Phase.HEAD:
-            self._refuse("slow-head", Refusal("too-slow"))
+            self._refuse("slow-head", DoorRefusal("too-slow"))
         elif self._phase is _Phase.BODY:
-            self._refuse("slow-body", Refusal("too-slow"))
+            self._refuse("slow-body", DoorRefusal("too-slow"))
         elif self._phase is _Phase.IDLE and not self.flow.write_paused:
             self._end()
         else:
@@ -452,7 +452,7 @@ class WebConnection(HttpToolsProtocol):
                 cycle.disconnected = True
                 self.abort()
             else:
-                await _send_problem(send, Refusal("failed").problem)
+                await _send_problem(send, DoorRefusal("failed").problem)
 
 
 def _problem_fields(problem: Problem) -> tuple[bytes, list[tuple[bytes, bytes]]]:

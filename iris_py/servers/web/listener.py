@@ -1,4 +1,4 @@
-"""The listener of the web door: an ASGI app over HTTP/1.1, inside a running event loop (docs/design.md 18.20)."""
+"""The listener of the web door: an ASGI app over HTTP/1.1, inside a running event loop (docs/design.md 17.20)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import errno
 from typing import TYPE_CHECKING, Final
 
-from iris_py.doors.connections import ConnectionCounts
+from iris_py.doors.limits import ConnectionCounts
 from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.acceptor import Acceptor

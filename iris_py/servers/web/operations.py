@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from starlette.responses import Response, StreamingResponse
 
 from iris_py.defaults import REQUEST_TIMEOUT_S, SURVEY_TIMEOUT_S
-from iris_py.doors.problems import Problem, Refusal, problem_of
+from iris_py.doors.problems import DoorRefusal, Problem, problem_of
 from iris_py.doors.web.event_router import StreamOptions
 from iris_py.doors.web.event_text import EventForm
 from iris_py.doors.web.payload_text import PAYLOAD_FORMS, PayloadForm, payload_text, single_line
@@ -166,7 +166,7 @@ class Operations:
         with _naming("name"):
             parse_topic(_without_cloud(call.name))
         if not call.grant.allows_topic("publish", call.name):
-            raise Refusal("forbidden", field="publish")
+            raise DoorRefusal("forbidden", field="publish")
         payload, headers = await call.body(), call.message_headers()
         if call.header("content-type").partition(";")[0].strip().lower() != NDJSON:
             return json_response(PublishedMessages(await self._node.publish(call.name, payload, headers=headers)), 202)
@@ -178,7 +178,7 @@ class Operations:
         """Answer with the messages of topics as they come: server-sent events, or lines of JSON."""
         patterns = call.parameters("pattern")
         if not patterns:
-            raise Refusal("invalid", field="pattern")
+            raise DoorRefusal("invalid", field="pattern")
         for pattern in patterns:
             _check_pattern(call, pattern)
         event_format: EventFormat = "lines" if NDJSON in call.header("accept") else "sse"
@@ -195,10 +195,10 @@ class Operations:
         with _naming("name"):
             parse_topic(call.name)
         if not call.grant.allows_topic("subscribe", call.name):
-            raise Refusal("forbidden", field="subscribe")
+            raise DoorRefusal("forbidden", field="subscribe")
         found = self._streams.last(call.name, _form_of(call))
         if found is None:
-            raise Refusal("no-message")
+            raise DoorRefusal("no-message")
         return Response(found, media_type="application/json")
 
 
@@ -246,12 +246,12 @@ def _form_of(call: ClientCall) -> PayloadForm:
     """Return the form of payloads in the parameter ``as``.
 
     Raises:
-        Refusal: It is no form.
+        DoorRefusal: It is no form.
     """
     given = call.parameter("as") or PAYLOAD_FORMS[0]
     form = next((form for form in PAYLOAD_FORMS if form == given), None)
     if form is None:
-        raise Refusal("invalid", field="as")
+        raise DoorRefusal("invalid", field="as")
     return form
 
 
@@ -259,24 +259,24 @@ def _check_pattern(call: ClientCall, pattern: str) -> None:
     """Refuse a pattern that is invalid, or that the client may not subscribe to.
 
     Raises:
-        Refusal: The pattern is refused.
+        DoorRefusal: The pattern is refused.
     """
     with _naming("pattern"):
         parse_pattern(_without_cloud(pattern))
     if not call.grant.allows_topic("subscribe", pattern):
-        raise Refusal("forbidden", field="subscribe")
+        raise DoorRefusal("forbidden", field="subscribe")
 
 
 def _policy_of(call: ClientCall) -> WindowPolicy:
     """Return the policy of the window of an event stream in the parameter ``policy``.
 
     Raises:
-        Refusal: It is no policy.
+        DoorRefusal: It is no policy.
     """
     given = call.parameter("policy") or WINDOW_POLICIES[0]
     policy = next((policy for policy in WINDOW_POLICIES if policy == given), None)
     if policy is None:
-        raise Refusal("invalid", field="policy")
+        raise DoorRefusal("invalid", field="policy")
     return policy
 
 
@@ -284,14 +284,14 @@ def _check_cluster(call: ClientCall, use: ClusterUse) -> None:
     """Refuse a name that is invalid, or that the client may not use.
 
     Raises:
-        Refusal: The name is refused.
+        DoorRefusal: The name is refused.
     """
     with _naming("name"):
         own = _without_cloud(call.name)
         encode_name(own)
         check_own_name(own)
     if not call.grant.allows_cluster(use, call.name):
-        raise Refusal("forbidden", field=use)
+        raise DoorRefusal("forbidden", field=use)
 
 
 def _without_cloud(name: str) -> str:
@@ -307,13 +307,13 @@ def _naming(field: Literal["name", "pattern"]) -> Iterator[None]:
     try:
         yield
     except ValueError:
-        raise Refusal("invalid", field=field) from None
+        raise DoorRefusal("invalid", field=field) from None
 
 
 def _key_of(subject: str, key: str) -> str:
     """Return the key of idempotence of a client's request: clients cannot repeat the requests of others."""
     if len(key.encode()) > KEY_BYTES_MAX:
-        raise Refusal("invalid", field="Idempotency-Key")
+        raise DoorRefusal("invalid", field="Idempotency-Key")
     return f"{subject}:{key}"
 
 
@@ -321,16 +321,16 @@ def _lines_of(content: bytes) -> list[bytes]:
     """Return the lines of a body of JSON lines, each checked.
 
     Raises:
-        Refusal: A line is no JSON, or there are no or too many lines; the field has the number of the line, from 1.
+        DoorRefusal: A line is no JSON, or there are no or too many lines; the field has the number of the line, from 1.
     """
     lines = [line for line in content.split(b"\n") if line.strip()]
     if not lines:
-        raise Refusal("invalid", field="body")
+        raise DoorRefusal("invalid", field="body")
     if len(lines) > LINES_MAX:
-        raise Refusal("body-too-large", field=f"line {LINES_MAX + 1}")
+        raise DoorRefusal("body-too-large", field=f"line {LINES_MAX + 1}")
     for number, line in enumerate(lines, 1):
         try:
             msgspec.json.decode(line, type=msgspec.Raw)
         except msgspec.DecodeError:
-            raise Refusal("invalid", field=f"line {number}") from None
+            raise DoorRefusal("invalid", field=f"line {number}") from None
     return lines

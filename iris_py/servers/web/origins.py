@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.net.addresses import is_loopback, parse_address
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ class Origins:
             Whether the page has another origin than the door.
 
         Raises:
-            Refusal: The host or the origin is foreign.
+            DoorRefusal: The host or the origin is foreign.
         """
         host = host.lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
         if not (host in self._hosts or name in self._hosts or (self._accepts_local and name in _LOCAL_NAMES)):
-            raise Refusal("foreign-host", field="Host")
+            raise DoorRefusal("foreign-host", field="Host")
         if not origin or origin == f"{scheme}://{host}":
             return False
         if origin not in self._origins:
-            raise Refusal("foreign-origin", field="Origin")
+            raise DoorRefusal("foreign-origin", field="Origin")
         return True
 
     @staticmethod

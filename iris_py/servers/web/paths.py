@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
         raw_path: The path as the client sent it.
 
     Raises:
-        Refusal: There is nothing at the path, or the name is no UTF-8.
+        DoorRefusal: There is nothing at the path, or the name is no UTF-8.
     """
     segments = raw_path.split(b"/")
     for known, specs in _PATHS:
@@ -84,5 +84,5 @@ def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
             try:
                 return specs, name.decode()
             except UnicodeDecodeError:
-                raise Refusal("invalid", field="name") from None
-    raise Refusal("unknown-path")
+                raise DoorRefusal("invalid", field="name") from None
+    raise DoorRefusal("unknown-path")

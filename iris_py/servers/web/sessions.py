@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.responses import Response
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ class Sessions:
     """The sessions of browsers.
 
     Args:
-        verify: Returns the client of a token and its rights, or raises a `Refusal`.
+        verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
         make_token: Makes a token that allows to look at the network.
     """
 
@@ -88,7 +88,7 @@ class Sessions:
         """Answer with a cookie for a token, or for a one-time code in the body.
 
         Raises:
-            Refusal: The token or the code is wrong.
+            DoorRefusal: The token or the code is wrong.
         """
         _check_page(request)
         header = request.headers.get("authorization", "")
@@ -110,18 +110,18 @@ class Sessions:
         """Return the token in the cookie of a request.
 
         Raises:
-            Refusal: There is no cookie, or the request changes something and may come from another site.
+            DoorRefusal: There is no cookie, or the request changes something and may come from another site.
         """
         token = _token_of_cookie(request)
         if not token:
-            raise Refusal("no-token")
+            raise DoorRefusal("no-token")
         if request.method not in ("GET", "HEAD"):
             _check_page(request)
         return token
 
     def _token_for(self, code: str) -> str:
         if not self.codes.use(code, asyncio.get_running_loop().time()):
-            raise Refusal("token-malformed", field="code")
+            raise DoorRefusal("token-malformed", field="code")
         return self._make_token()
 
 
@@ -129,29 +129,29 @@ async def _read_code(request: Request) -> str:
     """Return the code in the body of a request.
 
     Raises:
-        Refusal: The body is too large, or has none.
+        DoorRefusal: The body is too large, or has none.
     """
     content = b""
     async for part in request.stream():
         content += part
         if len(content) > CODE_BODY_BYTES_MAX:
-            raise Refusal("body-too-large")
+            raise DoorRefusal("body-too-large")
     if not content:
-        raise Refusal("no-token")
+        raise DoorRefusal("no-token")
     try:
         return msgspec.json.decode(content, type=CodeBody).code
     except msgspec.DecodeError:
-        raise Refusal("invalid", field="code") from None
+        raise DoorRefusal("invalid", field="code") from None
 
 
 def _check_page(request: Request) -> None:
     """Refuse a request that a page of another site could have made.
 
     Raises:
-        Refusal: It lacks the header of the dashboard.
+        DoorRefusal: It lacks the header of the dashboard.
     """
     if request.headers.get("iris-request") != "1":
-        raise Refusal("foreign-origin", field="Iris-Request")
+        raise DoorRefusal("foreign-origin", field="Iris-Request")
 
 
 def _cookie(request: Request, token: str, max_age_s: int) -> str:
@@ -165,7 +165,7 @@ def _cookie(request: Request, token: str, max_age_s: int) -> str:
 def _token_of_cookie(request: Request) -> str:
     header = request.headers.get("cookie", "")
     if len(header) > COOKIES_MAX:
-        raise Refusal("invalid", field="Cookie")
+        raise DoorRefusal("invalid", field="Cookie")
     wanted = SECURE_COOKIE if request.url.scheme == "https" else COOKIE
     for part in header.split(";"):
         name, _mark, value = part.strip().partition("=")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iris_py.api.node import connect
 from iris_py.api.runtime import runtime_of
-from iris_py.doors.problems import Refusal, problem_of
+from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.doors.web.cursors import PSEUDONYM_BYTES, CursorKeys
 from iris_py.doors.web.event_router import EventRouter, StreamOptions
 from iris_py.doors.web.event_text import EventForm
@@ -250,12 +250,12 @@ class TopicStreams:
             abort: Ends the connection of the client; called if the connection takes nothing for `STALLED_S`.
 
         Raises:
-            Refusal: A pattern is invalid, there are too many, or the door closes.
+            DoorRefusal: A pattern is invalid, there are too many, or the door closes.
             IrisError: The node cannot subscribe.
         """
         router = self._running
         if self._is_closing:
-            raise Refusal("closing")
+            raise DoorRefusal("closing")
         sources = router.sources_of(patterns)
         held: list[SharedSubscription] = []
         try:
@@ -264,7 +264,7 @@ class TopicStreams:
             for shared in held:
                 await shared.wait_until_open()
             if self._is_closing:
-                raise Refusal("closing")
+                raise DoorRefusal("closing")
             events = router.open(sources, options, random.randint(*RETRY_MS), self._loop.time())  # noqa: S311 - no secret
         except BaseException:
             for shared in held:
@@ -382,7 +382,7 @@ class TopicStreams:
             if len(self._shared) >= self._limits.patterns:
                 idle = next((each for each in self._shared.values() if not each.users), None)
                 if idle is None:
-                    raise Refusal("too-many", field="pattern")
+                    raise DoorRefusal("too-many", field="pattern")
                 self._forget(idle, None)
             shared = SharedSubscription(self._node, pattern, self._slice_messages, self._receive, self._forget)
             self._shared[pattern] = shared

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from starlette.responses import Response
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,11 +57,11 @@ class Assets:
             known_tag: The header ``If-None-Match``.
 
         Raises:
-            Refusal: There is no such file.
+            DoorRefusal: There is no such file.
         """
         asset = self._assets.get(name)
         if asset is None:
-            raise Refusal("unknown-path")
+            raise DoorRefusal("unknown-path")
         headers = {"etag": asset.tag, "cache-control": "no-cache", "content-security-policy": POLICY}
         if known_tag == asset.tag:
             return Response(status_code=304, headers=headers)

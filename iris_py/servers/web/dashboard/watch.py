@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.api.cloud.gateways import ask_clouds
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
 from iris_py.overview.clouds import has_gateways
@@ -107,24 +107,24 @@ class NetworkWatch:
             names: The names of the pages.
 
         Raises:
-            Refusal: There is no such page, or there are too many viewers.
+            DoorRefusal: There is no such page, or there are too many viewers.
         """
         pages = [page for name in names if (page := parse_page(name)) is not None]
         if not pages or len(pages) < len(names) or len(pages) > PAGES_MAX:
-            raise Refusal("invalid", field="page")
+            raise DoorRefusal("invalid", field="page")
         if len(self._viewers) >= VIEWERS_MAX:
-            raise Refusal("too-many", retry_after_s=READING_S)
+            raise DoorRefusal("too-many", retry_after_s=READING_S)
         return self._stream(Viewer(pages))
 
     async def page(self, name: str) -> bytes:
         """Return one page as JSON.
 
         Raises:
-            Refusal: There is no such page, or the network does not answer in time.
+            DoorRefusal: There is no such page, or the network does not answer in time.
         """
         page = parse_page(name)
         if page is None:
-            raise Refusal("unknown-path")
+            raise DoorRefusal("unknown-path")
         events = self.view([name])
         try:
             async with asyncio.timeout(FIRST_TIMEOUT_S):
@@ -132,10 +132,10 @@ class NetworkWatch:
                     if event.startswith(b"event: page"):
                         return event.partition(b"data: ")[2].strip()
         except TimeoutError:
-            raise Refusal("not-connected") from None
+            raise DoorRefusal("not-connected") from None
         finally:
             await events.aclose()  # type: ignore[attr-defined]
-        raise Refusal("closing")
+        raise DoorRefusal("closing")
 
     def close(self) -> None:
         """End all viewers. Harmless if repeated."""

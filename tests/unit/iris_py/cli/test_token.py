@@ -12,7 +12,7 @@ import pytest
 
 from iris_py.cli import token as command
 from iris_py.cli.app import run
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Rights
 from iris_py.servers.tokens import TOKEN_BYTES_MAX, TokenVerifier, make_token
 from iris_security import Keyring, Secret
@@ -108,7 +108,7 @@ def test_a_new_token_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_network_is_that_of_the_options(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(DoorRefusal) as caught:
         grant_of(made(capsys, "--observe", "--network", "other"))
     assert caught.value.name == "token-of-other-network"
 

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from iris_py.doors.connections import ConnectionCounts, CountedConnection, find_client, is_within
+from iris_py.doors.limits import ConnectionCounts, CountedConnection, find_client, is_within
 
 PROXIES = ip_network("10.0.0.0/8")
 

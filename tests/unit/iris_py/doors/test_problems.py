@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from iris_py import errors
-from iris_py.doors.problems import OVERLOADED_RETRY_S, PROBLEMS, REMOTE_TEXT_MAX, Refusal, problem_of
+from iris_py.doors.problems import OVERLOADED_RETRY_S, PROBLEMS, REMOTE_TEXT_MAX, DoorRefusal, problem_of
 
 MARK = "203.0.113.77:4711"
 
@@ -63,7 +63,7 @@ def test_no_text_and_no_attribute_of_an_error_reaches_a_client() -> None:
         (errors.ConfigurationError("a"), 400, "no"),
         (errors.NodeClosed(), 503, "no"),
         (KeyError("a"), 500, "maybe"),
-        (Refusal("forbidden"), 403, "no"),
+        (DoorRefusal("forbidden"), 403, "no"),
     ],
 )
 def test_each_error_has_its_status_and_says_whether_it_was_executed(error: Exception, status: int, executed: str) -> None:
@@ -82,7 +82,7 @@ def test_a_handlers_error_is_told_to_who_may_see_it_alone() -> None:
 def test_a_full_service_says_when_to_come_again() -> None:
     assert problem_of(errors.Overloaded("a", 3)).retry_after_s == OVERLOADED_RETRY_S
     assert problem_of(errors.Overloaded("a@eu", 0, retry_after_s=7.0)).retry_after_s == 7.0
-    assert Refusal("too-many", retry_after_s=0.12345).problem.retry_after_s == 0.123
+    assert DoorRefusal("too-many", retry_after_s=0.12345).problem.retry_after_s == 0.123
 
 
 def test_the_table_has_plain_sentences() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.doors import rates
-from iris_py.doors.rates import RateLimits
+from iris_py.doors import limits
+from iris_py.doors.limits import RateLimits
 
 
 def test_a_burst_is_allowed_and_then_the_rate() -> None:
@@ -27,9 +27,9 @@ def test_many_at_once_count_and_more_than_a_burst_count_as_a_burst() -> None:
 
 
 def test_the_longest_unused_subject_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "SUBJECTS_MAX", 2)
-    limits = RateLimits(1.0, 1)
+    monkeypatch.setattr(limits, "SUBJECTS_MAX", 2)
+    rates = RateLimits(1.0, 1)
     for subject in ("ann", "bob", "eve"):
-        assert limits.take(subject, 0.0) == 0.0
-    assert limits.take("eve", 0.0) > 0.0
-    assert limits.take("ann", 0.0) == 0.0
+        assert rates.take(subject, 0.0) == 0.0
+    assert rates.take("eve", 0.0) > 0.0
+    assert rates.take("ann", 0.0) == 0.0

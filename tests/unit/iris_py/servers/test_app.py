@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import iris_py as iris
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Grant, Rights
 from iris_py.doors.settings import DoorSettings, parse_settings
 from iris_py.servers.web.app import WebApp
@@ -35,9 +35,9 @@ AUTHORIZED = {"Authorization": "Bearer all"}
 
 def verify(token: str) -> Grant:
     if token == "expired":
-        raise Refusal("token-expired")
+        raise DoorRefusal("token-expired")
     if token not in GRANTS:
-        raise Refusal("token-malformed")
+        raise DoorRefusal("token-malformed")
     return GRANTS[token]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.doors.problems import PROBLEMS, Refusal
+from iris_py.doors.problems import PROBLEMS, DoorRefusal
 from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
 from iris_py.servers.tokens import (
@@ -65,7 +65,7 @@ def with_header(**header: object) -> str:
 
 
 def refusal_of(token: str, now: float = NOW) -> str:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(DoorRefusal) as caught:
         verifier().verify(token, now)
     assert str(caught.value) == PROBLEMS[caught.value.name].title, "no refusal says more than its row of the table"
     assert caught.value.problem.status == 401
@@ -251,7 +251,7 @@ def test_clocks_may_differ_a_little() -> None:
 def test_ten_thousand_keys_leave_nothing_behind() -> None:
     checks = verifier()
     for number in range(10_000):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(DoorRefusal) as caught:
             checks.verify(with_header(kid=f"{number:016x}"), NOW)
         assert caught.value.name == "token-unknown-key"
     assert checks.verified == 0
@@ -305,7 +305,7 @@ class TestMemory:
     def test_its_end_holds(self) -> None:
         checks, token = verifier(), token_of()
         checks.verify(token, NOW)
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(DoorRefusal) as caught:
             checks.verify(token, NOW + 60)
         assert caught.value.name == "token-expired"
         assert checks.verified == 0
@@ -316,7 +316,7 @@ class TestMemory:
         checks, token = TokenVerifier(lambda: rings[-1], ROLES), token_of()
         checks.verify(token, NOW)
         rings.append(rings[-1].with_generations([new]))
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(DoorRefusal) as caught:
             checks.verify(token, NOW)
         assert caught.value.name == "token-unknown-key"
 
@@ -326,7 +326,7 @@ class TestMemory:
         checks.replace_roles({"viewer": Rights()})
         assert checks.verify(token, NOW).rights == (Rights(),)
         checks.replace_roles({})
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(DoorRefusal) as caught:
             checks.verify(token, NOW)
         assert caught.value.name == "token-unknown-role"
 
@@ -380,7 +380,7 @@ def test_a_token_is_read_without_keys() -> None:
     assert not token.is_signed_with(Keyring(Secret(b"k" * 32), network="other").primary)
     assert not read_token(sign(HEADER, CLAIMS, b"x" * 32)).is_signed_with(KEYS)
     for wrong in ("", "a.b.c", sign(HEADER, json.dumps(CLAIMS) + " " * TOKEN_BYTES_MAX), with_header(alg="none")):
-        with pytest.raises(Refusal):
+        with pytest.raises(DoorRefusal):
             read_token(wrong)
 
 

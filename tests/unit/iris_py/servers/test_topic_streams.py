@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Grant, Rights
 from iris_py.doors.settings import DoorSettings, HistorySettings, WebLimits, WebSettings
 from iris_py.doors.web.event_router import STREAM_PATTERNS_MAX, StreamOptions
@@ -231,7 +231,7 @@ def test_a_drain_spreads_the_ends_and_opens_nothing() -> None:
             began = loop.time()
             draining = asyncio.ensure_future(streams.drain(10.0))
             await settle(5.0)
-            with pytest.raises(Refusal) as refused:
+            with pytest.raises(DoorRefusal) as refused:
                 await streams.open(("notes.*",), ANN)
             assert refused.value.name == "closing"
             assert [reader.task.done() for reader in readers] == [True, True, False, False, False]
@@ -263,7 +263,7 @@ def test_streams_end_when_the_node_does() -> None:
                 await streams.history_node.close()
                 await settle()
                 assert kept.lines[-1]["reason"] == "closing"
-                with pytest.raises(Refusal):
+                with pytest.raises(DoorRefusal):
                     await streams.open(("notes.*",), ANN)
 
     run(main())
@@ -303,11 +303,11 @@ def test_limits_of_patterns_are_kept() -> None:
             await opened(streams, "notes.b")
             await opened(streams, "other.a")
             for patterns in (("other.c",), ("notes.c",), ("other.a", "other.b", "other.c"), ("x",) * (STREAM_PATTERNS_MAX + 1)):
-                with pytest.raises(Refusal) as refused:
+                with pytest.raises(DoorRefusal) as refused:
                     await streams.open(patterns, ANN)
                 assert refused.value.name == "too-many"
             for wrong in ((), ("a..b",), ("a.>.b",), ("iris.doors",)):
-                with pytest.raises(Refusal) as refused:
+                with pytest.raises(DoorRefusal) as refused:
                     await streams.open(wrong, ANN)
                 assert refused.value.name == "invalid"
             assert (streams.status.patterns, streams.status.streams) == (2, 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_py.doors.problems import Refusal
+from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.web.request_boundary import RequestBoundary
 from iris_py.doors.web.request_head import CHUNKED, HEAD_BYTES_MAX, RequestHead, check_head
 
@@ -75,7 +75,7 @@ def parts_of(data: bytes, sizes: list[int] | None = None) -> tuple[list[list[obj
                 requests[-1].append("end")
                 requests.append([])
                 boundary.start_next()
-    except Refusal as exc:
+    except DoorRefusal as exc:
         return requests, exc.name
     return requests, ""
 

@@ -1,8 +1,11 @@
-"""The open connections of a door, counted by address, and the addresses that proxies report (docs/design.md 18.21)."""
+"""The limits of clients: their open connections, counted by address, and the rate of their operations (docs/design.md 17.21).
+
+A proxy in front of the door reports the addresses of its clients, which count in place of its own.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,7 +16,11 @@ if TYPE_CHECKING:
 
     from iris_py.doors.settings import ProxyNetwork
 
-__all__ = ["ConnectionCounts", "CountedConnection", "ForwardedClient", "find_client", "is_within"]
+__all__ = ["ConnectionCounts", "CountedConnection", "ForwardedClient", "RateLimits", "find_client", "is_within"]
+
+#: Subjects with a bucket; beyond it the longest unused is forgotten, and starts again with a full bucket. Too small: a crowd of
+#: clients that take turns is not limited; too large: memory, some 200 bytes for each.
+SUBJECTS_MAX: Final = 65_536
 
 
 class CountedConnection:
@@ -140,3 +147,37 @@ def find_client(address: str, headers: Iterable[tuple[bytes, bytes]], proxies: P
         if not is_within(client, proxies):
             break
     return ForwardedClient(client, scheme if scheme in ("http", "https") else "")
+
+
+class RateLimits:
+    """Limits the operations of each client.
+
+    Args:
+        per_s: Operations a second, above 0.
+        burst: Operations that may come at once after a pause.
+    """
+
+    def __init__(self, per_s: float, burst: int) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left and their time, by subject
+
+    def take(self, subject: str, now: float, count: int = 1) -> float:
+        """Take tokens for some operations of a client.
+
+        Args:
+            subject: The client.
+            now: The time (seconds).
+            count: Number of operations; more than ``burst`` count as ``burst``.
+
+        Returns:
+            0 if the operations are allowed; else the time until they are (seconds), and no token is taken.
+        """
+        left, at = self._buckets.pop(subject, (float(self._burst), now))
+        left = min(float(self._burst), left + (now - at) * self._per_s)
+        wanted = min(count, self._burst)
+        is_allowed = left >= wanted
+        self._buckets[subject] = (left - wanted if is_allowed else left, now)
+        if len(self._buckets) > SUBJECTS_MAX:
+            self._buckets.popitem(last=False)
+        return 0.0 if is_allowed else (wanted - left) / self._per_s
