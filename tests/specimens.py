@@ -16,6 +16,7 @@ PACKAGES = ("iris_overlay", "iris_security", "iris_py", "spark_connector")
 VALUES: dict[str, Any] = {
     "str": "databases@eu",
     "str | None": "ab" * 16,
+    "ProblemName": "forbidden",
     "int": 3,
     "int | None": 4,
     "float": 1.5,

@@ -21,6 +21,8 @@ __all__ = ["PROBLEMS", "DoorRefusal", "Executed", "Problem", "problem_of"]
 
 #: Whether an operation was executed.
 Executed: TypeAlias = Literal["no", "maybe", "yes"]
+#: A key of `PROBLEMS`.
+ProblemName: TypeAlias = str
 #: The path of the pages about problems, before their names.
 PROBLEM_PATH: Final = "/v1/problems/"
 #: Characters of a handler's exception told to a client. Too small: the text is cut within its first line; too large: a client
@@ -105,11 +107,11 @@ class DoorRefusal(Exception):
         field: The wrong header, parameter or place of the body; empty for none.
     """
 
-    def __init__(self, name: str, *, retry_after_s: float | None = None, field: str = "") -> None:
+    def __init__(self, name: ProblemName, *, retry_after_s: float | None = None, field: str = "") -> None:
         self.name = name
         self.retry_after_s = retry_after_s
         self.field = field
-        super().__init__(PROBLEMS[name].title)
+        super().__init__(name)
 
     @property
     def problem(self) -> Problem:

@@ -1,8 +1,8 @@
-"""Rights of a client at a door: nothing is allowed that no rule allows.
+"""Rights of a client at a door: every operation needs a rule.
 
-Rules for clusters are names in which ``*`` stands for any characters but ``@``, such as ``db-*`` and ``quotes@eu``. Rules for
-topics are patterns; a subscription passes if a rule covers its pattern (:func:`covers`). So ``orders.>`` and
-``*`` say nothing of other clouds. The names of Iris itself (``iris.``) are never allowed.
+Rules for clusters are names in which ``*`` stands for any characters but ``@``, as in ``db-*`` and ``quotes@eu``. Rules for
+topics are patterns; a subscription needs a rule that covers the pattern (:func:`covers`). Rules like ``orders.>`` and ``*`` do
+not concern other clouds. No rule allows the names of Iris (``iris.``).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def load_settings(path: Path | None, at: str | None = None) -> DoorSettings:
 
     Args:
         path: The file; None for the defaults.
-        at: The address to listen at instead of that in the file, ``host:port``; None for that in the file.
+        at: The address to listen at, ``host:port``; None for the address in the file.
 
     Raises:
         ConfigurationError: The file has mistakes, or the door would be open to strangers.

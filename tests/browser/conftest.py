@@ -15,7 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from playwright.sync_api import Browser, BrowserContext, Route
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Route
 
 ROOT = Path(__file__).parent.parent.parent
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -102,7 +102,7 @@ class Pages:
         )
         page = context.new_page()
         page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
-        page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", self._dismiss)
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
         return page
 
@@ -110,6 +110,10 @@ class Pages:
         """Close all pages."""
         for context in self._contexts:
             context.close()
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _let_own_pass(self, route: Route) -> None:
         if route.request.url.startswith(self._network.url):

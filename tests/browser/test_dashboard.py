@@ -39,7 +39,7 @@ def go(page: Page, network: Network, name: str) -> None:
 
 def column(page: Page, title: str) -> list[str]:
     """Return the texts of a column of the first table."""
-    return page.evaluate(
+    texts: list[str] = page.evaluate(
         """title => {
             const table = document.querySelector('main table');
             const index = [...table.querySelectorAll('thead th')].findIndex(head => head.textContent.startsWith(title));
@@ -47,6 +47,7 @@ def column(page: Page, title: str) -> list[str]:
         }""",
         title,
     )
+    return texts
 
 
 def answer(page: Page, name: str) -> Any:

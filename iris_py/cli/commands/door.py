@@ -36,8 +36,8 @@ def door_web(
 
     Without FILE the door listens on this machine alone, at 127.0.0.1:7480, and clients have the rights in their tokens.
 
-    The door runs until it is stopped. On SIGHUP, a door that runs as a service reads FILE again: all of it, or none of it if it
-    has a mistake.
+    The door runs until a signal stops the command. On SIGHUP, a service reads FILE again, and after a mistake in FILE keeps the
+    old settings.
     """
     from iris_py.cli import door as command
 

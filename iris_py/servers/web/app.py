@@ -61,7 +61,7 @@ class WebApp:
         settings: The settings.
         streams: The event streams, which the owner opens and closes.
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
-        make_token: Makes the token of a browser that has shown a one-time code: it allows to look at the network.
+        make_token: Makes the token for a one-time code, with the right to look at the network.
 
     Attributes:
         sessions: The sessions of browsers.

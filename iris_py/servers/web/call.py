@@ -50,11 +50,11 @@ class ClientCall:
         self._body_bytes = body_bytes
 
     def header(self, name: str) -> str:
-        """Return a header; empty if it is absent."""
+        """Return a header; empty without the header."""
         return self._request.headers.get(name, "")
 
     def parameter(self, name: str) -> str:
-        """Return a parameter of the query; empty if it is absent."""
+        """Return a parameter of the query; empty without the parameter."""
         return self._request.query_params.get(name, "")
 
     def parameters(self, name: str) -> list[str]:
@@ -62,10 +62,10 @@ class ClientCall:
         return self._request.query_params.getlist(name)
 
     def timeout_s(self, default: float) -> float:
-        """Return the timeout that the client asks for in ``Iris-Timeout`` (seconds).
+        """Return the timeout in the header ``Iris-Timeout`` (seconds).
 
         Raises:
-            DoorRefusal: It is no time from 0 to `TIMEOUT_MAX_S`.
+            DoorRefusal: The header is no time from 0 to `TIMEOUT_MAX_S`.
         """
         text = self.header("iris-timeout")
         if not text:
@@ -79,10 +79,10 @@ class ClientCall:
         return timeout
 
     def whole_number(self, name: str) -> int | None:
-        """Return a parameter of the query that is a number above 0; None if it is absent.
+        """Return a positive whole number in the query; None without the parameter.
 
         Raises:
-            DoorRefusal: It is no such number.
+            DoorRefusal: The parameter is another text.
         """
         text = self.parameter(name)
         if not text:
@@ -92,10 +92,10 @@ class ClientCall:
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return a header that has one of some values; the first one if it is absent.
+        """Return a header with a fixed set of values; the first value without the header.
 
         Raises:
-            DoorRefusal: It has another value.
+            DoorRefusal: The header has another value.
         """
         value = self.header(name) or choices[0]
         if value not in choices:
@@ -115,7 +115,7 @@ class ClientCall:
         """Return the body.
 
         Raises:
-            DoorRefusal: It is too large.
+            DoorRefusal: The body is too large.
             ClientGone: The client closed its connection.
         """
         from starlette.requests import ClientDisconnect
@@ -133,7 +133,7 @@ class ClientCall:
         return b"".join(parts)
 
     async def unless_gone(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of some work, which is cancelled when the client closes its connection.
+        """Return the result of some work; cancel the work when the client closes the connection.
 
         ClientCall it after :meth:`body`.
 

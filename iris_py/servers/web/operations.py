@@ -246,7 +246,7 @@ def _form_of(call: ClientCall) -> PayloadForm:
     """Return the form of payloads in the parameter ``as``.
 
     Raises:
-        DoorRefusal: It is no form.
+        DoorRefusal: The form is unknown.
     """
     given = call.parameter("as") or PAYLOAD_FORMS[0]
     form = next((form for form in PAYLOAD_FORMS if form == given), None)
@@ -256,7 +256,7 @@ def _form_of(call: ClientCall) -> PayloadForm:
 
 
 def _check_pattern(call: ClientCall, pattern: str) -> None:
-    """Refuse a pattern that is invalid, or that the client may not subscribe to.
+    """Refuse an invalid or forbidden pattern.
 
     Raises:
         DoorRefusal: The pattern is refused.
@@ -271,7 +271,7 @@ def _policy_of(call: ClientCall) -> WindowPolicy:
     """Return the policy of the window of an event stream in the parameter ``policy``.
 
     Raises:
-        DoorRefusal: It is no policy.
+        DoorRefusal: The policy is unknown.
     """
     given = call.parameter("policy") or WINDOW_POLICIES[0]
     policy = next((policy for policy in WINDOW_POLICIES if policy == given), None)
@@ -281,7 +281,7 @@ def _policy_of(call: ClientCall) -> WindowPolicy:
 
 
 def _check_cluster(call: ClientCall, use: ClusterUse) -> None:
-    """Refuse a name that is invalid, or that the client may not use.
+    """Refuse an invalid or forbidden name.
 
     Raises:
         DoorRefusal: The name is refused.

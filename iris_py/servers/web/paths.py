@@ -51,7 +51,7 @@ PATHS: Final = (
 
 
 def _by_segments(paths: tuple[PathSpec, ...]) -> list[tuple[tuple[str, ...], Mapping[str, PathSpec]]]:
-    """Return the operations of each path, by method; paths without a name first, because they match fewer texts."""
+    """Return the operations of every path, by method, the paths without a name first: a name matches any text."""
     found: dict[tuple[str, ...], dict[str, PathSpec]] = {}
     for spec in paths:
         found.setdefault(tuple(spec.path.split("/")), {})[spec.method] = spec
@@ -62,13 +62,13 @@ _PATHS: Final = _by_segments(PATHS)
 
 
 def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
-    """Return the operations at a path, by method, and the decoded name in the path; an empty name for a path without one.
+    """Return the operations at a path, by method, and the decoded name in the path; empty for a path without a name.
 
     Args:
         raw_path: The path as the client sent it.
 
     Raises:
-        DoorRefusal: There is nothing at the path, or the name is no UTF-8.
+        DoorRefusal: The path is unknown, or the name is no UTF-8.
     """
     segments = raw_path.split(b"/")
     for known, specs in _PATHS:

@@ -1,7 +1,7 @@
 """Sessions of browsers: a cookie holds the token, and a one-time code in a link becomes a cookie.
 
-The cookie is for pages of the door itself: scripts cannot read it, and other sites cannot send it. A request with a cookie that
-changes something needs the header ``Iris-Request`` besides, which a form of another site cannot set.
+Only pages of the door use the cookie: scripts cannot read the cookie, and other sites cannot send the cookie. A changing
+request with a cookie needs the header ``Iris-Request``, which a form of another site cannot set.
 """
 
 from __future__ import annotations

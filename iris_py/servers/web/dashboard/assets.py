@@ -50,14 +50,14 @@ class Assets:
                 self._assets[path.name] = Asset(content, media_type, tag)
 
     def answer(self, name: str, known_tag: str) -> Response:
-        """Return a file, or that the client has it.
+        """Return a file; without content if the client has the file.
 
         Args:
             name: The name of the file.
             known_tag: The header ``If-None-Match``.
 
         Raises:
-            DoorRefusal: There is no such file.
+            DoorRefusal: The name is unknown.
         """
         asset = self._assets.get(name)
         if asset is None:

@@ -1,8 +1,8 @@
-"""The watch: one question to the network each second for all viewers of the dashboard, and one encoding for each page.
+"""The watch: a single question to the network in a second for all viewers of the dashboard, and a single encoding of a page.
 
-Theory of operation. A viewer looks at some pages. While anybody looks, the watch reads the network as `iris top` does, makes
-each page that somebody looks at once, and gives the same bytes to all. A viewer that has not taken a page yet gets the newer
-one instead. Readings go on for ``LINGER_S`` after the last viewer, so that the charts of the next one have a past.
+Theory of operation. A viewer looks at some pages. While viewers are connected, the watch reads the network as `iris top` does,
+makes every watched page once, and gives the same bytes to all viewers. A viewer with an untaken page gets the newer page
+instead. Readings go on for ``LINGER_S`` after the last viewer, and give the charts of the next viewer a past.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Viewer:
 
     Attributes:
         pages: The pages.
-        fresh: The pages that it has not taken yet, encoded.
-        changed: Set when there are such pages, or at the end.
+        fresh: The untaken pages, encoded.
+        changed: Set by an untaken page, and at the end.
     """
 
     def __init__(self, pages: Sequence[PageName]) -> None:
@@ -107,7 +107,7 @@ class NetworkWatch:
             names: The names of the pages.
 
         Raises:
-            DoorRefusal: There is no such page, or there are too many viewers.
+            DoorRefusal: A page is unknown, or the viewers are too many.
         """
         pages = [page for name in names if (page := parse_page(name)) is not None]
         if not pages or len(pages) < len(names) or len(pages) > PAGES_MAX:
@@ -152,7 +152,7 @@ class NetworkWatch:
             self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
     async def _stream(self, viewer: Viewer) -> AsyncIterator[bytes]:
-        """Yield the events of a viewer. A stream that is never begun leaves nothing behind."""
+        """Yield the events of a viewer. An unused stream leaves no trace."""
         self._viewers[viewer] = None
         self._start()
         try:
@@ -176,7 +176,7 @@ class NetworkWatch:
             self._idle_since = asyncio.get_running_loop().time()
 
     async def _read_on(self) -> None:
-        """Read the network, until nobody has looked at it for a while."""
+        """Read the network, until ``LINGER_S`` after the last viewer."""
         loop = asyncio.get_running_loop()
         while self._viewers or loop.time() < self._idle_since + LINGER_S:
             began = loop.time()
@@ -216,7 +216,7 @@ class NetworkWatch:
         )
 
     def _tell(self) -> None:
-        """Make each page that somebody looks at, and give it to the viewers."""
+        """Make every watched page, and give the pages to the viewers."""
         made: dict[PageName, bytes | None] = {}
         for viewer in self._viewers:
             for page in viewer.pages:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from iris_py.doors.rights import CLUSTER_USES, RULES_MAX, TOPIC_USES, Grant, Rights, check_subject, fits_rules
@@ -35,7 +36,7 @@ def test_without_rules_nothing_is_allowed() -> None:
     ],
 )
 def test_a_rule_for_clusters_allows_what_it_names(use: str, rule: str, allowed: str, forbidden: str) -> None:
-    rights = Rights(**{use: (rule,)})
+    rights = msgspec.convert({use: [rule]}, Rights)
     rights.check()
     assert rights.allows_cluster(use, allowed, "ann")  # type: ignore[arg-type]
     assert not rights.allows_cluster(use, forbidden, "ann")  # type: ignore[arg-type]
@@ -57,7 +58,7 @@ def test_a_rule_for_clusters_allows_what_it_names(use: str, rule: str, allowed: 
     ],
 )
 def test_a_rule_for_topics_allows_what_it_covers(use: str, rule: str, allowed: str, forbidden: str) -> None:
-    rights = Rights(**{use: (rule,)})
+    rights = msgspec.convert({use: [rule]}, Rights)
     rights.check()
     assert rights.allows_topic(use, allowed, "ann")  # type: ignore[arg-type]
     assert not rights.allows_topic(use, forbidden, "ann")  # type: ignore[arg-type]
@@ -110,7 +111,7 @@ def test_each_of_the_rights_of_a_grant_has_to_allow() -> None:
 )
 def test_wrong_rules_are_refused(use: str, rule: str) -> None:
     with pytest.raises(ValueError, match=use):
-        Rights(**{use: (rule,)}).check()
+        msgspec.convert({use: [rule]}, Rights).check()
 
 
 def test_too_many_rules_are_refused() -> None:

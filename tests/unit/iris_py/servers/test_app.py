@@ -57,7 +57,7 @@ class Upper(iris.Handler):
             await asyncio.sleep(3600)
         return request.payload.upper() + b"".join(str(value).encode() for value in request.headers.values())
 
-    async def on_broadcast(self, message: iris.Broadcast) -> None:
+    async def on_broadcast(self, message: iris.Message) -> None:
         self.broadcasts.append(message.payload)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,12 +49,10 @@ def simulate(scenario: Callable[[NetworkWatch, CountingNode], Awaitable[Any]]) -
 async def take(events: AsyncIterator[bytes], seconds: float) -> list[bytes]:
     """Return the events of some seconds."""
     taken: list[bytes] = []
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             async for event in events:
-                taken.append(event)
-    except TimeoutError:
-        pass
+                taken.append(event)  # noqa: PERF401 - those before the timeout stay
     return taken
 
 
