@@ -113,6 +113,9 @@ class DoorRefusal(Exception):
         self.field = field
         super().__init__(name)
 
+    def __str__(self) -> str:
+        return PROBLEMS[self.name].title
+
     @property
     def problem(self) -> Problem:
         """The problem as told to the client."""

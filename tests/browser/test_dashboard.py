@@ -33,7 +33,7 @@ TABLES = {
 def go(page: Page, network: Network, name: str) -> None:
     """Show a page, and wait for its first answer."""
     page.goto(f"{network.url}/#/{name}")
-    page.wait_for_function("document.getElementById('command').textContent.includes('shell')")
+    page.wait_for_selector("#command code", state="attached")
     page.wait_for_selector("main table, main .fine", state="attached")
 
 
@@ -62,7 +62,7 @@ def test_each_page_shows_what_the_door_says(pages: Pages, network: Network, name
     shown = TABLES[name]
     if shown is not None:
         title, field = shown
-        page.wait_for_function("document.querySelectorAll('main table tbody tr').length > 0")
+        page.wait_for_selector("main table tbody tr", state="attached")
         said = answer(page, name.replace("/", ":").replace("%3E", ">"))
         assert sorted(column(page, title)) == sorted(item[field] for item in said["items"])
     assert page.locator("nav a[aria-current=page]").count() == 1
@@ -83,10 +83,8 @@ def test_totals_are_those_of_the_same_second(pages: Pages, network: Network) -> 
             });
         })"""
     )
-    page.wait_for_function(
-        "nodes => [...document.querySelectorAll('.tile')].some(tile => tile.textContent === 'nodes' + nodes)",
-        arg=str(round(told["nodes"][0] if isinstance(told["nodes"], list) else told["nodes"]["total"])),
-    )
+    nodes = round(told["nodes"]["total"])
+    page.locator(".tile", has_text=f"nodes{nodes}").wait_for()
     page.context.close()
 
 
@@ -94,7 +92,7 @@ def test_names_of_the_network_are_text(pages: Pages, network: Network) -> None:
     page = pages.open()
     for name in ("overview", "clusters", "nodes", "cluster/quotes"):
         go(page, network, name)
-        page.wait_for_function("name => document.body.textContent.includes(name)", arg=HOSTILE)
+        page.get_by_text(HOSTILE).first.wait_for(state="attached")
     assert page.locator("main img").count() == 0
     page.context.close()
     assert pages.faults == []
