@@ -118,14 +118,8 @@ build/prometheus/usr/bin/promtool:
 test-prometheus: $(READY) build/prometheus/usr/bin/promtool ## a real Prometheus scrapes a node, and judges the metrics, the alerts and the dashboard of examples/monitoring
 	@PATH="$(CURDIR)/build/prometheus/usr/bin:$$PATH" $(BIN)/python -m pytest tests/prometheus
 
-# The checker of accessibility, as the npm registry has it; it belongs to no part of Iris.
-build/axe/package/axe.min.js:
-	@command -v npm >/dev/null || { echo "make test-browser needs npm, for the checker axe-core: install Debian's package npm"; exit 1; }
-	@mkdir -p build/axe
-	@cd build/axe && npm pack --silent axe-core@4.11.0 >/dev/null && tar xzf axe-core-4.11.0.tgz
-
 CHROMIUM ?= /usr/bin/chromium
-test-browser: $(READY) build/axe/package/axe.min.js ## the dashboard of the web door in Chromium; pictures of all pages in build/screenshots
+test-browser: $(READY) ## the dashboard of the web door in Chromium; pictures of all pages in build/screenshots
 	@test -x $(CHROMIUM) || { echo "make test-browser needs Chromium: install Debian's package chromium, or name it: CHROMIUM=/path"; exit 1; }
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[browser]'
 	CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest tests/browser

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import ROOT, SCREENSHOTS
+from tests.browser.conftest import SCREENSHOTS
 from tests.browser.network import HOSTILE
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from tests.browser.conftest import Network, Pages
 
-AXE = ROOT / "build" / "axe" / "package" / "axe.min.js"
+#: The checker of accessibility, which the package has as a file.
+AXE = files("axe_playwright_python").joinpath("axe.min.js")
 #: The pages, and a column of their first table with the field that it shows.
 TABLES = {
     "overview": None,
@@ -141,7 +142,7 @@ def test_axe_finds_nothing_serious(pages: Pages, network: Network, scheme: str) 
     page = pages.open(color_scheme=scheme, bypass_csp=True)
     for name in TABLES:
         go(page, network, name)
-        page.evaluate(Path(AXE).read_text() + ";0")
+        page.evaluate(AXE.read_text() + ";0")
         found = page.evaluate("axe.run().then(result => result.violations)")
         serious = [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
         assert serious == [], name
