@@ -1,16 +1,6 @@
 """The web door inside another web application: FastAPI, Starlette, Django, Litestar and whatever speaks ASGI 3.
 
-::
-
-    policy = iris_py.web.Policy.from_file("door.toml")
-
-    @contextlib.asynccontextmanager
-    async def lifespan(app):
-        async with iris_py.connect() as node, iris_py.web.door(node, policy) as door:
-            app.mount("/iris", door.app)
-            yield
-
-Needs the extra ``web``.
+docs/how-to/door.md has an example. Needs the extra ``web``.
 """
 
 from __future__ import annotations
