@@ -71,6 +71,7 @@ class SharedSubscription:
         self._loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._error: Exception | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._task = self._loop.create_task(self._run())
 
@@ -95,6 +96,15 @@ class SharedSubscription:
         """
         await asyncio.shield(self._opened)
 
+    def check_running(self) -> None:
+        """Check that the subscription has not ended since it was open: a stream would wait for its messages in vain.
+
+        Raises:
+            Exception: The error that has ended the subscription.
+        """
+        if self._error is not None:
+            raise self._error
+
     async def close(self) -> None:
         """End the subscription. Harmless if repeated."""
         if self._linger is not None:
@@ -113,6 +123,7 @@ class SharedSubscription:
             self._opened.set_result(None)
             await deliver_messages(self._subscription, self._slice_messages, self._pass_on)
         except Exception as exc:
+            self._error = exc
             self._fail_opening(exc)
             self._ended(self, exc)
         finally:

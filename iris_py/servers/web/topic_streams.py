@@ -263,6 +263,8 @@ class TopicStreams:
                 held += [self._hold(source.subscription)] if source.subscription else []
             for shared in held:
                 await shared.wait_until_open()
+            for shared in held:
+                shared.check_running()  # one may have ended while the stream waited for another
             if self._is_closing:
                 raise DoorRefusal("closing")
             events = router.open(sources, options, random.randint(*RETRY_MS), self._loop.time())  # noqa: S311 - no secret
