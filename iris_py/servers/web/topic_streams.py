@@ -25,6 +25,7 @@ from iris_py.doors.web.histories import Histories
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
 from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
+from iris_py.settings.values import SEEDS_MAX
 from iris_py.wire.addresses import format_address, parse_address
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class TopicStreamsStatus:
     """Messages dropped since the start, because clients were too slow."""
     stalled: int
     """Streams ended since the start, because their connections took nothing."""
+
+
+#: The hosts by which this machine dials a node that listens at every interface.
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - dialled
 
 
 class TopicStream:
@@ -348,7 +353,7 @@ class TopicStreams:
         loop = self._loop = asyncio.get_running_loop()
         subscriptions: list[Subscription] = []
         if self._histories:
-            node = self._history_node = await self._start_history_node(history_config(runtime_of(self._node).config))
+            node = self._history_node = await self._start_history_node(self._history_config())
             opened = [node.subscribe(each.pattern, policy="drop_oldest") for each in self._histories]
             subscriptions = await asyncio.gather(*opened)
         # Every publisher knows of the histories by now.
@@ -358,6 +363,10 @@ class TopicStreams:
         for subscription, history in zip(subscriptions, histories.all, strict=True):
             self._tasks.append(loop.create_task(self._keep(subscription, history)))
         self._beat()
+
+    def _history_config(self) -> Config:
+        runtime = runtime_of(self._node)
+        return history_config(runtime.config, runtime.listened)
 
     async def _keep(self, subscription: Subscription, history: History) -> None:
         """Pass the messages of a history on, until the node ends."""
@@ -432,7 +441,15 @@ async def _start_node(config: Config) -> Node:
     return await connect(config=config)
 
 
-def history_config(config: Config) -> Config:
-    """Return the settings of the node of the histories: any port, and no advertised address."""
+def history_config(config: Config, listened: str) -> Config:
+    """Return the settings of the node of the histories: any port, no advertised address, and the first node as a seed.
+
+    Args:
+        config: The settings of the first node, which may be the only node that knows the network.
+        listened: The listening address of the first node.
+    """
     host, _port = parse_address(config.listen)
-    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=())
+    listened_host, port = parse_address(listened)
+    first = format_address(_LOOPBACK.get(listened_host, listened_host), port)
+    seeds = (first, *config.seeds[: SEEDS_MAX - 1])
+    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=(), seeds=seeds)

@@ -352,6 +352,17 @@ def test_the_node_of_histories_is_like_the_first_one_but_takes_any_port() -> Non
     from iris_py.config import Config
 
     config = Config(listen="[::1]:4711", is_port_shared=True, advertise=("203.0.113.5:4711",), zone="eu", name="door")
-    made = topic_streams.history_config(config)
+    made = topic_streams.history_config(config, "[::1]:4712")
     assert (made.listen, made.is_port_shared, made.advertise) == ("[::1]:0", False, ())
     assert (made.zone, made.name) == ("eu", "door")
+
+
+@pytest.mark.parametrize(
+    ("listened", "dialled"), [("[::1]:4712", "[::1]:4712"), ("[::]:1", "[::1]:1"), ("0.0.0.0:1", "127.0.0.1:1")]
+)
+def test_the_first_node_is_a_seed_of_the_node_of_histories(listened: str, dialled: str) -> None:
+    from iris_py.config import Config
+
+    many = tuple(f"192.0.2.1:{port}" for port in range(1, 65))
+    assert topic_streams.history_config(Config(seeds=("192.0.2.1:9",)), listened).seeds == (dialled, "192.0.2.1:9")
+    assert topic_streams.history_config(Config(seeds=many), listened).seeds == (dialled, *many[:-1])
