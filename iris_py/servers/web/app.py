@@ -61,7 +61,6 @@ class WebApp:
         settings: The settings.
         streams: The event streams, which the owner opens and closes.
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
-        make_token: Makes the token for a one-time code, with the right to look at the network.
 
     Attributes:
         sessions: The sessions of browsers.
@@ -73,13 +72,12 @@ class WebApp:
         settings: DoorSettings,
         streams: TopicStreams,
         verify: Callable[[str], Grant],
-        make_token: Callable[[], str],
     ) -> None:
-        self.sessions = Sessions(verify, make_token)
+        self.sessions = Sessions(verify)
         self._verify = verify
         self._is_closing = False
         self.apply(settings)
-        self._assets = Assets()
+        self._assets = Assets("iris_py.servers.web")
         self._watch = NetworkWatch(node)
         self._description = describe_interface()
         operations = Operations(node, streams)

@@ -32,8 +32,9 @@ DRAIN_S: Final = 20.0
 #: Time over which a closing door ends its event streams (seconds). Too small: all clients come to the next door at once; too
 #: large: a restart takes long.
 SPREAD_S: Final = 10.0
-#: The subject of browsers that have signed in with a one-time code.
+#: The subject and the rights of browsers that have signed in to the dashboard with a one-time code.
 DASHBOARD: Final = "dashboard"
+OBSERVER: Final = Rights(observe=True)
 _FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file")
 
 
@@ -53,7 +54,7 @@ class MountedDoor(AsyncClosable):
         self._settings = settings
         self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles)
         self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key)
-        self._app = WebApp(node, settings, self._streams, self._verify, self._make_token)
+        self._app = WebApp(node, settings, self._streams, self._verify)
 
     @property
     def app(self) -> ASGIApp:
@@ -97,23 +98,28 @@ class MountedDoor(AsyncClosable):
         if (history_node := self._streams.history_node) is not None:
             await history_node.reload_keys()
 
-    def make_code(self) -> str:
-        """Return a one-time code, by which a browser signs in to the dashboard."""
-        return self._app.sessions.codes.make(asyncio.get_running_loop().time())
+    def make_code(self, subject: str = DASHBOARD, rights: Rights = OBSERVER) -> str:
+        """Return a one-time code, by which a browser signs in within 10 minutes.
 
-    def _verify(self, token: str) -> Grant:
-        return self._verifier.verify(token, time.time())
+        Args:
+            subject: The name of the client.
+            rights: The rights of the client; those of the dashboard by default.
 
-    def _make_token(self) -> str:
-        """Return a token for the dashboard."""
-        return make_token(
+        Raises:
+            ConfigurationError: The subject or a rule is invalid.
+        """
+        token = make_token(
             runtime_of(self.node).keyring.primary,
-            subject=DASHBOARD,
+            subject=subject,
             lifetime_s=LIFETIME_S_MAX,
-            rights=Rights(observe=True),
+            rights=rights,
             now=time.time(),
             token_id=secrets.token_hex(TOKEN_ID_BYTES),
         )
+        return self._app.sessions.codes.make(token, asyncio.get_running_loop().time())
+
+    def _verify(self, token: str) -> Grant:
+        return self._verifier.verify(token, time.time())
 
     async def close(self, *, timeout: float = DRAIN_S) -> None:
         """Refuse further operations, and end the event streams one after the other. Harmless if repeated.

@@ -50,25 +50,26 @@ class CodeBody(msgspec.Struct, frozen=True):
 
 
 class Codes:
-    """One-time codes, which become cookies."""
+    """One-time codes, each for a token."""
 
     def __init__(self) -> None:
-        self._codes: OrderedDict[str, float] = OrderedDict()  # the ends of the codes, the oldest first
+        self._codes: OrderedDict[str, tuple[float, str]] = OrderedDict()  # ends and tokens, the oldest code first
 
-    def make(self, now: float) -> str:
-        """Return a new code of 128 random bits; beyond ``CODES_MAX`` the oldest is forgotten."""
+    def make(self, token: str, now: float) -> str:
+        """Return a new code of 128 random bits for a token; beyond ``CODES_MAX`` the oldest is forgotten."""
         code = secrets.token_urlsafe(_CODE_BYTES)
-        self._codes[code] = now + CODE_S
+        self._codes[code] = now + CODE_S, token
         while len(self._codes) > CODES_MAX:
             self._codes.popitem(last=False)
         return code
 
-    def use(self, code: str, now: float) -> bool:
-        """Use a code, and tell whether it was valid."""
+    def use(self, code: str, now: float) -> str:
+        """Use a code, and return its token; empty if the code is wrong, used or too old."""
         for known in list(self._codes):
             if hmac.compare_digest(known.encode(), code.encode()):
-                return self._codes.pop(known) > now
-        return False
+                until, token = self._codes.pop(known)
+                return token if until > now else ""
+        return ""
 
 
 class Sessions:
@@ -76,13 +77,11 @@ class Sessions:
 
     Args:
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
-        make_token: Makes a token that allows to look at the network.
     """
 
-    def __init__(self, verify: Callable[[str], Grant], make_token: Callable[[], str]) -> None:
+    def __init__(self, verify: Callable[[str], Grant]) -> None:
         self.codes = Codes()
         self._verify = verify
-        self._make_token = make_token
 
     async def sign_in(self, request: Request, _name: str) -> Response:
         """Answer with a cookie for a token, or for a one-time code in the body.
@@ -120,9 +119,10 @@ class Sessions:
         return token
 
     def _token_for(self, code: str) -> str:
-        if not self.codes.use(code, asyncio.get_running_loop().time()):
+        token = self.codes.use(code, asyncio.get_running_loop().time())
+        if not token:
             raise DoorRefusal("token-malformed", field="code")
-        return self._make_token()
+        return token
 
 
 async def _read_code(request: Request) -> str:

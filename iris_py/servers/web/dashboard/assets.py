@@ -1,4 +1,4 @@
-"""The files of the dashboard, read once, with the headers that keep scripts and frames of others out."""
+"""The files of pages, read once, with the headers that keep scripts and frames of others out."""
 
 from __future__ import annotations
 
@@ -38,11 +38,15 @@ class Asset(NamedTuple):
 
 
 class Assets:
-    """The files of the dashboard."""
+    """The files of pages: those in the folder ``static`` of a package.
 
-    def __init__(self) -> None:
+    Args:
+        package: The name of the package.
+    """
+
+    def __init__(self, package: str) -> None:
         self._assets: dict[str, Asset] = {}
-        for path in files("iris_py.servers.web").joinpath("static").iterdir():
+        for path in files(package).joinpath("static").iterdir():
             media_type = _TYPES.get(path.name.rpartition(".")[2])
             if media_type is not None:
                 content = path.read_bytes()

@@ -110,9 +110,7 @@ class Client:
         settings = parse_settings(SETTINGS, "door.toml")
         verifier = TokenVerifier(lambda: KEYRING, settings.roles)
         self.door = door
-        self.app = WebApp(
-            door.nodes[0], settings, door.streams, lambda token: verifier.verify(token, time.time()), lambda: token_of()
-        )
+        self.app = WebApp(door.nodes[0], settings, door.streams, lambda token: verifier.verify(token, time.time()))
 
     async def do(
         self, operation: str, headers: Mapping[str, str], *, body: bytes | None = None, path: str = "", method: str = ""

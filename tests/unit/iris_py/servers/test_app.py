@@ -69,7 +69,7 @@ class Door:
         self.nodes = nodes
         self.handler = handler
         self.streams = TopicStreams(nodes[0], settings, bytes(32), lambda _config: simulation.start_node())
-        self.app = WebApp(nodes[0], settings, self.streams, verify, lambda: "observer")
+        self.app = WebApp(nodes[0], settings, self.streams, verify)
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, **rest: Any
@@ -283,7 +283,7 @@ def test_a_failure_of_the_door_is_logged_and_says_nothing(caplog: pytest.LogCapt
 
 async def sign_in(door: Door) -> str:
     """Sign in with a one-time code; return the header with the cookie."""
-    code = door.app.sessions.codes.make(asyncio.get_running_loop().time())
+    code = door.app.sessions.codes.make("observer", asyncio.get_running_loop().time())
     body = msgspec.json.encode({"code": code})
     answer = await door.ask("POST", "/v1/session", body, {"Authorization": "", "Iris-Request": "1"})
     assert answer.status == 204
