@@ -229,6 +229,8 @@ def test_third_parties_are_the_declared_ones() -> None:
             f"iris_py/servers/web/{name}.py": {"starlette"}
             for name in ("app", "call", "dashboard/assets", "door", "event_response", "operations", "sessions")
         },
+        "iris_py/cli/demo/web_page.py": {"starlette"},  # only the demo of the door does
+        "iris_py/cli/demo/web_check.py": {"playwright"},  # only its check does
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},
     }

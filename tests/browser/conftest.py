@@ -85,7 +85,7 @@ class Pages:
         if self._state is None:
             page.goto(f"{self._network.url}/#code={self._network.codes.pop()}")
             page.wait_for_selector(".tile")
-            self._state = page.context.storage_state()
+            self.keep_session(page)
         else:
             page.goto(self._network.url)
             page.wait_for_selector(".tile")
@@ -105,6 +105,10 @@ class Pages:
         page.on("dialog", self._dismiss)
         page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
         return page
+
+    def keep_session(self, page: Page) -> None:
+        """Sign in further pages as this one."""
+        self._state = page.context.storage_state()
 
     def close(self) -> None:
         """Close all pages."""

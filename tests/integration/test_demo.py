@@ -312,4 +312,4 @@ def test_killed_driver_leaves_nothing_of_two_clouds(clouds: Clouds) -> None:
 
 def test_one_demo_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--federation", "--spark"]) == 2
-    assert "the two demos exclude each other" in capsys.readouterr().err
+    assert "these demos exclude each other" in capsys.readouterr().err

@@ -1,7 +1,8 @@
 """`iris demo`: its options."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -11,7 +12,20 @@ from iris_py.cli.outcome import end_of_help, execute
 app = typer.Typer()
 
 
-@app.command(epilog=end_of_help("iris demo --members 5", exit_codes="Exit code 0 only if the totals are equal."))
+class _DemoArguments(TypedDict):
+    """The arguments of every demo."""
+
+    member_count: int
+    as_json: bool
+
+
+@app.command(
+    epilog=end_of_help(
+        "iris demo --members 5",
+        "iris demo --web",
+        exit_codes="Exit code 0 only if the totals are equal, or with --web --check if all claims hold.",
+    )
+)
 def demo(
     directory: Annotated[
         Path | None,
@@ -31,6 +45,14 @@ def demo(
             help="Let a cluster of another cloud do the work, and kill a gateway of each cloud, too.",
         ),
     ] = False,
+    web: Annotated[
+        bool,
+        typer.Option("--web", metavar="", help="Show a network in a browser: live prices, a chat, the dashboard. Ends by q."),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", metavar="", help="With --web: drive Chromium through the pages, and report."),
+    ] = False,
     timeout: Annotated[
         float | None,
         typer.Option(min=1.0, metavar="SECONDS", help="With --spark: timeout of the demo; 300 by default.", show_default=False),
@@ -45,36 +67,31 @@ def demo(
     With --spark, Spark tasks read the files (local-cluster[2,1,1024]; takes 45 s on two processors).
 
     With --federation, the cluster is in another cloud than the files; two gateways on each side connect the clouds.
+
+    With --web, nothing is counted: a page in a browser uses the network through a door, and the key k kills a member.
     """
-    if spark and federation:
-        raise typer.BadParameter("the two demos exclude each other", param_hint="'--spark' / '--federation'")
-    if spark:
+    chosen = [name for name, is_chosen in (("--spark", spark), ("--federation", federation), ("--web", web)) if is_chosen]
+    if len(chosen) > 1:
+        raise typer.BadParameter("these demos exclude each other", param_hint=" / ".join(f"'{name}'" for name in chosen))
+    if check and not web:
+        raise typer.BadParameter("it needs --web", param_hint="'--check'")
+    if timeout is not None and not spark:
+        raise typer.BadParameter("it needs --spark", param_hint="'--timeout'")
+    arguments: _DemoArguments = {"member_count": member_count, "as_json": json}
+    if web:
+        from iris_py.cli.demo.web import demo_web
+
+        run = partial(demo_web, is_check=check, **arguments)
+    elif spark:
         from iris_py.cli.demo.spark import demo_spark
 
-        raise typer.Exit(
-            execute(
-                lambda: demo_spark(
-                    directory, member_count=member_count, is_kill=not no_kill, as_json=json, timeout_s=timeout or 300.0
-                ),
-                verbosity=verbose,
-            )
-        )
-    if timeout is not None:
-        raise typer.BadParameter("it needs --spark", param_hint="'--timeout'")
-    if federation:
+        run = partial(demo_spark, directory, is_kill=not no_kill, timeout_s=timeout or 300.0, **arguments)
+    elif federation:
         from iris_py.cli.demo.federation import demo_federation
 
-        raise typer.Exit(
-            execute(
-                lambda: demo_federation(directory, member_count=member_count, is_kill=not no_kill, as_json=json),
-                verbosity=verbose,
-            )
-        )
-    from iris_py.cli.demo import command as job
+        run = partial(demo_federation, directory, is_kill=not no_kill, **arguments)
+    else:
+        from iris_py.cli.demo.command import demo as demo_job
 
-    raise typer.Exit(
-        execute(
-            lambda: job.demo(directory, member_count=member_count, is_kill=not no_kill, as_json=json),
-            verbosity=verbose,
-        )
-    )
+        run = partial(demo_job, directory, is_kill=not no_kill, **arguments)
+    raise typer.Exit(execute(run, verbosity=verbose))

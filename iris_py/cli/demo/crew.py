@@ -20,6 +20,7 @@ __all__ = ["Crew", "CrewMember", "MemberFailed", "Processes", "kill_and_replace"
 
 READY_TIMEOUT_S: Final = 30.0  # an interpreter's start, a handshake and a join take less than 1 s, but machines can be busy
 LEAVE_TIMEOUT_S: Final = 10.0
+KILLED: Final = "killed"  # the state of a killed member
 
 
 class MemberFailed(IrisError):
@@ -35,6 +36,11 @@ class CrewMember:
     state: str = "starting"
     requests: int = 0
     """Replies received from this member."""
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether the process was killed."""
+        return self.state.startswith(KILLED)
 
     @property
     def pid(self) -> int:
@@ -131,15 +137,19 @@ class Crew(Processes):
         return member
 
     async def kill(self) -> CrewMember:
-        """Kill the first member (SIGKILL) once it executes a request, or at once after :meth:`hasten`; return the member."""
-        member = self._victim = self.members[0]
+        """Kill the first living member (SIGKILL) once it executes a request, or at once after :meth:`hasten`.
+
+        Returns:
+            The killed member.
+        """
+        member = self._victim = next(member for member in self.members if member.id and not member.is_killed)
         if self._is_hasty:
             member.child.kill()
         else:
             member.child.write(b"hold\n")
         line = await member.child.read_line()  # or the end of its output, if it was killed in haste
         member.child.kill()
-        member.state = "killed at work" if line.decode().strip() == member_program.HOLDING else "killed"
+        member.state = f"{KILLED} at work" if line.decode().strip() == member_program.HOLDING else KILLED
         return member
 
     def hasten(self) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import rich.progress
 
-__all__ = ["Progress", "make_progress"]
+__all__ = ["Progress", "make_progress", "print_note"]
 
 LINES_PER_PHASE: Final = 4  # of text, if the output is not a terminal
 
@@ -45,6 +45,14 @@ def make_progress(stream: IO[str]) -> Progress:
     return _Bar(stream) if stream.isatty() else _PlainLines(stream)
 
 
+def print_note(stream: IO[str], text: str) -> None:
+    """Print a line about an event."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        pass  # the reader is gone, which does not affect the demo's result
+
+
 class _PlainLines:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -66,10 +74,7 @@ class _PlainLines:
             self.note(f"{self._done} of {self._total} files {self._what}")
 
     def note(self, text: str) -> None:
-        try:
-            print(text, file=self._stream, flush=True)
-        except OSError:
-            pass  # the reader is gone, which does not affect the demo's result
+        print_note(self._stream, text)
 
 
 class _Bar:

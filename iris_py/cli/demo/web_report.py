@@ -1,0 +1,76 @@
+"""The output of `iris demo --web`: its link, and with `--check` the findings of Chromium."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.cli.demo.keys import has_keys
+from iris_py.cli.demo.progress import print_note
+from iris_py.cli.demo.web_market import CLUSTER
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Output
+from iris_py.json_lines import Line, Lines
+
+if TYPE_CHECKING:
+    from iris_py.cli.demo.web_market import Market
+    from iris_py.cli.demo.web_network import WebDemo
+
+__all__ = ["LINES", "WebDemoFinding", "announce", "report"]
+
+
+class WebDemoReadyLine(Line, tag="web-demo-ready"):
+    """The running demo."""
+
+    url: str
+    """The link to the page, for one browser within 10 minutes."""
+    members: list[int]
+    """The process ids of the members."""
+
+
+class WebDemoFinding(msgspec.Struct):
+    """A claim about the demo, after a look at its pages."""
+
+    claim: str
+    """The claim, as a sentence."""
+    holds: bool
+    """Whether Chromium saw it."""
+    detail: str
+    """The texts that Chromium saw, or the reason why the claim does not hold."""
+
+
+class WebDemoLine(Line, tag="web-demo"):
+    """The findings of `iris demo --web --check` in Chromium."""
+
+    findings: list[WebDemoFinding]
+    answered: int
+    """Requests of the demo that were answered."""
+    failed: int
+    """Requests of the demo that failed."""
+
+
+#: The lines of `--json`, by command.
+LINES: Final[Lines] = {"demo": (WebDemoReadyLine, WebDemoLine)}
+
+
+def announce(demo: WebDemo, url: str, *, as_json: bool) -> None:
+    """Print the link to the page and the keys: as JSON on standard output, as text on standard error."""
+    if as_json:
+        Output(as_json=True).line(WebDemoReadyLine(url, [member.pid for member in demo.members]))
+        return
+    print_note(sys.stderr, f"{len(demo.members)} member processes serve {CLUSTER!r} in a private network")
+    print_note(sys.stderr, f"open this link in a browser, within 10 minutes: {url}")
+    keys = "press k to kill a member; q or Ctrl-C ends the demo" if has_keys() else "Ctrl-C ends the demo"
+    print_note(sys.stderr, keys)
+
+
+def report(findings: list[WebDemoFinding], market: Market, *, as_json: bool) -> int:
+    """Print the findings of Chromium; return the exit code, 0 only if all claims hold."""
+    texts = [f"{'yes' if each.holds else 'NO':4}{each.claim}: {each.detail}" for each in findings]
+    texts.append(f"Requests: {market.answered:,} answered, {market.failed:,} failed")
+    is_good = all(each.holds for each in findings)
+    texts.append("Everything held." if is_good else "NOT EVERYTHING HELD.")
+    Output(as_json=as_json).line(WebDemoLine(findings, market.answered, market.failed), "\n".join(texts))
+    return ExitCode.OK if is_good else ExitCode.FAILED
