@@ -350,6 +350,8 @@ class Deliveries:
         source = sender.peer.name
         if imported is not None:
             run = imported_run(imported, topic, payloads, headers)
+        elif len(payloads) == 1:
+            run = [Message(payloads[0], source, number, "", topic, 0, headers)]
         elif headers is NO_HEADERS:
             run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
