@@ -1,4 +1,4 @@
-"""Properties of iris_py/patterns/topic/topic_plans.py: topics with one plan have equal receivers, after any changes."""
+"""Properties of topics alike: those with one plan reach the same nodes and the same subscriptions, after any changes."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ class PlansMachine(RuleBasedStateMachine):
         assert self.cores[0].publish("a", b"", self.net.now) is None
         self.net.settle()
         self.listeners: list[Listener] = []
+        self.ended: list[Listener] = []
         self.number = 0
         self.counts: dict[Tokens, int] = {}  # the matches of each counted pattern, since the first subscriber
 
@@ -102,6 +103,7 @@ class PlansMachine(RuleBasedStateMachine):
         if self.listeners:
             listener = data.draw(st.sampled_from(self.listeners))
             self.listeners.remove(listener)
+            self.ended.append(listener)
             listener.core.unsubscribe(listener.queue, self.net.now)
             self.net.settle()
 
@@ -121,7 +123,7 @@ class PlansMachine(RuleBasedStateMachine):
             if not is_batched:
                 self.net.settle()
         self.net.settle()
-        for listener in self.listeners:
+        for listener in (*self.listeners, *self.ended):
             listener.check()
 
 

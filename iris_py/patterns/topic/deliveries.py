@@ -13,6 +13,7 @@ import msgspec
 
 from iris_py.observe.histogram import Histogram
 from iris_py.patterns.messages import CountedMessage, Message
+from iris_py.patterns.topic.alike_topics import AlikeTopics
 from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast, WaitingDelivery
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     #: A delivery held back until the answer of a publisher: called with the time.
     HeldDelivery: TypeAlias = Callable[[float], None]
 
-#: Topics with cached subscriptions. Forgetting one costs another look-up.
+#: Topics with cached subscriptions, and the same number of results for topics alike. Forgetting one costs another look-up.
 TOPICS_MAX = 4096
 #: Publishers that wait for subscriptions, counted per entry. Further publishers are not asked to wait: messages beyond a full
 #: queue's slack are dropped and counted. Too small: with many publishers, some lose messages. Too large: memory, because an
@@ -106,6 +107,7 @@ class Deliveries:
         self._trie: TopicTrie[SubscriptionQueue] = TopicTrie()
         self.queues: dict[SubscriptionQueue, None] = {}
         self._matches: dict[bytes, tuple[str, list[SubscriptionQueue], GroupCounts]] = {}
+        self._alike: AlikeTopics[tuple[list[SubscriptionQueue], GroupCounts]] = AlikeTopics(TOPICS_MAX)
         # waiting publishers, with the subscriptions they wait for
         self._blocked: dict[tuple[Group | None, Peer, OwnEntry], dict[SubscriptionQueue, None]] = {}
         self._pause_again_at: float | None = None
@@ -123,6 +125,7 @@ class Deliveries:
         self._trie.add(queue.pattern, queue)
         self.queues[queue] = None
         self._matches.clear()
+        self._alike.clear()
         queue.entry = entry
         queue.gaps = ReportedGaps(entry.key, self._flows)
         self.casts.add_queue(queue)
@@ -147,6 +150,7 @@ class Deliveries:
         queue.lag.settle()
         self.casts.remove_queue(queue)
         self._matches.clear()
+        self._alike.clear()
         self.drained(queue, now)
         return True
 
@@ -350,6 +354,8 @@ class Deliveries:
         source = sender.peer.name
         if imported is not None:
             run = imported_run(imported, topic, payloads, headers)
+        elif len(payloads) == 1:
+            run = [Message(payloads[0], source, number, "", topic, 0, headers)]
         elif headers is NO_HEADERS:
             run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
@@ -670,7 +676,11 @@ class Deliveries:
             return None
         if len(self._matches) >= TOPICS_MAX:
             self._matches.clear()
-        match = self._matches[head] = (topic, self._trie.match(tokens), self._counts.of(tokens[0]))
+        found = self._alike.find(tokens)
+        if found is None:
+            found = self._trie.match(tokens), self._counts.of(tokens[0])
+            self._alike.add(tokens, self._trie.literal_bits(tokens), found)
+        match = self._matches[head] = (topic, *found)
         return match
 
     def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, entry: OwnEntry, now: float) -> None:

@@ -1,19 +1,18 @@
 """The receivers of the publications to a topic, and the batches of another cloud: as a publisher remembers them.
 
-A *plan* says where the publications to a topic go. The first token, the number of tokens, and the tokens read by patterns
-decide. With ``t.>`` alone, all topics of three tokens under ``t`` share a plan; with ``t.*.eu`` besides, only topics with the
-same third token do. Most new topics have a known plan, which a look-up finds.
+A *plan* says where the publications to a topic go. Topics that no pattern tells apart share a plan
+(:mod:`iris_py.patterns.topic.alike_topics`). So most new topics have a known plan, and a look-up finds it.
 """
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from iris_py.patterns.topic.alike_topics import AlikeTopics
 from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Sequence
 
     from iris_py.observe.counts import GroupCounts
     from iris_py.patterns.topic.bodies import PublicationBatch
@@ -93,27 +92,6 @@ class TopicPlan:
         return not self.local or not any(queue.is_blocking and queue.is_full for queue in self.local)
 
 
-class _AlikePlans:
-    """The plans of the topics with one first token, and one number of tokens.
-
-    Attributes:
-        stem: The hash of the first token.
-        bits: The positions of the deciding tokens.
-        select: Selects the deciding tokens of a topic.
-        plans: The plans, by the deciding tokens; empty while all tokens decide.
-        only: The only plan, while the first token alone decides.
-    """
-
-    __slots__ = ("bits", "only", "plans", "select", "stem")
-
-    def __init__(self, stem: int) -> None:
-        self.stem = stem
-        self.bits = 0
-        self.select: Callable[[Tokens], Hashable]
-        self.plans: dict[Hashable, TopicPlan] = {}
-        self.only: TopicPlan | None = None
-
-
 class PlanCache:
     """The plans of the topics published lately, for one publisher.
 
@@ -123,17 +101,12 @@ class PlanCache:
 
     def __init__(self) -> None:
         self.by_topic: dict[str, TopicPlan] = {}
-        self._alike: dict[str, dict[int, _AlikePlans]] = {}  # by the first token and the number of tokens
-        self._size = 0  # of `_alike`, and of the plans in there
-        self._stems: set[int] = set()  # of all plans
+        self._alike: AlikeTopics[TopicPlan] = AlikeTopics(TOPICS_MAX)
+        self._stems: dict[str, int] = {}  # of all plans, by the first token
 
     def find(self, topic: str, tokens: Tokens) -> TopicPlan | None:
         """Return the plan of a topic missing in ``by_topic``; None for the caller to make a plan."""
-        by_count = self._alike.get(tokens[0])
-        alike = None if by_count is None else by_count.get(len(tokens))
-        if alike is None:
-            return None
-        plan = alike.only or alike.plans.get(alike.select(tokens))
+        plan = self._alike.find(tokens)
         if plan is not None:
             if len(self.by_topic) >= TOPICS_MAX:
                 self.by_topic.clear()
@@ -147,31 +120,15 @@ class PlanCache:
             topic: The topic.
             tokens: The tokens of the topic.
             plan: The plan.
-            bits: The positions of the deciding tokens, as bits: a topic with the same first token, as many tokens, and the same
-                tokens at the positions has an equal plan.
+            bits: The positions of the deciding tokens, as in :meth:`AlikeTopics.add`.
         """
-        if self._size >= TOPICS_MAX:
+        if len(self._stems) >= TOPICS_MAX:
             self.clear()
         elif len(self.by_topic) >= TOPICS_MAX:
             self.by_topic.clear()
         self.by_topic[topic] = plan
-        self._stems.add(plan.stem)
-        by_count = self._alike.setdefault(tokens[0], {})
-        alike = by_count.get(len(tokens))
-        if alike is None:
-            alike = by_count[len(tokens)] = _AlikePlans(plan.stem)
-            self._size += 1
-        every = (1 << len(tokens)) - 1
-        bits = (bits | alike.bits | 1) & every
-        if bits != alike.bits:  # the plans of other topics may read fewer tokens
-            self._size -= len(alike.plans)
-            alike.plans.clear()
-            alike.bits = bits
-            alike.select = itemgetter(*[position for position in range(len(tokens)) if bits >> position & 1])
-        if bits != every or len(tokens) == 1:
-            alike.plans[alike.select(tokens)] = plan
-            self._size += 1
-        alike.only = plan if bits == 1 else None
+        self._stems[tokens[0]] = plan.stem
+        self._alike.add(tokens, bits, plan)
 
     def find_tag(self, tag: int) -> tuple[str, TopicPlan] | None:
         """Return a topic published lately with a match of a tag, and the plan."""
@@ -179,22 +136,18 @@ class PlanCache:
 
     def forget(self, stems: set[int]) -> None:
         """Forget the plans of the topics with some stems."""
-        if self._stems.isdisjoint(stems):
-            return
-        self._stems -= stems
-        self.by_topic = {topic: plan for topic, plan in self.by_topic.items() if plan.stem not in stems}
-        for token, by_count in list(self._alike.items()):
-            alikes = by_count.values()
-            if not stems.isdisjoint([alike.stem for alike in alikes]):
-                self._size -= sum([1 + len(alike.plans) for alike in alikes])
-                del self._alike[token]
+        tokens = [token for token, stem in self._stems.items() if stem in stems]
+        for token in tokens:
+            del self._stems[token]
+            self._alike.forget(token)
+        if tokens:
+            self.by_topic = {topic: plan for topic, plan in self.by_topic.items() if plan.stem not in stems}
 
     def clear(self) -> None:
         """Forget all plans."""
         self.by_topic.clear()
         self._alike.clear()
         self._stems.clear()
-        self._size = 0
 
 
 class ImportedRun:
