@@ -274,7 +274,7 @@ def test_the_messages_of_subscriptions_are_those_of_the_code() -> None:
     section = section_of("Federation: subscriptions, publishing and broadcasts")
     said = {name: int(number) for name, number in re.findall(r"^\| (\w+) \| (\d+) \|", section, re.MULTILINE)}
     assert said == {name: getattr(items, name) for name in said}
-    assert sorted(said.values()) == list(range(1, items.FLUSHED + 1))
+    assert sorted(said.values()) == list(range(1, items.PUBLISHED + 1))
     (record, size) = re.findall(r"each `(flags:u8 [^`]+)` \((\d+) bytes\)", " ".join(section.split()))[0]
     kinds = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "16": "16s", "4": "4s"}
     assert ">" + "".join(kinds[field.partition(":")[2]] for field in record.split()) == items.RECORD.format

@@ -40,7 +40,7 @@ def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 #: Extras for whoever works on Iris.
-OURS = {"all", "bench", "dev", "docs", "fuzz", "mutants", "release"}
+OURS = {"browser", "all", "bench", "dev", "docs", "fuzz", "mutants", "release"}
 
 
 def test_one_extra_is_all_that_a_user_may_want() -> None:
