@@ -230,7 +230,8 @@ def test_third_parties_are_the_declared_ones() -> None:
             for name in ("app", "call", "dashboard/assets", "door", "event_response", "operations", "sessions")
         },
         "iris_py/cli/demo/web_page.py": {"starlette"},  # only the demo of the door does
-        "iris_py/cli/demo/web_check.py": {"playwright"},  # only its check does
+        # Only the check of `iris demo --web` does.
+        **{f"iris_py/cli/demo/{name}.py": {"playwright"} for name in ("web", "web_check")},
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},
     }

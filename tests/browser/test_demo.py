@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iris_py.cli.app import run
 from tests.browser.conftest import ROOT, SCREENSHOTS, Network, Pages
 from tests.browser.test_dashboard import AXE
 
@@ -85,3 +86,9 @@ def test_a_used_link_is_told(demo_pages: Pages, demo: str) -> None:
     page.get_by_text("This link was used").wait_for()
     page.context.close()
     demo_pages.faults.clear()  # Chromium reports the refusal
+
+
+def test_a_check_without_chromium_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
+    assert run(["demo", "--web", "--check"]) == 2
+    assert "needs Chromium. Install Debian's package chromium" in capsys.readouterr().err

@@ -71,6 +71,8 @@ def _find_check() -> Callable[[WebDemo, str], Coroutine[Any, Any, list[WebDemoFi
         ConfigurationError: Playwright or Chromium are missing.
     """
     try:
+        import playwright.async_api  # noqa: F401 - used by the check
+
         from iris_py.cli.demo.web_check import check_page, find_browser
     except ImportError as exc:
         raise ConfigurationError(f"`{COMMAND} --check` needs {exc.name}. Run: {install_command('browser')}") from exc

@@ -8,8 +8,6 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from playwright.async_api import Error, async_playwright
-
 from iris_py.cli.demo.progress import print_note
 from iris_py.cli.demo.web_market import CLUSTER
 from iris_py.cli.demo.web_report import WebDemoFinding
@@ -82,6 +80,8 @@ async def check_page(demo: WebDemo, url: str, browser: str) -> list[WebDemoFindi
 
 @asynccontextmanager
 async def _open_context(browser: str) -> AsyncIterator[BrowserContext]:
+    from playwright.async_api import Error, async_playwright  # of an extra that most machines do without
+
     async with async_playwright() as playwright:
         try:
             # Signals are the command's own, which ends the browser itself.
@@ -111,6 +111,8 @@ class _Visit:
 
     async def note(self, claim: str, step: Callable[[], Awaitable[str]]) -> None:
         """Take a step, and note the finding about a claim."""
+        from playwright.async_api import Error
+
         try:
             detail, holds = await step(), True
         except (Error, AssertionError) as exc:
