@@ -35,6 +35,9 @@ SPREAD_S: Final = 10.0
 #: The subject and the rights of browsers that have signed in to the dashboard with a one-time code.
 DASHBOARD: Final = "dashboard"
 OBSERVER: Final = Rights(observe=True)
+#: The lifetime of a token for a user of a web application (seconds). Too small: pages fetch tokens often; too large: a user
+#: whom the application has locked out stays in.
+LIFETIME_S_DEFAULT: Final = 900.0
 _FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file")
 
 
@@ -108,15 +111,32 @@ class MountedDoor(AsyncClosable):
         Raises:
             ConfigurationError: The subject or a rule is invalid.
         """
-        token = make_token(
+        token = self.make_token(subject, rights=rights, lifetime_s=LIFETIME_S_MAX)
+        return self._app.sessions.codes.make(token, asyncio.get_running_loop().time())
+
+    def make_token(
+        self, subject: str, *, role: str = "", rights: Rights | None = None, lifetime_s: float = LIFETIME_S_DEFAULT
+    ) -> str:
+        """Return a token for a client, as a web application does for its users after their login.
+
+        Args:
+            subject: The name of the client, which stands for ``{sub}`` in rules.
+            role: A role of the settings; empty for none.
+            rights: Rules, as a role has them; None for none. With a role too, both have to allow an operation.
+            lifetime_s: The time until the end of the token, in seconds; at most a day.
+
+        Raises:
+            ConfigurationError: An argument is invalid, or there is neither a role nor a rule.
+        """
+        return make_token(
             runtime_of(self.node).keyring.primary,
             subject=subject,
-            lifetime_s=LIFETIME_S_MAX,
+            lifetime_s=lifetime_s,
+            role=role,
             rights=rights,
             now=time.time(),
             token_id=secrets.token_hex(TOKEN_ID_BYTES),
         )
-        return self._app.sessions.codes.make(token, asyncio.get_running_loop().time())
 
     def _verify(self, token: str) -> Grant:
         return self._verifier.verify(token, time.time())
