@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 
 import pytest
 
 from tests import warm
+from tests.notes_example import NotesExample
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 60
@@ -247,6 +255,51 @@ def test_saga(environment: dict[str, str]) -> None:
         "flight: cancel order-2",
         "left: 1 flight, 0 hotel, 4 car",
     ]
+
+
+def read_event(events: HTTPResponse, kind: str) -> dict[str, Any]:
+    """Return the next event of a kind from lines of JSON."""
+    while True:
+        event: dict[str, Any] = json.loads(events.readline())
+        if event["kind"] == kind:
+            return event
+
+
+def test_browser_notifications(environment: dict[str, str]) -> None:
+    with NotesExample(environment) as example:
+        subscribers = {name: example.start(f"{name}.py") for name in ("mail", "monitoring")}
+        tokens: dict[str, str] = {}
+        cookie = cursor = ""
+        for user in ("ann", "bob"):
+            with example.ask("/login", {"name": user}) as answer:
+                cookie = answer.headers["set-cookie"].partition(";")[0]
+            with example.ask("/token", {}, Cookie=cookie) as answer:
+                tokens[user] = json.load(answer)["token"]
+
+        def follow(user: str, pattern: str, cursor: str = "") -> HTTPResponse:
+            headers = {"Authorization": f"Bearer {tokens[user]}", "Accept": "application/x-ndjson", "Last-Event-ID": cursor}
+            return example.ask(f"/iris/v1/topics/events?pattern={pattern}&from=last", None, **headers)
+
+        for user in ("ann", "bob"):
+            with follow(user, f"notes.{user}.%3E") as events:
+                assert f"of {user} " in read_event(events, "message")["json"]["text"]
+                cursor = read_event(events, "message")["id"]
+        for pattern in ("notes.ann.%3E", "notes.%3E", "%3E"):
+            with pytest.raises(HTTPError, match="403"):
+                follow("bob", pattern)
+        for path, content in (("/token", {}), ("/notes", None)):
+            with pytest.raises(HTTPError, match="401"):
+                example.ask(path, content)
+        example.stop_app()
+        example.start_app()
+        with follow("bob", "notes.bob.%3E", cursor) as events:
+            assert read_event(events, "gap")["missed"] is None
+        with example.ask("/notes", None, Cookie=cookie) as answer:
+            numbers = [note["number"] for note in json.load(answer)]
+        assert numbers == [*range(numbers[0], numbers[-1] + 1)]
+        lines = {name: process.stdout.readline() for name, process in subscribers.items() if process.stdout is not None}
+        assert re.fullmatch(r"mail to (ann|bob): order \d+ of \1 is on its way\n", lines["mail"])
+        assert re.fullmatch(r"(ann|bob) 1, missed 0\n", lines["monitoring"])
 
 
 def test_every_example_is_tested() -> None:
