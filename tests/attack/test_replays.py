@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import struct
 import time
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,7 +254,7 @@ class Source(Recorder):
         body = struct.pack(">BBHIQI", BROADCAST, 0, 0, len(payload), sequence, 0) + payload
         sealed = group.body_key(self.id, CAST_EPOCH).encrypt(nonce, body, group.id + self.id + b"cast")
         piece = struct.pack(">HH12s", 0, 1, nonce) + sealed
-        signature = self.signer.sign(b"overlay", pack_permit([CAST_DOWN, group.id, sequence, at, piece]))
+        signature = self.signer.sign(b"overlay", pack_permit([CAST_DOWN, group.id, sequence, at, sha256(piece).digest()]))
         return [CAST_DOWN, group.id, self.id, sequence, False, 1, piece, signature, at]
 
 

@@ -384,7 +384,7 @@ class WireClient:
         for index in range(pieces):
             piece = struct.pack(">HH", index, pieces) + nonce + sealed[index * size : (index + 1) * size]
             at, number = int(time.time() * 1000), sequence + index
-            signature = self.signer.sign(b"overlay", pack_permit([20, group.id, number, at, piece]))
+            signature = self.signer.sign(b"overlay", pack_permit([20, group.id, number, at, hashlib.sha256(piece).digest()]))
             self.send_to_root([CAST_UP, self.hello, group.id, number, sequence, piece, signature, permit, at])
         await self.wait_for(lambda message: message == [CAST_TAKEN, group.id, sequence + pieces - 1])
 

@@ -279,7 +279,9 @@ def test_the_messages_of_subscriptions_are_those_of_the_code() -> None:
     kinds = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "16": "16s", "4": "4s"}
     assert ">" + "".join(kinds[field.partition(":")[2]] for field in record.split()) == items.RECORD.format
     assert int(size) == items.RECORD.size
-    assert re.findall(r"at most ([\d,]*\d)", section) == [f"{items.PATTERNS_MAX:,}", f"{items.PUBLICATIONS_MAX:,}"]
+    assert re.findall(r"at most ([\d,]*\d)", section) == [
+        f"{bound:,}" for bound in (items.PATTERNS_MAX, items.PUBLICATIONS_MAX, items.SEQUENCES_MAX)
+    ]
     assert (items.BROADCAST, items.ANSWERED, items.ASKED) == (1, 2, 4)
     assert items.encode_add(7, ["a.>"]) == bytes.fromhex("0100000007000103612e3e")
     item = items.Item("a", [b"xy"], 3, b"o" * 16, b"s" * 4, 1, b"", items.ANSWERED)
