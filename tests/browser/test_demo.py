@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.cli.app import run
 from tests.browser.conftest import ROOT, SCREENSHOTS, Network, Pages
 from tests.browser.test_dashboard import AXE
 
@@ -88,7 +88,9 @@ def test_a_used_link_is_told(demo_pages: Pages, demo: str) -> None:
     demo_pages.faults.clear()  # Chromium reports the refusal
 
 
-def test_a_check_without_chromium_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
-    assert run(["demo", "--web", "--check"]) == 2
-    assert "needs Chromium. Install Debian's package chromium" in capsys.readouterr().err
+def test_a_check_without_chromium_says_so() -> None:
+    environment = {**os.environ, "CHROMIUM": "/nowhere/chromium"}
+    command = [*COMMAND, "--check"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "needs Chromium. Install Debian's package chromium" in done.stderr
