@@ -53,7 +53,7 @@ class WebLimits:
     connections_per_address: int = 50
     """Connections of one address without a valid token so far."""
     connections_per_subject: int = 100
-    """Event streams and surveys of one subject at a time."""
+    """Event streams of one subject at a time."""
     operations_per_s: int = 50
     """Operations of one subject a second."""
     burst: int = 100

@@ -10,6 +10,7 @@ import asyncio
 import random
 import secrets
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -87,6 +88,7 @@ class TopicStream:
 
     Args:
         events: The events.
+        subject: The client.
         held: The subscriptions that the stream holds.
         owner: The streams of the door.
         abort: Ends the connection of the client, without waiting for it.
@@ -95,11 +97,13 @@ class TopicStream:
     def __init__(
         self,
         events: EventStream,
+        subject: str,
         held: Sequence[SharedSubscription],
         owner: TopicStreams,
         abort: Callable[[], object] | None,
     ) -> None:
         self.events = events
+        self.subject = subject
         self.held = held
         self._owner = owner
         self._abort = abort
@@ -201,6 +205,7 @@ class TopicStreams:
         self._slice_messages = min(SLICE_MESSAGES, max(1, self._limits.window_messages // 2))
         self._shared: dict[str, SharedSubscription] = {}  # by pattern
         self._streams: dict[EventStream, TopicStream] = {}
+        self._subjects: Counter[str] = Counter()  # streams, also those that are not open yet, by client
         # The streams in the order of their heartbeats: each second one slot has its turn.
         self._slots: list[dict[TopicStream, None]] = [{} for _ in range(HEARTBEAT_S)]
         self._turn = 0
@@ -255,13 +260,17 @@ class TopicStreams:
             abort: Ends the connection of the client; called if the connection takes nothing for `STALLED_S`.
 
         Raises:
-            DoorRefusal: A pattern is invalid, there are too many, or the door closes.
+            DoorRefusal: A pattern is invalid, there are too many, the client has too many streams, or the door closes.
             IrisError: The node cannot subscribe.
         """
         router = self._running
         if self._is_closing:
             raise DoorRefusal("closing")
         sources = router.sources_of(patterns)
+        subject = grant.subject
+        if self._subjects[subject] >= self._limits.connections_per_subject:
+            raise DoorRefusal("too-many", field="subject")
+        self._subjects[subject] += 1
         held: list[SharedSubscription] = []
         try:
             for source in sources:
@@ -276,8 +285,9 @@ class TopicStreams:
         except BaseException:
             for shared in held:
                 shared.release()
+            self._forget_subject(subject)
             raise
-        stream = self._streams[events] = TopicStream(events, held, self, abort)
+        stream = self._streams[events] = TopicStream(events, subject, held, self, abort)
         self._slots[(self._turn + HEARTBEAT_S - 1) % HEARTBEAT_S][stream] = None
         if grant.until != float("inf"):
             stream.end_at(max(0.0, grant.until - time.time()), "token-expired")
@@ -302,6 +312,7 @@ class TopicStreams:
         self._dropped += events.window.dropped
         for shared in stream.held:
             shared.release()
+        self._forget_subject(stream.subject)
         router.close(events)
         for slot in self._slots:
             slot.pop(stream, None)
@@ -410,6 +421,12 @@ class TopicStreams:
         task = self._loop.create_task(shared.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    def _forget_subject(self, subject: str) -> None:
+        """Count one stream less for a client."""
+        self._subjects[subject] -= 1
+        if not self._subjects[subject]:
+            del self._subjects[subject]
 
     def _fail(self, error: Exception, streams: Iterable[EventStream]) -> None:
         """End streams, because the node gives no more messages."""

@@ -26,7 +26,7 @@ ALL = Rights(request=("*",), survey=("*",), broadcast=("*",), publish=(">",), su
 GRANTS = {
     "all": Grant("ann", (ALL,)),
     "quotes": Grant("bob", (Rights(request=("quotes",), publish=("notes.{sub}.*",)),)),
-    "curious": Grant("eve", (Rights(request=("*",), remote_errors=True),)),
+    "curious": Grant("eve", (Rights(request=("*",), subscribe=("news.*",), remote_errors=True),)),
     "nothing": Grant("zoe", (Rights(),)),
     "observer": Grant("dashboard", (Rights(observe=True),)),
 }
@@ -403,3 +403,24 @@ def test_wrong_subscriptions_are_refused_before_the_answer_begins(query: str, to
         assert door.streams.status.streams == 0
 
     with_door(scenario)
+
+
+def test_a_subject_has_a_number_of_event_streams_at_a_time() -> None:
+    async def scenario(door: Door) -> None:
+        path = "/v1/topics/events?pattern=news.*"
+        taking = asyncio.create_task(take_events(door, path, 1))
+        await door.simulation.until(lambda: door.streams.status.streams == 1)
+        answer = await door.ask("GET", path)
+        assert (answer.status, answer.problem) == (429, "too-many")
+        other = asyncio.create_task(take_events(door, path, 1, {"Authorization": "Bearer curious"}))
+        await door.simulation.until(lambda: door.streams.status.streams == 2)
+        await door.nodes[1].publish("news.a", b"1")
+        await asyncio.gather(taking, other)
+        # Neither a closed stream nor a refused pattern counts.
+        assert (await door.ask("GET", "/v1/topics/events?pattern=a..b")).problem == "invalid"
+        taking = asyncio.create_task(take_events(door, path, 1))
+        await door.simulation.until(lambda: door.streams.status.streams == 1)
+        await door.nodes[1].publish("news.a", b"1")
+        await taking
+
+    with_door(scenario, "[web.limits]\nconnections_per_subject = 1")
