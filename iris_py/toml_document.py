@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from iris_py.errors import ConfigurationError
 from iris_py.wire.names import nearest_name
+from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,6 +153,26 @@ PROBLEMS_MAX: Final = 100
 SHOWN_CHARACTERS_MAX: Final = 60
 
 _PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def refuse_unfit_text(text: str, path: str, bytes_max: int, advice: str) -> None:
+    """Refuse a settings file that is too large or contains a secret, before an error quotes the text.
+
+    Args:
+        text: The content of the file.
+        path: The file name for errors.
+        bytes_max: The largest size.
+        advice: The right places for secrets, as sentences.
+
+    Raises:
+        ConfigurationError: The file is refused.
+    """
+    size = len(text.encode(errors="surrogatepass"))
+    if size > bytes_max:
+        raise ConfigurationError(f"{path}:1: the file has {size} bytes, and {bytes_max} are allowed. Join rules by patterns.")
+    line = next((number for number, each in enumerate(text.split("\n"), 1) if holds_secret(each)), None)
+    if line is not None:
+        raise ConfigurationError(f"{path}:{line}: this line contains a secret. {advice}")
 
 
 class TextCheck(Protocol):

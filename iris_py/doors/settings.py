@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from iris_py.doors.rights import CLUSTER_USES, RULES_MAX, TOPIC_USES, Rights, check_rule
-from iris_py.errors import ConfigurationError
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.toml_document import Document, Table
+from iris_py.toml_document import Document, Table, refuse_unfit_text
 from iris_py.wire.addresses import parse_address
-from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +127,9 @@ _LIMITS: Final[Mapping[str, tuple[int, str]]] = {
     "window_messages": (65_536, "messages"),
     "window_bytes": (64 * 1024 * 1024, "bytes"),
 }
+_SECRETS_ADVICE: Final = (
+    "The network's secret is a setting of the node (IRIS_SECRET_FILE), and tokens of clients are made by `iris token new`."
+)
 _TOP_KEYS: Final = ("web", "roles", "histories")
 _WEB_KEYS: Final = ("listen", "public_url", "origins", "certificate_file", "key_file", "behind_proxy", "limits")
 _ROLE_KEYS: Final = (*CLUSTER_USES, *TOPIC_USES, "observe", "remote_errors")
@@ -146,7 +147,7 @@ def parse_settings(text: str, path: str) -> DoorSettings:
         ConfigurationError: The file has mistakes. The text has a line for each mistake, beginning with ``path:line: ``, with
             advice on the correction.
     """
-    _refuse_secrets(text, path)
+    refuse_unfit_text(text, path, FILE_BYTES_MAX, _SECRETS_ADVICE)
     document = Document(text, path)
     Table(document, (), "the file", document.values, _TOP_KEYS)
     settings = DoorSettings(
@@ -183,18 +184,6 @@ def check_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("it is no address of HTTP. Write it like 'https://app.example/iris'")
-
-
-def _refuse_secrets(text: str, path: str) -> None:
-    """Refuse a text that is too large or contains a secret, before an error quotes the text."""
-    if len(text.encode(errors="surrogatepass")) > FILE_BYTES_MAX:
-        raise ConfigurationError(f"{path}:1: the file has more than {FILE_BYTES_MAX} bytes. Join rules by patterns.")
-    line = next((number for number, each in enumerate(text.split("\n"), 1) if holds_secret(each)), None)
-    if line is not None:
-        raise ConfigurationError(
-            f"{path}:{line}: this line contains a secret. The network's secret is a setting of the node (IRIS_SECRET_FILE), "
-            "and tokens of clients are made by `iris token new`."
-        )
 
 
 def _table_at(document: Document, where: tuple[str, ...], values: object, title: str) -> Mapping[str, object]:

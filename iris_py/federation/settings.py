@@ -25,11 +25,10 @@ from iris_py.federation.rules import (
     wildcards,
 )
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.toml_document import Document, Table, join_problems, show
+from iris_py.toml_document import Document, Table, join_problems, refuse_unfit_text, show
 from iris_py.wire.addresses import parse_address
 from iris_py.wire.names import nearest_name
 from iris_security import parse_cloud_public_key
-from iris_security.text_form import holds_secret
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -54,6 +53,10 @@ _CLUSTER_KEYS: Final = ("requests_per_s", "in_flight", "tunnels")
 _TOPIC_KEYS: Final = ("subscriptions", "block")
 _EXPORT_KEYS: Final = ("to", "cluster", "topic", "as", "allow", "bytes_per_s", "trace", "audit", *_CLUSTER_KEYS, *_TOPIC_KEYS)
 _IMPORT_KEYS: Final = ("from", "cluster", "topic", "as", "when")
+_SECRETS_ADVICE: Final = (
+    "Write it into a file that only its user can read, and give the path of that file (identity_file for the key of the cloud; "
+    "the network's secret is a setting of the node). Neighbours get the public key: `iris keys public FILE`."
+)
 _AUDITS: Final = ("totals", "all")
 _WHENS: Final = ("absent", "full")
 
@@ -328,7 +331,7 @@ def parse_settings(text: str, path: str) -> FederationSettings:
         ConfigurationError: The file has mistakes. The text has a line for each mistake, beginning with ``path:line: ``, with
             advice on the correction.
     """
-    _check_text(text, path)
+    refuse_unfit_text(text, path, FILE_BYTES_MAX, _SECRETS_ADVICE)
     document = Document(text, path)
     top = Table(document, (), "the file", document.values, _TOP_KEYS)
     gateway = _read_gateway(document)
@@ -402,22 +405,6 @@ def check_secrets(settings: FederationSettings, own_secrets: Collection[str]) ->
 def _raise_if_any(settings: FederationSettings, problems: list[tuple[int, str]]) -> None:
     if problems:
         raise ConfigurationError(join_problems(settings.path, problems))
-
-
-def _check_text(text: str, path: str) -> None:
-    """Refuse a text that is too large or contains a secret, before an error quotes the text."""
-    size = len(text.encode(errors="surrogatepass"))
-    if size > FILE_BYTES_MAX:
-        raise ConfigurationError(
-            f"{path}:1: the file has {size} bytes, and {FILE_BYTES_MAX} are allowed. Join rules by patterns."
-        )
-    line = next((number for number, each in enumerate(text.split("\n"), 1) if holds_secret(each)), None)
-    if line is not None:
-        raise ConfigurationError(
-            f"{path}:{line}: this line contains a secret. Write it into a file that only its user can read, and give the "
-            "path of that file (identity_file for the key of the cloud; the network's secret is a setting of the node). "
-            "Neighbours get the public key: `iris keys public FILE`."
-        )
 
 
 def _mapping_at(document: Document, key: str) -> Mapping[str, object]:

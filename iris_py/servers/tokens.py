@@ -301,7 +301,7 @@ def _is_signed(token: str, keys: NetworkKeys) -> bool:
 
 
 def _decode(part: str) -> bytes:
-    """Decode URL-safe base64 without padding. Each value has a single text, so each token has one digest.
+    """Decode URL-safe base64 without padding. A value has a single text, and a token a single digest.
 
     Raises:
         ValueError: The text is not in its single form.

@@ -90,7 +90,7 @@ class Rogue:
         return TakenCounts(**fields)
 
     def peer(self, node: iris.Node) -> Peer:
-        """Return a node that this one is linked to."""
+        """Return a linked node."""
         return next(
             peer for peer in self.node._core.peers.peer_by_link.values() if peer is not None and peer.id.hex() == node.id
         )

@@ -89,7 +89,7 @@ class SharedSlice(msgspec.Struct, frozen=True, gc=False):
 class SliceBatch(PublicationBatch):
     """A batch for groups: as many messages as their members take, if all have the size of the first; never lengthened.
 
-    Smaller messages make a longer batch. It is cut into slices at its end, so each member still gets what it takes.
+    Smaller messages make a longer batch. At its end the publisher cuts the batch into slices for the members.
     """
 
     __slots__ = ()

@@ -6,6 +6,7 @@ No text of an error reaches a client, but those of :mod:`iris_py.doors.problems`
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -181,7 +182,7 @@ class WebApp:
     async def _follow(self, call: ClientCall) -> Response:
         """Answer with pages of the dashboard, each second, as server-sent events."""
         _check_observer(call)
-        events = self._watch.view(call.parameters("page"))
+        events = self._watch.view(call.parameters("page"), call.grant.until - time.time())
         return StreamingResponse(events, media_type=EVENT_STREAM, headers={"x-accel-buffering": "no"})
 
     async def _page(self, call: ClientCall) -> Response:

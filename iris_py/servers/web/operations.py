@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from iris_py.api.survey import Survey, SurveyReply
     from iris_py.doors.rights import ClusterUse
     from iris_py.doors.web.event_text import EventFormat
-    from iris_py.doors.web.window import WindowPolicy
     from iris_py.servers.web.call import ClientCall
     from iris_py.servers.web.topic_streams import TopicStreams
 
@@ -47,6 +46,8 @@ __all__ = [
     "SurveySummaryLine",
     "json_response",
 ]
+
+Choice = TypeVar("Choice", bound=str)
 
 #: Lines of one request that publishes many messages. Too small: a shell loop pays for a connection often; too large: a client
 #: holds the memory of the door.
@@ -146,14 +147,14 @@ class Operations:
         """Send a message to every member of a cluster; the answer has their number."""
         _check_cluster(call, "broadcast")
         payload = await call.body()
-        members = await self._node.broadcast(call.name, payload, headers=call.message_headers())
+        members = await call.unless_gone(self._node.broadcast(call.name, payload, headers=call.message_headers()))
         return json_response(Sent(members), 202)
 
     async def survey(self, call: ClientCall) -> Response:
         """Send a request to every member of a cluster; the answer is a line of JSON for each reply, and a summary."""
         _check_cluster(call, "survey")
         timeout, stop_after = call.timeout_s(SURVEY_TIMEOUT_S), call.whole_number("stop_after")
-        form = _form_of(call)
+        form = _choice_of(call, "as", PAYLOAD_FORMS)
         payload, headers = await call.body(), call.message_headers()
         survey = self._node.survey(call.name, payload, timeout=timeout, stop_after=stop_after, headers=headers)
         replies = aiter(survey)
@@ -169,9 +170,10 @@ class Operations:
             raise DoorRefusal("forbidden", field="publish")
         payload, headers = await call.body(), call.message_headers()
         if call.header("content-type").partition(";")[0].strip().lower() != NDJSON:
-            return json_response(PublishedMessages(await self._node.publish(call.name, payload, headers=headers)), 202)
+            nodes = await call.unless_gone(self._node.publish(call.name, payload, headers=headers))
+            return json_response(PublishedMessages(nodes), 202)
         lines = _lines_of(payload)
-        nodes = await self._node.publish_many(call.name, lines, headers=headers)
+        nodes = await call.unless_gone(self._node.publish_many(call.name, lines, headers=headers))
         return json_response(PublishedMessages(nodes, len(lines)), 202)
 
     async def events(self, call: ClientCall) -> Response:
@@ -183,8 +185,8 @@ class Operations:
             _check_pattern(call, pattern)
         event_format: EventFormat = "lines" if NDJSON in call.header("accept") else "sse"
         options = StreamOptions(
-            EventForm(event_format, _form_of(call)),
-            _policy_of(call),
+            EventForm(event_format, _choice_of(call, "as", PAYLOAD_FORMS)),
+            _choice_of(call, "policy", WINDOW_POLICIES),
             call.header("last-event-id"),
             sends_last=call.parameter("from") == "last",
         )
@@ -196,7 +198,7 @@ class Operations:
             parse_topic(call.name)
         if not call.grant.allows_topic("subscribe", call.name):
             raise DoorRefusal("forbidden", field="subscribe")
-        found = self._streams.last(call.name, _form_of(call))
+        found = self._streams.last(call.name, _choice_of(call, "as", PAYLOAD_FORMS))
         if found is None:
             raise DoorRefusal("no-message")
         return Response(found, media_type="application/json")
@@ -242,17 +244,17 @@ def _line(struct: msgspec.Struct) -> bytes:
     return single_line(msgspec.json.encode(struct)) + b"\n"
 
 
-def _form_of(call: ClientCall) -> PayloadForm:
-    """Return the form of payloads in the parameter ``as``.
+def _choice_of(call: ClientCall, name: str, choices: tuple[Choice, ...]) -> Choice:
+    """Return a parameter with a fixed set of values; the first value without the parameter.
 
     Raises:
-        DoorRefusal: The form is unknown.
+        DoorRefusal: The parameter has another value.
     """
-    given = call.parameter("as") or PAYLOAD_FORMS[0]
-    form = next((form for form in PAYLOAD_FORMS if form == given), None)
-    if form is None:
-        raise DoorRefusal("invalid", field="as")
-    return form
+    given = call.parameter(name) or choices[0]
+    found = next((choice for choice in choices if choice == given), None)
+    if found is None:
+        raise DoorRefusal("invalid", field=name)
+    return found
 
 
 def _check_pattern(call: ClientCall, pattern: str) -> None:
@@ -265,19 +267,6 @@ def _check_pattern(call: ClientCall, pattern: str) -> None:
         parse_pattern(_without_cloud(pattern))
     if not call.grant.allows_topic("subscribe", pattern):
         raise DoorRefusal("forbidden", field="subscribe")
-
-
-def _policy_of(call: ClientCall) -> WindowPolicy:
-    """Return the policy of the window of an event stream in the parameter ``policy``.
-
-    Raises:
-        DoorRefusal: The policy is unknown.
-    """
-    given = call.parameter("policy") or WINDOW_POLICIES[0]
-    policy = next((policy for policy in WINDOW_POLICIES if policy == given), None)
-    if policy is None:
-        raise DoorRefusal("invalid", field="policy")
-    return policy
 
 
 def _check_cluster(call: ClientCall, use: ClusterUse) -> None:

@@ -124,7 +124,7 @@ class ClusterPage(msgspec.Struct, kw_only=True):
     head: PageHead
 
     cluster: ClusterLine | None
-    """The cluster; None if no node that answered serves or uses it."""
+    """The cluster; None if no answering node serves or uses the cluster."""
     items: list[MemberStatsLine]
     """The members."""
     slow: list[SlowLine]
@@ -162,7 +162,7 @@ class TopicPage(msgspec.Struct, kw_only=True):
     head: PageHead
 
     topic: TopicLine | None
-    """The pattern; None if no node that answered subscribes to it."""
+    """The pattern; None if no answering node subscribes to the pattern."""
     items: list[PageSubscriber]
     """The subscriptions."""
 
@@ -258,7 +258,7 @@ class EventsPage(msgspec.Struct, kw_only=True):
 
 
 def parse_page(text: str) -> PageName | None:
-    """Return the name of a page; None if there is no such page."""
+    """Return the name of a page; None if the page is unknown."""
     kind, mark, name = text.partition(":")
     if kind not in KINDS or KINDS[kind] != bool(name) or bool(mark) != bool(name):
         return None

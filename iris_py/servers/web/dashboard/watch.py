@@ -17,7 +17,7 @@ import msgspec
 
 from iris_py.api.cloud.gateways import ask_clouds
 from iris_py.doors.problems import DoorRefusal
-from iris_py.errors import IrisError
+from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
 from iris_py.overview.clouds import has_gateways
 from iris_py.overview.readings import Readings
@@ -100,11 +100,12 @@ class NetworkWatch:
         """The number of viewers."""
         return len(self._viewers)
 
-    def view(self, names: Sequence[str]) -> AsyncIterator[bytes]:
+    def view(self, names: Sequence[str], lifetime_s: float = math.inf) -> AsyncIterator[bytes]:
         """Return the pages as server-sent events, again and again.
 
         Args:
             names: The names of the pages.
+            lifetime_s: The time until the token of the viewer ends (seconds), and with the token the events.
 
         Raises:
             DoorRefusal: A page is unknown, or the viewers are too many.
@@ -114,7 +115,7 @@ class NetworkWatch:
             raise DoorRefusal("invalid", field="page")
         if len(self._viewers) >= VIEWERS_MAX:
             raise DoorRefusal("too-many", retry_after_s=READING_S)
-        return self._stream(Viewer(pages))
+        return self._stream(Viewer(pages), lifetime_s)
 
     async def page(self, name: str) -> bytes:
         """Return one page as JSON.
@@ -151,8 +152,10 @@ class NetworkWatch:
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
-    async def _stream(self, viewer: Viewer) -> AsyncIterator[bytes]:
+    async def _stream(self, viewer: Viewer, lifetime_s: float) -> AsyncIterator[bytes]:
         """Yield the events of a viewer. An unused stream leaves no trace."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + lifetime_s
         self._viewers[viewer] = None
         self._start()
         try:
@@ -160,20 +163,20 @@ class NetworkWatch:
             for page in viewer.pages:
                 if (content := self._make(page)) is not None:
                     yield content
-            while not self._is_closed:
+            while not self._is_closed and loop.time() < ends_at:
                 viewer.changed.clear()
                 fresh, viewer.fresh = viewer.fresh, {}
                 if fresh:
                     yield b"".join(fresh.values())
                     continue
                 try:
-                    async with asyncio.timeout(HEARTBEAT_S):
+                    async with asyncio.timeout(min(HEARTBEAT_S, ends_at - loop.time())):
                         await viewer.changed.wait()
                 except TimeoutError:
                     yield b": \n\n"
         finally:
             del self._viewers[viewer]
-            self._idle_since = asyncio.get_running_loop().time()
+            self._idle_since = loop.time()
 
     async def _read_on(self) -> None:
         """Read the network, until ``LINGER_S`` after the last viewer."""
@@ -182,6 +185,9 @@ class NetworkWatch:
             began = loop.time()
             try:
                 await self._read()
+            except NodeClosed:
+                self.close()
+                return
             except IrisError as exc:
                 logger.warning("dashboard_reading", "the dashboard could not read the network: %s", exc)
             self._tell()

@@ -223,7 +223,7 @@ def test_what_no_rule_allows_is_refused_and_not_executed(operation: str) -> None
 
 
 def wrong_tokens() -> list[tuple[str, str]]:
-    """Return tokens that nobody may use, all with a role that allows everything."""
+    """Return invalid tokens, all with a role that allows every operation."""
     own = KEYRING.primary
     other = Keyring(Secret(b"o" * 32), network="lab").primary
     elsewhere = Keyring(Secret(bytes(range(32))), network="eu").primary

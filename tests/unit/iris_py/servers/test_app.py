@@ -218,6 +218,18 @@ def test_a_client_that_leaves_cancels_its_request() -> None:
     with_door(scenario)
 
 
+def test_a_client_that_leaves_cancels_its_publication() -> None:
+    async def scenario(door: Door) -> None:
+        await door.nodes[1].subscribe("full", policy="block", queue_messages=1)
+        gone = asyncio.Event()
+        asked = [asyncio.create_task(door.ask("POST", "/v1/topics/full", b"x" * 1_000_000, gone=gone)) for _ in range(90)]
+        await door.simulation.until(lambda: any(task.done() for task in asked))
+        gone.set()
+        assert {(await task).status for task in asked} == {0, 202}  # the subscriber takes nothing, so some would wait for ever
+
+    with_door(scenario)
+
+
 def test_too_many_operations_are_refused_for_a_time() -> None:
     async def scenario(door: Door) -> None:
         answers = [await door.ask("POST", "/v1/topics/a", b"") for _ in range(4)]

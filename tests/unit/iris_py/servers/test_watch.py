@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iris_py.doors.problems import DoorRefusal
+from iris_py.errors import NodeClosed
 from iris_py.servers.web.dashboard import watch as watch_module
 from iris_py.servers.web.dashboard.watch import LINGER_S, VIEWERS_MAX, NetworkWatch
 from iris_py.testing import NodeSimulation, run
@@ -26,8 +27,11 @@ class CountingNode:
         self._node = node
         self.network = node.network
         self.questions = 0
+        self.is_closed = False
 
     async def ask_nodes(self, *parts: str, **options: Any) -> Any:
+        if self.is_closed:
+            raise NodeClosed
         self.questions += 1
         return await self._node.ask_nodes(*parts, **options)
 
@@ -78,6 +82,30 @@ def test_nobody_is_asked_long_after_the_last_viewer() -> None:
         assert node.questions == asked
         assert len(await take(watch.view(["overview"]), 3.0)) > 1
         assert node.questions > asked
+
+    simulate(scenario)
+
+
+def test_the_events_end_with_the_token() -> None:
+    async def scenario(watch: NetworkWatch, _node: CountingNode) -> None:
+        events = watch.view(["overview"], 5.0)
+        async with asyncio.timeout(7.0):
+            taken = [event async for event in events]
+        assert len(taken) > 2
+        assert watch.viewers == 0
+
+    simulate(scenario)
+
+
+def test_a_closed_node_ends_the_viewers() -> None:
+    async def scenario(watch: NetworkWatch, node: CountingNode) -> None:
+        events = watch.view(["overview"])
+        await anext(events)
+        node.is_closed = True
+        async with asyncio.timeout(5.0):
+            async for _event in events:
+                pass
+        assert watch.viewers == 0
 
     simulate(scenario)
 
