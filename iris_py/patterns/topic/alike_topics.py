@@ -51,9 +51,9 @@ class AlikeTopics(Generic[Value]):
 
     def find(self, tokens: Tokens) -> Value | None:
         """Return the value for a topic; None if unknown. The hot path."""
-        by_count = self._by_token.get(tokens[0])
-        alike = None if by_count is None else by_count.get(len(tokens))
-        if alike is None:
+        try:  # faster than get(), because nearly all are known
+            alike = self._by_token[tokens[0]][len(tokens)]
+        except KeyError:
             return None
         return alike.only or alike.values.get(alike.select(tokens))
 

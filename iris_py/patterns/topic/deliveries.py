@@ -680,7 +680,8 @@ class Deliveries:
         if found is None:
             found = self._trie.match(tokens), self._counts.of(tokens[0])
             self._alike.add(tokens, self._trie.literal_bits(tokens), found)
-        match = self._matches[head] = (topic, *found)
+        queues, counts = found
+        match = self._matches[head] = (topic, queues, counts)
         return match
 
     def _block(self, queue: SubscriptionQueue, group: Group, peer: Peer, entry: OwnEntry, now: float) -> None:
