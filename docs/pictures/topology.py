@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from iris_py import NodeReports
-from iris_py.cli.topology import TopologyNodeLine
-from iris_py.cli.topology import draw as draw_topology
+from iris_py.overview.topology import TopologyNodeLine
+from iris_py.overview.topology import draw as draw_topology
 from iris_py.testing.cores.pastry import PastrySimulation
 
 TARGET: Final = Path(__file__).with_name("topology.svg")

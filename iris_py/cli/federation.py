@@ -11,6 +11,7 @@ from iris_py.cli.output import Output
 from iris_py.federation.calls import Call, Op
 from iris_py.federation.names import split
 from iris_py.json_lines import Line, Lines
+from iris_py.overview.clouds import GatewayLine, gateway_line
 from iris_py.overview.units import format_seconds
 
 if TYPE_CHECKING:
@@ -19,28 +20,6 @@ if TYPE_CHECKING:
     from iris_py.cli.settings import Settings
 
 __all__ = ["LINES", "explain", "status"]
-
-
-class GatewayLine(Line, tag="gateway"):
-    """The state of a gateway and its cloud links (docs/federation.md)."""
-
-    node: str
-    """The node id."""
-    name: str
-    """The name of the gateway's cloud."""
-    listens: str
-    """The address for other clouds; empty if the gateway only dials."""
-    identity: str
-    """The public key of the gateway's cloud."""
-    clouds: dict[str, Any]
-    """The state of each neighbour, by alias."""
-    stand_ins: Any
-    republished: Any
-    drops: dict[str, int]
-    """Number of dropped messages, by reason."""
-    metrics: str
-    """The address of the gateway's metrics for Prometheus; empty without metrics."""
-    audit_unwritten: int
 
 
 class StatusSummary(Line, tag="summary"):
@@ -90,7 +69,7 @@ async def status(settings: Settings, *, as_json: bool) -> int:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:
         output = Output(as_json=True)
-        output.lines((_as_line(GatewayLine, gateway), None) for gateway in gateways)
+        output.lines((gateway_line(gateway), None) for gateway in gateways)
         output.line(StatusSummary(len(gateways)))
     elif gateways:
         _print(gateways)
@@ -115,7 +94,7 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
     goes = any(gateway["goes"] for gateway in gateways)
     if as_json:
         output = Output(as_json=True)
-        output.lines((_as_line(ExplanationLine, gateway), None) for gateway in gateways)
+        output.lines((_explanation_line(gateway), None) for gateway in gateways)
         output.line(ExplanationSummary(name, goes, len(gateways)))
     elif gateways:
         _print_explanations(name, gateways, goes=goes)
@@ -124,8 +103,8 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
     return ExitCode.OK if goes else ExitCode.NO_MEMBERS
 
 
-def _as_line(kind: type[Line], gateway: dict[str, Any]) -> Line:
-    return kind(**{name: gateway[name] for name in kind.__struct_fields__})
+def _explanation_line(gateway: dict[str, Any]) -> ExplanationLine:
+    return ExplanationLine(**{name: gateway[name] for name in ExplanationLine.__struct_fields__})
 
 
 def _print(gateways: list[dict[str, Any]]) -> None:

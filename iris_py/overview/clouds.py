@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iris_py.overview.pair import Pair
 
-__all__ = ["CloudLine", "cloud_faults", "cloud_lines", "failed_text", "has_gateways"]
+__all__ = ["CloudLine", "GatewayLine", "cloud_faults", "cloud_lines", "failed_text", "gateway_line", "has_gateways"]
 
 #: The outcome of a request that is no failure.
 _DONE: Final = "done"
@@ -39,6 +39,28 @@ class CloudLine(Line, tag="cloud", kw_only=True):
     """Requests through this gateway that failed since its start, by outcome: `unavailable`, `timeout` ..."""
     trouble: str
     """The last error of an address without a connection, or a silent cloud link; empty without either."""
+
+
+class GatewayLine(Line, tag="gateway"):
+    """The state of a gateway and its cloud links (docs/federation.md)."""
+
+    node: str
+    """The node id."""
+    name: str
+    """The name of the gateway's cloud."""
+    listens: str
+    """The address for other clouds; empty if the gateway only dials."""
+    identity: str
+    """The public key of the gateway's cloud."""
+    clouds: dict[str, Any]
+    """The state of each neighbour, by alias."""
+    stand_ins: Any
+    republished: Any
+    drops: dict[str, int]
+    """Number of dropped messages, by reason."""
+    metrics: str
+    """The address of the gateway's metrics for Prometheus; empty without metrics."""
+    audit_unwritten: int
 
 
 class _BundleReport(msgspec.Struct):
@@ -76,6 +98,18 @@ def has_gateways(pairs: Iterable[Pair]) -> bool:
     """Return whether any answering node is a gateway."""
     clusters = (pair.last.statistics.clusters.get(GATEWAYS) for pair in pairs)
     return any(each is not None and each.service is not None and each.service.handlers for each in clusters)
+
+
+def gateway_line(gateway: Mapping[str, Any]) -> GatewayLine:
+    """Return the line of a gateway.
+
+    Args:
+        gateway: The state of the gateway, as for `iris federation status`.
+
+    Raises:
+        KeyError: The gateway does not report a field.
+    """
+    return GatewayLine(**{name: gateway[name] for name in GatewayLine.__struct_fields__})
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:
