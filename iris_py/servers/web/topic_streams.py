@@ -28,6 +28,7 @@ from iris_py.logs import EventLogger
 from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
 from iris_py.settings.values import SEEDS_MAX
 from iris_py.wire.addresses import format_address, parse_address
+from iris_py.wire.facts import NAME_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -79,6 +80,8 @@ class TopicStreamsStatus:
     """Streams ended since the start, because their connections took nothing."""
 
 
+#: Ends the label of the node of the histories, which follows that of the first node: lists of nodes tell the two apart.
+HISTORIES_SUFFIX: Final = "-histories"
 #: The hosts by which this machine dials a node that listens at every interface.
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - dialled
 
@@ -459,7 +462,7 @@ async def _start_node(config: Config) -> Node:
 
 
 def history_config(config: Config, listened: str) -> Config:
-    """Return the settings of the node of the histories: any port, no advertised address, and the first node as a seed.
+    """Return the settings of the node of the histories: any port, no advertised address, the first node as a seed, and a name.
 
     Args:
         config: The settings of the first node, which may be the only node that knows the network.
@@ -469,4 +472,5 @@ def history_config(config: Config, listened: str) -> Config:
     listened_host, port = parse_address(listened)
     first = format_address(_LOOPBACK.get(listened_host, listened_host), port)
     seeds = (first, *config.seeds[: SEEDS_MAX - 1])
-    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=(), seeds=seeds)
+    name = f"{config.name[: NAME_LENGTH_MAX - len(HISTORIES_SUFFIX)]}{HISTORIES_SUFFIX}" if config.name else ""
+    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=(), seeds=seeds, name=name)

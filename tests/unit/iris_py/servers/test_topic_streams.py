@@ -21,6 +21,7 @@ from iris_py.servers.web.event_response import EventResponse
 from iris_py.servers.web.shared_subscription import LINGER_S
 from iris_py.servers.web.topic_streams import HEARTBEAT_S, STALLED_S, TopicStream, TopicStreams
 from iris_py.testing import VirtualNetwork, run
+from iris_py.wire.facts import NAME_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -354,7 +355,17 @@ def test_the_node_of_histories_is_like_the_first_one_but_takes_any_port() -> Non
     config = Config(listen="[::1]:4711", is_port_shared=True, advertise=("203.0.113.5:4711",), zone="eu", name="door")
     made = topic_streams.history_config(config, "[::1]:4712")
     assert (made.listen, made.is_port_shared, made.advertise) == ("[::1]:0", False, ())
-    assert (made.zone, made.name) == ("eu", "door")
+    assert made.zone == "eu"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("door", "door-histories"), ("", ""), ("d" * NAME_LENGTH_MAX, "d" * (NAME_LENGTH_MAX - 10) + "-histories")],
+)
+def test_lists_of_nodes_tell_the_two_nodes_of_a_door_apart(first: str, second: str) -> None:
+    from iris_py.config import Config
+
+    assert topic_streams.history_config(Config(name=first), "127.0.0.1:4711").name == second
 
 
 @pytest.mark.parametrize(
