@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -123,6 +123,10 @@ test-browser: $(READY) ## the dashboard of the web door in Chromium; pictures of
 	@test -x $(CHROMIUM) || { echo "make test-browser needs Chromium: install Debian's package chromium, or name it: CHROMIUM=/path"; exit 1; }
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[browser]'
 	CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest tests/browser
+
+test-web: $(READY) ## all that the description of the web door allows, asked of a running door by Schemathesis: EXAMPLES=1000 for more
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[interface]'
+	$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES)) $(BIN)/python -m pytest tests/web
 
 format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .

@@ -53,9 +53,20 @@ class ClientCall:
         """Return a header; empty without the header."""
         return self._request.headers.get(name, "")
 
-    def parameter(self, name: str) -> str:
-        """Return a parameter of the query; empty without the parameter."""
-        return self._request.query_params.get(name, "")
+    def option(self, name: str) -> str:
+        """Return a header that changes the operation; empty without the header.
+
+        Raises:
+            DoorRefusal: The header is empty, as from a variable that is not set: without it the operation would be another one.
+        """
+        value = self._request.headers.get(name)
+        if value == "":
+            raise DoorRefusal("invalid", field=name)
+        return value or ""
+
+    def parameter(self, name: str, default: str = "") -> str:
+        """Return a parameter of the query; the default without the parameter."""
+        return self._request.query_params.get(name, default)
 
     def parameters(self, name: str) -> list[str]:
         """Return all values of a parameter of the query."""
@@ -67,7 +78,7 @@ class ClientCall:
         Raises:
             DoorRefusal: The header is no time from 0 to `TIMEOUT_MAX_S`.
         """
-        text = self.header("iris-timeout")
+        text = self.option("Iris-Timeout")
         if not text:
             return default
         try:
@@ -84,8 +95,8 @@ class ClientCall:
         Raises:
             DoorRefusal: The parameter is another text.
         """
-        text = self.parameter(name)
-        if not text:
+        text = self._request.query_params.get(name)
+        if text is None:
             return None
         if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
             raise DoorRefusal("invalid", field=name)
@@ -97,7 +108,7 @@ class ClientCall:
         Raises:
             DoorRefusal: The header has another value.
         """
-        value = self.header(name) or choices[0]
+        value = self.option(name) or choices[0]
         if value not in choices:
             raise DoorRefusal("invalid", field=name)
         return value

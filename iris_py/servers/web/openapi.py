@@ -8,9 +8,18 @@ import msgspec
 
 import iris_py
 from iris_py.doors.problems import PROBLEMS, Problem
-from iris_py.doors.web.event_text import ClosingEvent, GapEvent, MessageEvent, MessageEventLine
+from iris_py.doors.web.event_text import (
+    ClosingEvent,
+    ClosingEventLine,
+    GapEvent,
+    GapEventLine,
+    MessageEvent,
+    MessageEventLine,
+    PositionEventLine,
+)
 from iris_py.doors.web.payload_text import PAYLOAD_FORMS
 from iris_py.doors.web.window import WINDOW_POLICIES
+from iris_py.servers.web.event_response import EVENT_MEDIA_TYPES
 from iris_py.servers.web.operations import (
     NDJSON,
     PublishedMessages,
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["describe_interface"]
 
 _OCTETS: Final = "application/octet-stream"
+_JSON: Final = "application/json"
 _BYTES: Final = {"type": "string", "format": "binary"}
 
 
@@ -40,6 +50,8 @@ class OperationParameter(NamedTuple):
     """``header`` or ``query``."""
     description: str
     schema: Mapping[str, Any]
+    example: Sequence[str] = ()
+    """Values of a required parameter for a first try; empty for an optional parameter."""
 
 
 class Description(NamedTuple):
@@ -47,10 +59,10 @@ class Description(NamedTuple):
 
     summary: str
     status: int
-    answer: str
-    """The media type of the answer."""
-    structs: Sequence[object] = ()
-    """The kinds of objects in the answer; empty for bytes."""
+    answers: Mapping[str, Sequence[object]]
+    """The kinds of objects in the answer, by media type: each line, or the data of each event, has one; empty for bytes."""
+    name: str = ""
+    """A name in the path for a first try; empty for a path without a name."""
     request: Sequence[str] = ()
     """The media types of the body; empty without a body."""
     parameters: Sequence[OperationParameter] = ()
@@ -87,7 +99,8 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "request": Description(
         "Send a request to a member of a cluster, and return its reply.",
         200,
-        _OCTETS,
+        {_OCTETS: ()},
+        "upper",
         request=(_OCTETS,),
         parameters=(
             _TIMEOUT,
@@ -101,13 +114,13 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         problems=(*_OF_CLUSTERS, "timeout", "not-taken", "remote-error", "unreadable-reply"),
     ),
     "broadcast": Description(
-        "Send a message to every member of a cluster.", 202, "application/json", (Sent,), (_OCTETS,), problems=_OF_CLUSTERS
+        "Send a message to every member of a cluster.", 202, {_JSON: (Sent,)}, "upper", (_OCTETS,), problems=_OF_CLUSTERS
     ),
     "survey": Description(
         "Send a request to every member of a cluster: a line for each reply, and a summary.",
         200,
-        NDJSON,
-        (SurveyAnswerLine, SurveySummaryLine, SurveyProblemLine),
+        {NDJSON: (SurveyAnswerLine, SurveySummaryLine, SurveyProblemLine)},
+        "upper",
         (_OCTETS,),
         parameters=(
             _TIMEOUT,
@@ -121,19 +134,25 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "publish": Description(
         "Publish a message to a topic; with lines of JSON, a message for each line.",
         202,
-        "application/json",
-        (PublishedMessages,),
+        {_JSON: (PublishedMessages,)},
+        "notes.ann",
         (_OCTETS, NDJSON),
         problems=("not-exported", "cloud-unavailable", "overloaded", "member-lost", "timeout", "not-taken"),
     ),
     "events": Description(
-        "Get the messages of topics as they come: the data of server-sent events, or lines of JSON.",
+        "Get the messages of topics as they come: server-sent events, or lines of JSON if `Accept` names them.",
         200,
-        "text/event-stream",
-        (MessageEvent, GapEvent, ClosingEvent),
+        {
+            EVENT_MEDIA_TYPES["sse"]: (MessageEvent, GapEvent, ClosingEvent),
+            EVENT_MEDIA_TYPES["lines"]: (MessageEventLine, GapEventLine, ClosingEventLine, PositionEventLine),
+        },
         parameters=(
             OperationParameter(
-                "pattern", "query", "A pattern of topics; repeatable.", {"type": "array", "items": {"type": "string"}}
+                "pattern",
+                "query",
+                "A pattern of topics; repeatable.",
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                ("notes.>",),
             ),
             OperationParameter("as", "query", "The form of the payloads in JSON.", {"enum": list(PAYLOAD_FORMS)}),
             OperationParameter("policy", "query", "For a client that is too slow.", {"enum": list(WINDOW_POLICIES)}),
@@ -147,18 +166,21 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
     "last": Description(
         "Get the newest message of a topic that has a history.",
         200,
-        "application/json",
-        (MessageEventLine,),
+        {_JSON: (MessageEventLine,)},
+        "notes.ann",
         parameters=(OperationParameter("as", "query", "The form of the payload in JSON.", {"enum": list(PAYLOAD_FORMS)}),),
         problems=("no-message",),
     ),
-    "openapi": Description("Describe this interface.", 200, "application/json"),
+    "openapi": Description("Describe this interface.", 200, {_JSON: ()}),
 }
 
 
 def describe_interface() -> bytes:
     """Return the description of the interface, as JSON."""
-    structs = [Problem, *dict.fromkeys(struct for each in DESCRIPTIONS.values() for struct in each.structs)]
+    structs = [
+        Problem,
+        *dict.fromkeys(struct for each in DESCRIPTIONS.values() for structs in each.answers.values() for struct in structs),
+    ]
     schemas, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(structs, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -187,16 +209,18 @@ def describe_interface() -> bytes:
 def _describe(spec: PathSpec, described: Description, schema_of: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
         {"name": each.name, "in": each.place, "description": each.description, "schema": each.schema}
+        | ({"required": True, "example": each.example} if each.example else {})
         for each in described.parameters
     ]
-    if "{name}" in spec.path:
+    if described.name:
         named = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        parameters.insert(0, {**named, "description": "The name; `name@cloud` for another cloud."})
-    schemas = [schema_of[struct] for struct in described.structs]
-    answer = _BYTES if not schemas else schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    responses: dict[str, Any] = {
-        str(described.status): {"description": described.summary, "content": {described.answer: {"schema": answer}}}
+        text = "The name; `name@cloud` for another cloud."
+        parameters.insert(0, {**named, "description": text, "example": described.name})
+    content_of = {
+        media_type: {"schema": _schema_of_answer(media_type, structs, schema_of)}
+        for media_type, structs in described.answers.items()
     }
+    responses: dict[str, Any] = {str(described.status): {"description": described.summary, "content": content_of}}
     problems = described.problems if spec.is_public else (*described.problems, *_OF_ALL)
     for status in sorted({PROBLEMS[name].status for name in problems}):
         names = ", ".join(name for name in problems if PROBLEMS[name].status is status)
@@ -212,3 +236,25 @@ def _describe(spec: PathSpec, described: Description, schema_of: Mapping[object,
     if described.request:
         operation["requestBody"] = {"content": {media: {"schema": _BYTES} for media in described.request}}
     return operation
+
+
+def _schema_of_answer(
+    media_type: str, structs: Sequence[object], schema_of: Mapping[object, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the schema of an answer; of each line, or of each event, if it has many."""
+    schemas = [schema_of[struct] for struct in structs]
+    if media_type == EVENT_MEDIA_TYPES["sse"]:
+        schemas = [_schema_of_event(schema) for schema in schemas]
+    if not schemas:
+        return {} if media_type == _JSON else _BYTES
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _schema_of_event(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of a server-sent event with some data."""
+    text = {"type": "string", "contentMediaType": _JSON, "contentSchema": data}
+    return {
+        "type": "object",
+        "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": text},
+        "required": ["event", "data"],
+    }

@@ -128,14 +128,14 @@ class Operations:
         """Send a request to a member of a cluster; the answer is the reply."""
         _check_cluster(call, "request")
         timeout = call.timeout_s(REQUEST_TIMEOUT_S)
-        on_full: OnFull = "raise" if call.choice("iris-if-full", ("wait", "fail")) == "fail" else "wait"
+        on_full: OnFull = "raise" if call.choice("Iris-If-Full", ("wait", "fail")) == "fail" else "wait"
         options: RequestOptions = {"timeout": timeout, "on_full": on_full, "headers": call.message_headers()}
-        if key := call.header("idempotency-key"):
+        if key := call.option("Idempotency-Key"):
             options["key"] = _key_of(call.grant.subject, key)
             options["idempotent"] = True
-        if prefer := call.header("iris-prefer"):
+        if prefer := call.option("Iris-Prefer"):
             options["prefer"] = prefer
-        if require := call.header("iris-require"):
+        if require := call.option("Iris-Require"):
             options["require"] = require
         payload = await call.body()
         began = time.monotonic()
@@ -188,7 +188,7 @@ class Operations:
             EventForm(event_format, _choice_of(call, "as", PAYLOAD_FORMS)),
             _choice_of(call, "policy", WINDOW_POLICIES),
             call.header("last-event-id"),
-            sends_last=call.parameter("from") == "last",
+            sends_last=_sends_last(call),
         )
         return EventResponse(await self._streams.open(patterns, call.grant, options), event_format)
 
@@ -250,7 +250,7 @@ def _choice_of(call: ClientCall, name: str, choices: tuple[Choice, ...]) -> Choi
     Raises:
         DoorRefusal: The parameter has another value.
     """
-    given = call.parameter(name) or choices[0]
+    given = call.parameter(name, choices[0])
     found = next((choice for choice in choices if choice == given), None)
     if found is None:
         raise DoorRefusal("invalid", field=name)
@@ -267,6 +267,18 @@ def _check_pattern(call: ClientCall, pattern: str) -> None:
         parse_pattern(_without_cloud(pattern))
     if not call.grant.allows_topic("subscribe", pattern):
         raise DoorRefusal("forbidden", field="subscribe")
+
+
+def _sends_last(call: ClientCall) -> bool:
+    """Return whether an event stream begins with the newest message of each topic, by the parameter ``from``.
+
+    Raises:
+        DoorRefusal: The parameter has another value than ``last``.
+    """
+    given = call.parameters("from")
+    if given not in ([], ["last"]):
+        raise DoorRefusal("invalid", field="from")
+    return bool(given)
 
 
 def _check_cluster(call: ClientCall, use: ClusterUse) -> None:
