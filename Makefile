@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-pythons release-check format reference bench bench-federation bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-pythons release-check format reference bench bench-federation bench-web bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -149,6 +149,10 @@ bench: $(READY) ## Iris beside pyzmq, zenoh, NNG, NATS, Redis, gRPC and raw TCP,
 bench-federation: $(READY) ## two clouds joined by gateways, beside one cloud and beside joined NATS servers; as root over 80 ms, too: QUICK=1 ROUNDS= DOCS=1
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench]' || echo "not all peers could be installed: the tables say which are missing"
 	$(BIN)/python -m benchmarks.federation $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) $(if $(DOCS),--docs docs/benchmarks.md) --json build/bench/federation.json
+
+bench-web: $(READY) ## the web door beside a bare loop of Starlette and uvicorn, and beside python-socketio: QUICK=1 ROUNDS= WHAT='fanout requests held slow resume'
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench,web]' || echo "not all peers could be installed: the tables say which are missing"
+	$(BIN)/python -m benchmarks.web $(WHAT) $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) --json build/bench/web.json
 
 bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, beside Spark alone, HTTP, and a connection per row; how fast executors answer
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

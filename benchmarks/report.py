@@ -73,7 +73,7 @@ def _values(run: Run, contender: str, metric: str) -> tuple[float, ...]:
 
 def _ratios(runs: Sequence[Run], contender: str, reference: str, metric: str) -> list[float]:
     pairs = [(_values(run, contender, metric), _values(run, reference, metric)) for run in runs]
-    return [median(values) / median(others) for values, others in pairs if values and others]
+    return [median(values) / median(others) for values, others in pairs if values and others and median(others)]
 
 
 def as_json(sections: Sequence[tuple[Section, Sequence[Row]]], runs: int) -> dict[str, Any]:

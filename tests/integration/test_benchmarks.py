@@ -99,6 +99,33 @@ def test_tunnels_are_measured() -> None:
     assert all(row["median"] > 0 for row in section["rows"])
 
 
+def test_the_web_door_is_measured(tmp_path: Path) -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "benchmarks.web", "--quick", "--runs", "1", "--json", str(tmp_path / "web.json")),
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    sections = json.loads((tmp_path / "web.json").read_text())["sections"]
+    found = {section["name"]: {row["contender"] for row in section["rows"]} for section in sections}
+    assert found.pop("web fan-out") >= {"iris door", "bare starlette"}
+    assert found == {
+        "web requests": {"iris door", "bare starlette"},
+        "web streams, held": {"iris door", "bare starlette"},
+        "web streams, slow clients": {"all read", "some do not read"},
+        "web streams, resumed": {"iris, two doors"},
+    }
+    values = {(row["contender"], row["metric"]): row["median"] for section in sections for row in section["rows"]}
+    assert values["iris, two doors", "missing"] == 0, "each number came once, or a gap was told"
+    assert values["iris, two doors", "published"] > 0
+    assert values["iris, two doors", "came back"] > 0
+    assert values["iris door", "lost"] == 0
+    assert values["iris door", "one by one"] > 0
+
+
 @pytest.mark.parametrize(
     ("what", "contenders"),
     [

@@ -158,7 +158,7 @@ def test_a_survey_has_a_line_for_each_reply_and_a_summary() -> None:
         ("POST", "/v1/clusters/quotes/request", b"hang", {"Iris-Timeout": "0.5"}, "timeout", None),
         ("POST", "/v1/clusters/quotes/request", b"", {"Iris-Timeout": "nan"}, "invalid", "Iris-Timeout"),
         ("POST", "/v1/clusters/quotes/request", b"", {"Iris-Timeout": "61"}, "invalid", "Iris-Timeout"),
-        ("POST", "/v1/clusters/quotes/request", b"", {"Iris-If-Full": "maybe"}, "invalid", "iris-if-full"),
+        ("POST", "/v1/clusters/quotes/request", b"", {"Iris-If-Full": "maybe"}, "invalid", "Iris-If-Full"),
         ("POST", "/v1/clusters/quotes/request", b"", {"Idempotency-Key": "x" * 300}, "invalid", "Idempotency-Key"),
         # Without these an empty variable of a shell would change the operation.
         ("POST", "/v1/clusters/quotes/request", b"", {"Idempotency-Key": ""}, "invalid", "Idempotency-Key"),
