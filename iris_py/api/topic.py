@@ -407,7 +407,7 @@ class Topics:
             "the group %r lost up to %d messages: %s had not taken them when it or its link was lost",
             event.group,
             event.count,
-            event.node,
+            event.node.short,
             about=event.group,
             group=event.group,
             node=event.node.id,

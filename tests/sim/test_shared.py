@@ -242,6 +242,31 @@ def test_leaving_loses_nothing() -> None:
     simulate(scenario)
 
 
+def test_a_node_that_takes_all_and_closes_has_lost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, member = await simulation.start_nodes(2)
+        reader = await Reader(member, group="g").start()
+        await publish(publisher, 3)
+        await simulation.until(lambda: len(reader.messages) == 3)
+        await member.close()
+        counts = counts_of(publisher, "g")
+        assert (counts.taken, counts.outstanding, counts.lost) == (3, 0, 0)
+        assert "lost up to" not in caplog.text
+
+    simulate(scenario)
+
+
+def test_long_jobs_that_come_at_once_are_shared_by_all_members() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        publisher, *members = await simulation.start_nodes(5)
+        readers = [await Reader(node, 1.0, group="g").start() for node in members]
+        await publish(publisher, 20, pause_s=0)
+        await simulation.until(lambda: sum(len(each.messages) for each in readers) == 20)
+        assert max(len(each.messages) for each in readers) <= 7, "not 16 for one member while others idle"
+
+    simulate(scenario)
+
+
 def test_a_callback_gets_what_arrives_while_publishers_hear_of_the_end() -> None:
     async def scenario(simulation: NodeSimulation) -> None:
         publisher, leaver, member = await simulation.start_nodes(3)

@@ -282,6 +282,9 @@ class IncomingShares:
         if not member.queues:
             del self._members[queue.group]
         self._matches.clear()
+        for counted in [counted for counted in self._untold if counted.member is member]:
+            del self._untold[counted]
+            self._tell(counted, now)  # at once, because the node may close next
         return True
 
     def name_tag(self, table: bytes, tag: int, name: str) -> None:

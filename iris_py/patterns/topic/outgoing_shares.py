@@ -24,7 +24,13 @@ from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
 from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share, ShareIndex
-from iris_py.patterns.topic.shared_slices import BATCH_MESSAGES_MAX, SLICE_MESSAGES_MAX, SLICE_MESSAGES_MIN, SLICE_S
+from iris_py.patterns.topic.shared_slices import (
+    BACKLOG_SLICE_MESSAGES_MAX,
+    BACKLOG_SLICE_PART,
+    BATCH_MESSAGES_MAX,
+    SLICE_MESSAGES_MAX,
+    SLICE_S,
+)
 from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.flows import messages_between
@@ -99,7 +105,6 @@ class ShareMember(MemberLoad):
         outstanding: Messages given and neither taken nor lost, including unsent messages.
         blocks: Whether publishers wait for the member.
         order: A random number, which selects the members to choose from.
-        slice_messages: The largest number of messages in a slice: some ``SLICE_S`` of work.
         is_listed: Whether the node is a member now.
     """
 
@@ -110,6 +115,7 @@ class ShareMember(MemberLoad):
         "_others",
         "_progress_at",
         "_received",
+        "_slice_messages",
         "_taken",
         "_written_off",
         "blocks",
@@ -120,7 +126,6 @@ class ShareMember(MemberLoad):
         "outstanding",
         "peer",
         "sent",
-        "slice_messages",
         "tag",
         "target",
         "window",
@@ -141,7 +146,7 @@ class ShareMember(MemberLoad):
         self.order = order
         self.is_listed = False
         self.window = FIRST_WINDOW
-        self.slice_messages = SLICE_MESSAGES_MIN
+        self._slice_messages = 1  # some SLICE_S of work
         self._received = self._missed = self._taken = 0  # as the member has told
         self._written_off = 0  # messages counted as lost of which the member has not told
         self._doubted = 0  # outstanding messages that a broken link may have taken with it
@@ -158,7 +163,12 @@ class ShareMember(MemberLoad):
     @property
     def room(self) -> int:
         """The messages that fit in the window; for a full member, which drops messages, those of a slice."""
-        return self.window - self.in_flight if self.window > self.in_flight else self.slice_messages
+        return self.window - self.in_flight if self.window > self.in_flight else self.slice_max
+
+    @property
+    def slice_max(self) -> int:
+        """The largest number of messages in a slice: little work, or little beside the outstanding messages."""
+        return max(self._slice_messages, min(self.in_flight // BACKLOG_SLICE_PART, BACKLOG_SLICE_MESSAGES_MAX))
 
     def has_room(self, now: float) -> bool:
         """Tell whether a slice may be given to the member."""
@@ -225,8 +235,7 @@ class ShareMember(MemberLoad):
             self._progress_at = now
         self.service_time_s = taken.service_us / 1e6
         if taken.service_us:
-            messages = int(SLICE_S / self.service_time_s)
-            self.slice_messages = max(SLICE_MESSAGES_MIN, min(messages, SLICE_MESSAGES_MAX))
+            self._slice_messages = max(1, min(int(SLICE_S / self.service_time_s), SLICE_MESSAGES_MAX))
         self._weigh()
         return True
 
@@ -451,7 +460,7 @@ class OutgoingShares:
             member = self._choose(group, now) if group.tag not in self._held else None
             if member is not None:
                 chosen.append(member)
-                messages_max = min(messages_max, member.room, member.slice_messages)
+                messages_max = min(messages_max, member.room, member.slice_max)
                 room = min(room, group.room(member, now))
             elif any(each.is_ready for each in group.members) or not self._can_hold(group.tag):
                 self._is_awaited = True

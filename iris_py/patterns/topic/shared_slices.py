@@ -18,16 +18,19 @@ from iris_py.wire.shares import FOREIGN, encode_numbers
 if TYPE_CHECKING:
     from iris_py.wire.shares import SharedNumber
 
-#: Messages in one slice for a member whose time for a message is unknown or long. Too small: the choice of a member costs more
-#: than sending; too large: one member gets many messages at once while others idle.
-SLICE_MESSAGES_MIN: Final = 16
+#: Messages in one slice because the member has many more to do. Too small: the choice of a member for each message limits a
+#: publisher with slow members. Too large: nothing is gained.
+BACKLOG_SLICE_MESSAGES_MAX: Final = 16
+#: Part of a member's outstanding messages that one slice may add. Too small: many slices, as above. Too large: the members'
+#: loads differ by a slice.
+BACKLOG_SLICE_PART: Final = 4
 #: Messages in one slice for a fast member. Too small: the choice of a member costs more than sending. Too large: members get
 #: messages in bursts.
 SLICE_MESSAGES_MAX: Final = 256
 #: Time for which a slice may occupy a member (seconds). Too small: slices for fast members are small, too. Too large: one
 #: member works while others idle.
 SLICE_S: Final = 0.004
-#: Bytes of a slice, unless it is one message. Too small and too large: as for ``SLICE_MESSAGES_MIN``.
+#: Bytes of a slice, unless it is one message. Too small and too large: as for ``SLICE_MESSAGES_MAX``.
 SLICE_BYTES_MAX: Final = 16 * 1024
 #: Messages in a batch for groups, which is cut into slices. Too small: a fast publisher begins many batches. Too large: nothing
 #: is gained, and each batch looks at more members.

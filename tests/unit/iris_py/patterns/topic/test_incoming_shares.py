@@ -127,6 +127,16 @@ def test_a_publisher_is_told_after_half_of_the_window_else_soon() -> None:
     assert world.shares.deadline() is None
 
 
+def test_publishers_are_told_at_once_when_a_subscription_ends() -> None:
+    world = World()
+    queue = world.subscribe()
+    world.receive(3)
+    world.take(queue, 2)
+    assert not world.told()
+    assert world.shares.remove(queue, 0.0)
+    assert [(told.missed, told.taken) for told in world.told()] == [(1, 2)]
+
+
 def test_all_publishers_are_told_at_one_time() -> None:
     world = World()
     queue = world.subscribe()

@@ -24,9 +24,9 @@ from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
 from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share
 from iris_py.patterns.topic.shared_slices import (
+    BACKLOG_SLICE_MESSAGES_MAX,
     SLICE_BYTES_MAX,
     SLICE_MESSAGES_MAX,
-    SLICE_MESSAGES_MIN,
     SharedSlice,
     SliceBatch,
 )
@@ -427,7 +427,7 @@ def test_this_node_is_a_member_without_packets() -> None:
 
 @pytest.mark.parametrize(
     ("service_us", "messages"),
-    [(0, SLICE_MESSAGES_MIN), (1, SLICE_MESSAGES_MAX), (40, 100), (1000, SLICE_MESSAGES_MIN), (10**6, SLICE_MESSAGES_MIN)],
+    [(0, 1), (1, SLICE_MESSAGES_MAX), (40, 100), (1000, 4), (10**6, 1)],
 )
 def test_a_slice_is_some_milliseconds_of_work(service_us: int, messages: int) -> None:
     world = World(1)
@@ -440,6 +440,34 @@ def test_a_slice_is_some_milliseconds_of_work(service_us: int, messages: int) ->
     assert choice.messages_max == messages
 
 
+@pytest.mark.parametrize(("outstanding", "messages"), [(0, 1), (7, 1), (20, 5), (FIRST_WINDOW, BACKLOG_SLICE_MESSAGES_MAX)])
+def test_a_slice_for_a_slow_member_is_small_beside_its_outstanding_messages(outstanding: int, messages: int) -> None:
+    world = World(1)
+    assert world.publish()
+    assert world.take(0, service_us=10**6)
+    if outstanding:
+        assert world.publish(outstanding)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    assert choice.messages_max == messages
+
+
+@pytest.mark.parametrize("service_us", [0, 10**6])
+def test_few_messages_of_a_turn_are_shared_by_members_that_may_be_slow(service_us: int) -> None:
+    world = World(2)
+    for index in range(2) if service_us else ():
+        assert world.publish()
+        assert world.take(index, service_us=service_us)
+    route = world.shares.route("a", STEM, ("a",))
+    assert route is not None
+    choice = world.shares.choose(route, 0.0)
+    assert choice is not None
+    world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * 10), 0.0)
+    assert sorted(world.member(index).outstanding for index in range(2)) == [5, 5]
+
+
 def test_a_slice_for_several_groups_is_as_small_as_the_slowest_member_wants() -> None:
     world = World(1)
     other = group_tag(KEY, "h")
@@ -450,7 +478,7 @@ def test_a_slice_for_several_groups_is_as_small_as_the_slowest_member_wants() ->
     assert route is not None
     choice = world.shares.choose(route, 0.0)
     assert choice is not None
-    assert (len(choice.members), choice.messages_max) == (2, SLICE_MESSAGES_MIN)
+    assert (len(choice.members), choice.messages_max) == (2, 1)
 
 
 def test_what_a_broken_link_took_with_it_is_lost_when_the_member_is_silent_for_a_minute() -> None:
@@ -539,7 +567,7 @@ def test_each_slice_of_a_batch_has_a_member_of_its_own_and_none_gets_more_than_i
     assert route is not None
     choice = world.shares.choose(route, 0.0)
     assert choice is not None
-    assert (choice.messages_max, choice.room) == (SLICE_MESSAGES_MIN, 3 * FIRST_WINDOW)
+    assert (choice.messages_max, choice.room) == (1, 3 * FIRST_WINDOW)
     world.shares.give_batch(route, choice, SharedSlice("a", STEM, 1, [b"x"] * choice.room), 0.0)
     assert [world.member(index).outstanding for index in range(3)] == [FIRST_WINDOW] * 3
     assert world.shares.choose(route, 0.0) is None
