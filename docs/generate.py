@@ -18,6 +18,7 @@ import msgspec
 import iris_py
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, exit_code
 from iris_py.config import Config
+from iris_py.doors.counts import DoorStatistics
 from iris_py.metrics.families import BUCKETS, NAMES_MAX, Families
 from iris_py.observe import histogram as histogram_module
 from iris_py.observe import journal as journal_module
@@ -25,11 +26,14 @@ from iris_py.observe import statistics as statistics_module
 from iris_py.observe.histogram import upper_s
 from iris_py.observe.journal import KINDS
 from iris_py.observe.statistics import Statistics
+from iris_py.servers.metrics import door_families
 from iris_py.settings.table import SETTINGS, VARIABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
+
+    from iris_py.metrics.families import Family
 
 HERE: Final = Path(__file__).parent
 MADE: Final = "<!-- Made by docs/generate.py from the code: change that, and run it. -->"
@@ -209,6 +213,16 @@ an address or a whole topic. Histograms have buckets up to {bounds} s.
 |---|---|---|---|
 """
 
+DOORS_HEAD: Final = """
+## Metrics of a door
+
+[A door](../how-to/door.md#metrics-and-health) has these besides. `kind` is `web`. Operations, problems and reasons come from
+the code; no label is a client or a name.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|
+"""
+
 EVENTS_HEAD: Final = """
 Gateways also have the metrics of [federation](../federation.md#metrics).
 
@@ -227,12 +241,20 @@ def metrics_page() -> str:
     """Return the page of the metrics and of the events of the log."""
     bounds = ", ".join(f"{upper_s(bucket):.2g}" for bucket in BUCKETS)
     page = METRICS_HEAD.format(made=MADE, names=NAMES_MAX, bounds=bounds)
-    for family in sorted(Families().collect(Statistics()), key=lambda family: family.name):
-        page += f"| `{family.name}` | {family.kind} | {', '.join(family.labels)} | {family.help.removesuffix('.')} |\n"
+    page += rows_of(Families().collect(Statistics()))
+    page += DOORS_HEAD + rows_of(door_families(DoorStatistics(kind="web")))
     page += EVENTS_HEAD
     for event, level, text in sorted(set(log_lines())):
         page += f"| `{event}` | {level} | {text.replace('|', '')} |\n"
     return page
+
+
+def rows_of(families: Iterable[Family]) -> str:
+    """Return a row for each metric, by name."""
+    return "".join(
+        f"| `{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.help.removesuffix('.')} |\n"
+        for each in sorted(families, key=lambda family: family.name)
+    )
 
 
 def log_lines() -> Iterator[tuple[str, str, str]]:

@@ -218,16 +218,19 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/gateway/metrics.py": {"prometheus_client"},  # only a gateway with metrics does
         "iris_py/metrics/prometheus.py": {"prometheus_client"},  # only who registers one does
         "iris_py/metrics/otel.py": {"opentelemetry"},  # likewise
+        "iris_py/metrics/metrics_text.py": {"prometheus_client"},  # only who serves metrics does
         "iris_py/metrics/status.py": {"prometheus_client"},  # only who serves the status does
         "iris_py/cli/serve/status.py": {"prometheus_client"},  # likewise
+        "iris_py/servers/metrics.py": {"prometheus_client"},  # likewise, of a door
         "iris_py/servers/tokens.py": {"jwt"},  # only a door and `iris token` do
         "iris_py/net/http.py": {"h11"},  # only who serves the status does
         # Only the web door does.
         "iris_py/servers/web/connection.py": {"httptools", "starlette", "uvicorn"},
         "iris_py/servers/web/listener.py": {"starlette"},
+        "iris_py/servers/web/app.py": {"prometheus_client", "starlette"},
         **{
             f"iris_py/servers/web/{name}.py": {"starlette"}
-            for name in ("app", "call", "dashboard/assets", "door", "event_response", "operations", "sessions")
+            for name in ("call", "dashboard/assets", "door", "event_response", "operations", "sessions")
         },
         "iris_py/cli/demo/web_page.py": {"starlette"},  # only the demo of the door does
         # Only the check of `iris demo --web` does.

@@ -111,7 +111,7 @@ async def serve_web(settings: Settings, file: Path | None, *, at: str | None, ht
         open_door(node, loaded) as door,
     ):
         if status is not None:
-            status.show(node)
+            status.show(node, door.collector, reasons=door.reasons)
         run_on_hangup(lambda: _reload(door, file, at))
         service_manager().ready(lambda: describe_service(node, f"is a door at {door.url}"))
         _announce(door, as_json=as_json)

@@ -50,6 +50,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remote_text: str | UnsetType = UNSET
     """The text of the handler's exception, likewise."""
 
+    @property
+    def name(self) -> str:
+        """The name in the table of problems."""
+        return self.type.removeprefix(PROBLEM_PATH)
+
 
 class ProblemKind(NamedTuple):
     """A row of the table of problems."""
@@ -73,6 +78,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unreadable-reply": ProblemKind(HTTPStatus.INTERNAL_SERVER_ERROR, "yes", "The reply cannot be read."),
     "message-too-large": ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "no", "The message is larger than members accept."),
     "invalid": ProblemKind(HTTPStatus.BAD_REQUEST, "no", "The request is malformed."),
+    "not-ready": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "no", "This door is not ready: use another one."),
     "closing": ProblemKind(HTTPStatus.SERVICE_UNAVAILABLE, "no", "This door is closing: use another one."),
     "body-too-large": ProblemKind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "no", "The body is larger than this door accepts."),
     "head-too-large": ProblemKind(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "no", "The head of the request is too large."),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from iris_py.observe.histogram import HistogramStatistics
     from iris_py.observe.statistics import ClusterStatistics, SecurityStatistics, ServiceStatistics, Statistics, TopicStatistics
 
-__all__ = ["BUCKETS", "Families", "Family", "HistogramValue"]
+__all__ = ["BUCKETS", "Families", "Family", "HistogramValue", "Kind"]
 
 #: Clusters with a series of their own, and as many topics: the first ones used. Too small: important clusters are in
 #: ``_other``; too large: each cluster is up to 50 lines of every scrape of every node.

@@ -6,7 +6,6 @@ them, or the supervisor of several workers.
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -17,14 +16,14 @@ from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
 from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
+from iris_py.metrics.metrics_text import MetricsText
 from iris_py.metrics.prometheus import NodeCollector
 from iris_py.net.addresses import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable
 
     from prometheus_client import CollectorRegistry
-    from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
 
     from iris_py.api.node import Node
@@ -32,16 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_LISTEN", "StatusEndpoint", "StatusServer", "parse_listen", "serve_status"]
 
-#: Lines of metrics written in one turn of the event loop, some 5 us each. Too small: a scrape takes long on a busy node; too
-#: large: requests wait for this time.
-LINES_PER_TURN: Final = 64
-
 _JSON: Final = "application/json"
 _PATHS: Final = "the paths are /metrics, /healthz and /readyz\n"
-
-
-async def _nothing() -> None:
-    """Do nothing."""
 
 
 class StatusEndpoint:
@@ -51,7 +42,7 @@ class StatusEndpoint:
         registry: The registry for ``/metrics``; None for a new one.
         alive: Returns the health for ``/healthz``.
         ready: Returns the health for ``/readyz``, of a cluster or, with None, of the whole process.
-        refresh: Awaited before the metrics are collected, for values that a collector could not wait for.
+        refresh: Awaited before the metrics are collected, for values that a collector could not wait for; None for nothing.
 
     Attributes:
         registry: The registry.
@@ -63,7 +54,7 @@ class StatusEndpoint:
         *,
         alive: Callable[[], Awaitable[Health]],
         ready: Callable[[str | None], Awaitable[Health]],
-        refresh: Callable[[], Awaitable[None]] = _nothing,
+        refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         try:
             from prometheus_client import CollectorRegistry
@@ -73,8 +64,8 @@ class StatusEndpoint:
             raise ConfigurationError(f"serving metrics and health needs {exc.name}. Run: {install_command('metrics')}") from exc
         self.registry: CollectorRegistry = CollectorRegistry() if registry is None else registry
         self._server = HttpServer(self._answer)
-        self._alive, self._ready, self._refresh = alive, ready, refresh
-        self._scrape: asyncio.Task[bytes] | None = None
+        self._alive, self._ready = alive, ready
+        self._text = MetricsText(self.registry, refresh)
 
     @property
     def address(self) -> str:
@@ -106,14 +97,11 @@ class StatusEndpoint:
     def abort(self) -> None:
         """Stop listening, and end all connections at once."""
         self._server.abort()
-        if self._scrape is not None:
-            self._scrape.cancel()
+        self._text.abort()
 
     async def metrics(self) -> bytes:
         """Return the metrics as text; concurrent callers share one result."""
-        if self._scrape is None or self._scrape.done():
-            self._scrape = asyncio.create_task(self._gather())
-        return await asyncio.shield(self._scrape)
+        return await self._text.read()
 
     # --
 
@@ -121,9 +109,7 @@ class StatusEndpoint:
         from iris_py.net.http import HttpResponse
 
         if question.path == "/metrics":
-            from prometheus_client import CONTENT_TYPE_LATEST
-
-            return HttpResponse(HTTPStatus.OK, await self.metrics(), CONTENT_TYPE_LATEST)
+            return HttpResponse(HTTPStatus.OK, await self.metrics(), self._text.media_type)
         if question.path == "/healthz":
             health = await self._alive()
         elif question.path == "/readyz":
@@ -132,45 +118,6 @@ class StatusEndpoint:
             return HttpResponse(HTTPStatus.NOT_FOUND, _PATHS.encode())
         status = HTTPStatus.OK if health.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return HttpResponse(status, msgspec.json.encode(health) + b"\n", _JSON)
-
-    async def _gather(self) -> bytes:
-        """Write the metrics as text, with a turn of the event loop after each part.
-
-        Writing all at once would block the process for too long.
-        """
-        await self._refresh()
-        parts = []
-        for metric in self.registry.collect():
-            await asyncio.sleep(0)
-            for part in _write(metric):
-                parts.append(part)
-                await asyncio.sleep(0)
-        return b"".join(parts)
-
-
-def _write(metric: Metric) -> Iterator[bytes]:
-    """Write a metric, a few lines at a time."""
-    from prometheus_client import generate_latest
-
-    samples = metric.samples
-    for start in range(0, max(len(samples), 1), LINES_PER_TURN):
-        metric.samples = samples[start : start + LINES_PER_TURN]
-        text = generate_latest(_One(metric))
-        yield text if start == 0 else text.split(b"\n", 2)[2]  # type and help only once
-
-
-class _One:
-    """A registry with a single metric, because the client library can only write whole registries.
-
-    Args:
-        metric: The metric.
-    """
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterator[Metric]:
-        yield self._metric
 
 
 def parse_listen(text: str) -> tuple[str, int]:

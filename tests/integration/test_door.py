@@ -169,3 +169,24 @@ def test_a_token_of_another_user_is_of_another_network(shell: Shell, tmp_path: P
     status, content = curl(shell, tmp_path, "-H", f"Authorization: Bearer {token}", "--data", "x", f"{url}/v1/topics/a")
     assert status == 401
     assert json.loads(content)["type"] in ("/v1/problems/token-unknown-key", "/v1/problems/token-of-other-network")
+
+
+def test_a_door_serves_its_metrics_with_a_token_and_at_the_address_of_its_operator(shell: Shell, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    _process, line = shell.serve("door", "web", "--at", "127.0.0.1:0", "--http", address)
+    door = line.split("http://")[1].split(";")[0]
+    token = bash(shell, "iris token new --observe", tmp_path).strip()
+    for place in (door, address):
+        for path in ("healthz", "readyz"):
+            status, content = curl(shell, tmp_path, f"http://{place}/{path}")
+            assert (status, json.loads(content)) == (200, {"status": "SERVING"})
+    assert curl(shell, tmp_path, f"http://{door}/metrics")[0] == 401
+    authorized = ("--header", f"Authorization: Bearer {token}")
+    for status, content in (
+        curl(shell, tmp_path, f"http://{door}/metrics", *authorized),
+        curl(shell, tmp_path, f"http://{address}/metrics"),
+    ):
+        assert status == 200
+        assert 'iris_door_connections{kind="web"} ' in content
+        assert 'iris_door_problems_total{kind="web",problem="no-token"} 1.0' in content
+        assert "\niris_uptime_seconds " in content

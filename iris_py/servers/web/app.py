@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
+from iris_py.api.runtime import runtime_of
+from iris_py.api.status import Health
+from iris_py.doors.counts import DoorCounts, DoorStatistics
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.errors import IrisError
 from iris_py.logs import EventLogger
+from iris_py.metrics.metrics_text import MetricsText
+from iris_py.metrics.prometheus import NodeCollector
+from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.web.call import ClientCall, ClientGone
 from iris_py.servers.web.dashboard.assets import Assets
 from iris_py.servers.web.dashboard.watch import NetworkWatch
 from iris_py.servers.web.openapi import describe_interface
 from iris_py.servers.web.operations import Operations, json_response
 from iris_py.servers.web.origins import Origins
-from iris_py.servers.web.paths import find_path
+from iris_py.servers.web.paths import PATHS, find_path
 from iris_py.servers.web.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
     from iris_py.doors.problems import Problem
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
+    from iris_py.servers.accepted import ConnectionFigures
     from iris_py.servers.web.paths import PathSpec
     from iris_py.servers.web.topic_streams import TopicStreams
 
@@ -41,11 +48,15 @@ __all__ = ["WebApp"]
 
 logger = EventLogger("iris_py.servers")
 
+#: The kind of the door in its metrics.
+KIND: Final = "web"
 #: Time after which a client may look for the door again, or for another one (seconds).
 CLOSING_RETRY_S: Final = 1.0
 PROBLEM_JSON: Final = "application/problem+json"
 EVENT_STREAM: Final = "text/event-stream"
 _BEARER: Final = "bearer "
+#: Operations that a closing door still answers: whoever would end a hung process asks for the first.
+_WHILE_CLOSING: Final = frozenset(("healthz", "metrics"))
 #: On every answer: nobody keeps it, nobody guesses its type, no page of another site frames it.
 _HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
@@ -62,6 +73,7 @@ class WebApp:
         settings: The settings.
         streams: The event streams, which the owner opens and closes.
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
+        connections: Returns the figures of the connections; None if another server has them.
 
     Attributes:
         sessions: The sessions of browsers.
@@ -73,9 +85,15 @@ class WebApp:
         settings: DoorSettings,
         streams: TopicStreams,
         verify: Callable[[str], Grant],
+        connections: Callable[[], ConnectionFigures | None] = lambda: None,
     ) -> None:
         self.sessions = Sessions(verify)
+        self._node = node
+        self._streams = streams
         self._verify = verify
+        self._connections = connections
+        self._counts = DoorCounts(spec.operation for spec in PATHS)
+        self._metrics: MetricsText | None = None
         self._is_closing = False
         self.apply(settings)
         self._assets = Assets("iris_py.servers.web")
@@ -92,14 +110,39 @@ class WebApp:
             "watch": self._follow,
             "page": self._page,
             "session": self._session,
+            "metrics": self._write_metrics,
         }
         self._public: Mapping[str, Callable[[Request, str], Awaitable[Response]]] = {
             "sign-in": self.sessions.sign_in,
             "sign-out": self.sessions.sign_out,
             "openapi": self._describe,
+            "healthz": self._tell_alive,
+            "readyz": self._tell_ready,
             "dashboard": self._dashboard,
             "asset": self._asset,
         }
+
+    @property
+    def statistics(self) -> DoorStatistics:
+        """The counts of the door."""
+        counts, streams, connections = self._counts, self._streams.status, self._connections()
+        return DoorStatistics(
+            kind=KIND,
+            connections=None if connections is None else connections.open,
+            connections_refused={} if connections is None else connections.refused,
+            operations=dict(counts.operations),
+            problems=dict(counts.problems),
+            streams=streams.streams,
+            patterns=streams.patterns,
+            subscriptions=streams.subscriptions,
+            received_messages=streams.received,
+            sent_bytes=streams.sent_bytes,
+            dropped_messages=streams.dropped,
+            streams_ended={"no-progress": streams.stalled, "window-full": streams.cut},
+            history_messages=streams.history_messages,
+            history_bytes=streams.history_bytes,
+            viewers=self._watch.viewers,
+        )
 
     def apply(self, settings: DoorSettings) -> None:
         """Use other settings from now on."""
@@ -135,7 +178,7 @@ class WebApp:
         try:
             is_foreign = self._origins.check(request.headers.get("host", ""), origin, request.url.scheme)
         except DoorRefusal as refusal:
-            return _problem_response(refusal.problem)
+            return self._refuse(refusal.problem)
         if request.method == "OPTIONS":
             wanted = request.headers.get("access-control-request-headers", "")
             return Response(status_code=204, headers=self._origins.preflight(origin, wanted) if is_foreign else None)
@@ -148,25 +191,31 @@ class WebApp:
         """Run the operation of a request, and turn its errors into problems."""
         grant: Grant | None = None
         try:
-            if self._is_closing:
-                raise DoorRefusal("closing", retry_after_s=CLOSING_RETRY_S)
             spec, name = self._find(request)
+            if self._is_closing and spec.operation not in _WHILE_CLOSING:
+                raise DoorRefusal("closing", retry_after_s=CLOSING_RETRY_S)
             if spec.is_public:
+                self._counts.operations[spec.operation] += 1
                 return await self._public[spec.operation](request, name)
             grant = self._verify(_token_of(request) or self.sessions.token_of(request))
             if (admit := request.scope.get("extensions", {}).get("iris.admitted")) is not None:
                 admit()  # the connection counts no longer for its address
             if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
                 raise DoorRefusal("too-many", retry_after_s=wait_s)
+            self._counts.operations[spec.operation] += 1
             call = ClientCall(request, name, grant, self._limits.body_bytes)
             return await self._operations[spec.operation](call)
         except (DoorRefusal, IrisError) as exc:
-            return _problem_response(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))
+            return self._refuse(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))
         except ClientGone:
             raise
         except Exception as exc:
             logger.error("door_failed", "an operation of a client failed", error=exc)
-            return _problem_response(problem_of(DoorRefusal("failed")))
+            return self._refuse(problem_of(DoorRefusal("failed")))
+
+    def _refuse(self, problem: Problem) -> Response:
+        self._counts.problems[problem.name] += 1
+        return _problem_response(problem)
 
     def _find(self, request: Request) -> tuple[PathSpec, str]:
         root = request.scope.get("root_path", "").encode()
@@ -176,6 +225,36 @@ class WebApp:
         if method not in specs:
             raise DoorRefusal("unknown-method", field=", ".join(specs))
         return specs[method], name
+
+    # -- monitoring
+
+    async def _tell_alive(self, _request: Request, _name: str) -> Response:
+        """Answer that the process works: the event loop runs, since it runs this.
+
+        Raises:
+            DoorRefusal: The node has ended.
+        """
+        if runtime_of(self._node).driver.is_closed:
+            raise DoorRefusal("closing")
+        return json_response(Health(status="SERVING"))
+
+    async def _tell_ready(self, _request: Request, _name: str) -> Response:
+        """Answer whether the door is ready for clients, without the reasons, which name nodes and addresses.
+
+        Raises:
+            DoorRefusal: It is not.
+        """
+        if not (self._node.health().is_ready and self._streams.is_open):
+            raise DoorRefusal("not-ready", retry_after_s=CLOSING_RETRY_S)
+        return json_response(Health(status="SERVING"))
+
+    async def _write_metrics(self, call: ClientCall) -> Response:
+        """Answer with the metrics of the door and its node, for Prometheus."""
+        _check_observer(call)
+        if self._metrics is None:
+            self._metrics = _metrics_of(self._node, lambda: self.statistics)
+        text = self._metrics
+        return Response(await call.unless_gone(text.read()), media_type=text.media_type)
 
     # -- the dashboard
 
@@ -205,6 +284,16 @@ class WebApp:
 
     async def _asset(self, request: Request, name: str) -> Response:
         return self._assets.answer(name, request.headers.get("if-none-match", ""))
+
+
+def _metrics_of(node: Node, read: Callable[[], DoorStatistics]) -> MetricsText:
+    """Return the text of the metrics of a door and its node."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+    registry.register(DoorCollector(read))
+    return MetricsText(registry)
 
 
 def _check_observer(call: ClientCall) -> None:

@@ -11,6 +11,7 @@ from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.runtime import runtime_of
 from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
+from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.settings_file import check_exposure
 from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
 from iris_py.servers.web.app import WebApp
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from iris_py.api.node import Node
+    from iris_py.doors.counts import DoorStatistics
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
+    from iris_py.servers.accepted import ConnectionFigures
 
 __all__ = ["MountedDoor", "WebDoor", "mount_door", "open_door"]
 
@@ -57,7 +60,7 @@ class MountedDoor(AsyncClosable):
         self._settings = settings
         self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles)
         self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key)
-        self._app = WebApp(node, settings, self._streams, self._verify)
+        self._app = WebApp(node, settings, self._streams, self._verify, self._connection_figures)
 
     @property
     def app(self) -> ASGIApp:
@@ -68,6 +71,20 @@ class MountedDoor(AsyncClosable):
     def settings(self) -> DoorSettings:
         """The settings."""
         return self._settings
+
+    @property
+    def statistics(self) -> DoorStatistics:
+        """The counts of the door."""
+        return self._app.statistics
+
+    @property
+    def collector(self) -> DoorCollector:
+        """The metrics of the door, for a registry of `prometheus_client`; those of the node have a collector of their own."""
+        return DoorCollector(lambda: self.statistics)
+
+    def reasons(self) -> list[str]:
+        """Return why the door is not ready for clients, as sentences without full stop; empty if it is."""
+        return [] if self._streams.is_open else ["the door opens no event stream: it starts, ends, or has lost a history"]
 
     def apply(self, settings: DoorSettings) -> None:
         """Use other settings from now on: roles, origins, rates and sizes.
@@ -138,6 +155,10 @@ class MountedDoor(AsyncClosable):
             token_id=secrets.token_hex(TOKEN_ID_BYTES),
         )
 
+    def _connection_figures(self) -> ConnectionFigures | None:
+        """Return the figures of the connections; None because another server has them."""
+        return None
+
     def _verify(self, token: str) -> Grant:
         return self._verifier.verify(token, time.time())
 
@@ -162,6 +183,9 @@ class WebDoor(MountedDoor):
     def __init__(self, node: Node, settings: DoorSettings) -> None:
         super().__init__(node, settings)
         self._listener = WebListener(self._app, settings.web)
+
+    def _connection_figures(self) -> ConnectionFigures | None:
+        return self._listener.figures
 
     @property
     def address(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 import iris_py
+from iris_py.api.status import Health
 from iris_py.doors.problems import PROBLEMS, Problem
 from iris_py.doors.web.event_text import (
     ClosingEvent,
@@ -171,6 +172,9 @@ DESCRIPTIONS: Final[Mapping[str, Description]] = {
         parameters=(OperationParameter("as", "query", "The form of the payload in JSON.", {"enum": list(PAYLOAD_FORMS)}),),
         problems=("no-message",),
     ),
+    "healthz": Description("Tell whether the process works.", 200, {_JSON: (Health,)}, problems=("closing",)),
+    "readyz": Description("Tell whether the door takes clients.", 200, {_JSON: (Health,)}, problems=("closing", "not-ready")),
+    "metrics": Description("Get the metrics of the door and its node, in Prometheus' format.", 200, {"text/plain": ()}),
     "openapi": Description("Describe this interface.", 200, {_JSON: ()}),
 }
 

@@ -45,6 +45,9 @@ PATHS: Final = (
     PathSpec("session", "GET", "/v1/session"),
     PathSpec("sign-out", "DELETE", "/v1/session", is_public=True),
     PathSpec("openapi", "GET", "/v1/openapi.json", is_public=True),
+    PathSpec("healthz", "GET", "/healthz", is_public=True),
+    PathSpec("readyz", "GET", "/readyz", is_public=True),
+    PathSpec("metrics", "GET", "/metrics"),
     PathSpec("dashboard", "GET", "/", is_public=True),
     PathSpec("asset", "GET", "/static/{name}", is_public=True),
 )

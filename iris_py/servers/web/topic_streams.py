@@ -74,10 +74,16 @@ class TopicStreamsStatus:
     """Entries of all histories."""
     history_bytes: int
     """The bytes of their payloads."""
+    received: int
+    """Messages received since the start; one for many streams counts once."""
+    sent_bytes: int
+    """Bytes given to connections since the start."""
     dropped: int
     """Messages dropped since the start, because clients were too slow."""
     stalled: int
     """Streams ended since the start, because their connections took nothing."""
+    cut: int
+    """Streams ended since the start, because their windows were full and their clients wanted the end then."""
 
 
 #: Ends the label of the node of the histories, which follows that of the first node: lists of nodes tell the two apart.
@@ -126,6 +132,7 @@ class TopicStream:
             if events.has_output:
                 content = events.take(self._loop.time())
                 if content:
+                    self._owner.sent_bytes += len(content)
                     return content
                 await asyncio.sleep(0)  # a replay has read many messages of other topics
             else:
@@ -186,6 +193,9 @@ class TopicStreams:
         settings: The settings of the door: its histories and limits.
         key: The key of the door for tokens, which all doors of a network have.
         start_history_node: Starts the node of the histories, given its configuration; None for an ordinary node.
+
+    Attributes:
+        sent_bytes: Bytes given to connections since the start.
     """
 
     def __init__(
@@ -215,12 +225,18 @@ class TopicStreams:
         self._timer: asyncio.TimerHandle | None = None
         self._emptied = asyncio.Event()
         self._is_closing = False
-        self._dropped = self._stalled = 0
+        self.sent_bytes = 0
+        self._received = self._dropped = self._stalled = self._cut = 0
 
     @property
     def history_node(self) -> Node | None:
         """The node of the histories; None without histories. Reload the keys of both nodes together."""
         return self._history_node
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new streams may begin: not before the start, at the end, or without a subscription of a history."""
+        return self._router is not None and not self._is_closing
 
     @property
     def status(self) -> TopicStreamsStatus:
@@ -232,8 +248,11 @@ class TopicStreams:
             subscriptions=len(self._shared),
             history_messages=sum(history.count for history in histories),
             history_bytes=sum(history.bytes + history.last_bytes for history in histories),
-            dropped=self._dropped + sum(events.window.dropped for events in self._streams),
+            received=self._received,
+            sent_bytes=self.sent_bytes,
+            dropped=self._dropped + sum(events.window.dropped for events in list(self._streams)),
             stalled=self._stalled,
+            cut=self._cut,
         )
 
     async def __aenter__(self) -> Self:
@@ -313,6 +332,7 @@ class TopicStreams:
             return
         router = self._running
         self._dropped += events.window.dropped
+        self._cut += events.window.is_cut
         for shared in stream.held:
             shared.release()
         self._forget_subject(stream.subject)
@@ -391,9 +411,11 @@ class TopicStreams:
             self._fail(exc, list(self._streams))
 
     def _receive_kept(self, history: History, messages: Sequence[Message[bytes]]) -> None:
+        self._received += len(messages)
         self._wake(self._running.receive_kept(history, messages, self._loop.time()))
 
     def _receive(self, pattern: str, messages: Sequence[Message[bytes]]) -> None:
+        self._received += len(messages)
         self._wake(self._running.receive(pattern, messages))
 
     def _wake(self, streams: Iterable[EventStream]) -> None:

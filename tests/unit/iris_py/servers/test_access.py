@@ -71,12 +71,15 @@ ACCESS: Mapping[str, Access] = {
     "watch": Access("/v1/watch?page=overview", "observe"),
     "page": Access("/v1/pages/overview", "observe"),
     "session": Access("/v1/session", ""),
+    "metrics": Access("/metrics", "observe"),
 }
 #: Operations without a token.
 PUBLIC: Mapping[str, str] = {
     "sign-in": "/v1/session",
     "sign-out": "/v1/session",
     "openapi": "/v1/openapi.json",
+    "healthz": "/healthz",
+    "readyz": "/readyz",
     "dashboard": "/",
     "asset": "/static/icon.svg",
 }

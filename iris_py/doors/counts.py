@@ -1,0 +1,70 @@
+"""The counts of a door: operations and problems of its clients, connections, event streams and histories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import (
+    Mapping,
+)
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from iris_py.doors.problems import PROBLEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["DoorCounts", "DoorStatistics"]
+
+
+class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of one door: of now, or since its start."""
+
+    kind: str
+    """The kind of the door: ``web``."""
+    connections: int | None = None
+    """Open connections; None if another server has the connections, as for a mounted door."""
+    connections_refused: Mapping[str, int] = {}
+    """Connections refused or ended by the door since its start, by reason."""
+    operations: Mapping[str, int] = {}
+    """Operations begun since the start, by name; those with a wrong token or beyond the rate are left out."""
+    problems: Mapping[str, int] = {}
+    """Problems told to clients since the start, by name."""
+    streams: int = 0
+    """Open event streams."""
+    patterns: int = 0
+    """Distinct patterns of all event streams."""
+    subscriptions: int = 0
+    """Subscriptions of the node for event streams, also those kept for a short time after their last stream."""
+    received_messages: int = 0
+    """Messages received since the start for event streams and histories; one for many streams counts once."""
+    sent_bytes: int = 0
+    """Bytes given to connections of event streams since the start."""
+    dropped_messages: int = 0
+    """Messages dropped since the start, because clients were too slow."""
+    streams_ended: Mapping[str, int] = {}
+    """Event streams ended by the door since its start, by reason."""
+    history_messages: int = 0
+    """Entries of all histories."""
+    history_bytes: int = 0
+    """The bytes of their payloads."""
+    viewers: int = 0
+    """Viewers of the dashboard."""
+
+
+class DoorCounts:
+    """Counts the operations of clients, and the problems that the clients are told.
+
+    Args:
+        operations: The names of all operations.
+
+    Attributes:
+        operations: The operations begun, by name.
+        problems: The problems told, by name.
+    """
+
+    def __init__(self, operations: Iterable[str]) -> None:
+        # All names from the start, because monitoring takes a name that appears later for a jump from nothing.
+        self.operations = Counter(dict.fromkeys(operations, 0))
+        self.problems = Counter(dict.fromkeys(PROBLEMS, 0))
