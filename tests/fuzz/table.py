@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tests.fuzz import (
     decoders_doors,
     decoders_federation,
+    decoders_nats,
     decoders_overlay,
     decoders_security,
     decoders_web,
@@ -31,6 +32,7 @@ TARGETS: Final[dict[str, Target]] = {
         decoders_federation,
         decoders_doors,
         decoders_web,
+        decoders_nats,
         machines_overlay,
         machine_channels,
         machine_gateway,

@@ -1,0 +1,1 @@
+"""NATS clients: their protocol, subscriptions and rights, without input or output (docs/design.md 18)."""

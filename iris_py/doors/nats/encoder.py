@@ -1,0 +1,168 @@
+"""The bytes that a door writes to NATS clients: messages, errors, and `INFO` (docs/design.md 18.1).
+
+Subjects and subscription ids come from control lines of clients, or from :mod:`iris_py.doors.nats.subjects`, so they have no
+blank and no line break.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.doors.nats.operations import LINE_END
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.doors.nats.operations import ProtocolFault
+
+__all__ = ["OK", "PING", "PONG", "PROTOCOL", "VERSION", "Delivery", "ServerInfo", "fault_text", "permission_error"]
+
+OK: Final = b"+OK\r\n"
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+#: The version of the protocol between client and server that has later `INFO`.
+PROTOCOL: Final = 1
+#: The version that clients may expect: headers and "no responders", and nothing newer.
+VERSION: Final = "2.10.0"
+
+#: Characters that have a short escape in a quoted subject, as in Go.
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+_LOW_SURROGATES: Final = range(0xDC80, 0xDD00)  # bytes that are not UTF-8, as Python decodes them
+_ASCII_MAX: Final = 0x7F
+_TWO_BYTES_MAX: Final = 0xFFFF
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Delivery:
+    """Messages of equal size to one subject, written once for each of their subscriptions.
+
+    Args:
+        subject: The subject, as subscribers see it.
+        reply: The subject for replies; empty for none.
+        header_bytes: The size of the header block in front of each payload; 0 or less for none.
+        contents: The header block and the payload of each message; all of one size.
+
+    Attributes:
+        contents: As passed.
+        reply: As passed.
+        subject: As passed.
+    """
+
+    __slots__ = ("_header_bytes", "_payloads", "contents", "reply", "subject")
+
+    def __init__(self, subject: bytes, reply: bytes, header_bytes: int, contents: Sequence[bytes]) -> None:
+        self.subject = subject
+        self.reply = reply
+        self.contents = contents
+        self._header_bytes = max(0, header_bytes)
+        self._payloads: Sequence[bytes] | None = None if header_bytes > 0 else contents
+
+    @property
+    def payloads(self) -> Sequence[bytes]:
+        """The payloads without their header blocks."""
+        found = self._payloads
+        if found is None:
+            found = self._payloads = [content[self._header_bytes :] for content in self.contents]
+        return found
+
+    def text(self, sid: bytes, *, has_headers: bool, count: int) -> bytes:
+        """Return the bytes for one subscription.
+
+        Args:
+            sid: The id of the subscription.
+            has_headers: Whether the client reads headers.
+            count: The number of messages, the first ones; at least 1.
+        """
+        begin = b"%b %b %b " % (self.subject, sid, self.reply) if self.reply else b"%b %b " % (self.subject, sid)
+        if has_headers and self._header_bytes:
+            contents = self.contents
+            head = b"HMSG %b%d %d\r\n" % (begin, self._header_bytes, len(contents[0]))
+        else:
+            contents = self.payloads
+            head = b"MSG %b%d\r\n" % (begin, len(contents[0]))
+        if count < len(contents):
+            contents = contents[:count]
+        return head + (LINE_END + head).join(contents) + LINE_END
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The object of ``INFO``."""
+
+    server_id: str
+    """Another one for each start of the door."""
+    server_name: str
+    version: str
+    """The version of nats-server that clients may expect."""
+    proto: int
+    go: str
+    """The version of Go; empty, because a door is no nats-server."""
+    host: str
+    """The listening host."""
+    port: int
+    headers: bool
+    auth_required: bool = False
+    tls_required: bool = False
+    max_payload: int
+    """Bytes of a message."""
+    client_id: int
+    client_ip: str
+    nonce: str = ""
+    """The text that clients with nkeys sign; empty if there are none."""
+    connect_urls: tuple[str, ...] = ()
+    """The addresses of all doors, the own one first."""
+    ldm: bool = False
+    """Whether the door is closing ("lame duck mode")."""
+
+    def text(self) -> bytes:
+        """Return the bytes of ``INFO``."""
+        return b"INFO %b \r\n" % _encode(self)
+
+
+def fault_text(fault: ProtocolFault) -> bytes:
+    """Return the bytes of an error."""
+    return b"-ERR '%b'\r\n" % fault.value.encode()
+
+
+def permission_error(use: str, subject: bytes, queue: bytes = b"") -> bytes:
+    """Return the error of an operation that the client may not execute. The connection lives on.
+
+    Args:
+        use: ``Publish`` or ``Subscription``.
+        subject: The subject.
+        queue: The queue group; empty for none.
+    """
+    text = f"Permissions Violation for {use} to {_quote(subject)}"
+    if queue:
+        text += f" using queue {_quote(queue)}"
+    return b"-ERR '%b'\r\n" % text.encode()
+
+
+def _quote(name: bytes) -> str:
+    """Return a name in quotes, written as Go does: no byte of it ends the line."""
+    return f'"{"".join(map(_escape, name.decode(errors="surrogateescape")))}"'
+
+
+def _escape(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    code = ord(character)
+    if code in _LOW_SURROGATES:
+        return f"\\x{code - 0xDC00:02x}"
+    if character.isprintable():
+        return character
+    if code <= _ASCII_MAX:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= _TWO_BYTES_MAX else f"\\U{code:08x}"
