@@ -20,7 +20,7 @@ from iris_security.keyring import encode_name
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "covers", "fits_rules"]
+__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "covers", "fits_rules", "resolve_rules"]
 
 ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
 TopicUse: TypeAlias = Literal["publish", "subscribe"]
@@ -88,7 +88,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         if cluster.startswith(RESERVED_NAMES):
             return False
         rules: tuple[str, ...] = getattr(self, use)
-        return any(_cluster_rule(rule).fullmatch(cluster) for rule in _resolve(rules, subject))
+        return any(_cluster_rule(rule).fullmatch(cluster) for rule in resolve_rules(rules, subject))
 
     def allows_topic(self, use: TopicUse, pattern: str, subject: str) -> bool:
         """Tell whether the rules allow to publish to a topic or subscribe to a pattern.
@@ -103,7 +103,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             return False
         rules: tuple[str, ...] = getattr(self, use)
         tokens = tuple(name.split("."))
-        for rule in _resolve(rules, subject):
+        for rule in resolve_rules(rules, subject):
             own, _mark, of_cloud = rule.partition(CLOUD_MARK)
             if of_cloud == cloud and covers(tuple(own.split(".")), tokens):
                 return True
@@ -196,7 +196,7 @@ def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
         raise ValueError(f"{use}: {exc}") from None
 
 
-def _resolve(rules: tuple[str, ...], subject: str) -> list[str]:
+def resolve_rules(rules: tuple[str, ...], subject: str) -> list[str]:
     """Return the rules for a subject, without those that the subject does not fit into."""
     if not any(SUBJECT in rule for rule in rules):
         return list(rules)
