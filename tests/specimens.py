@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PACKAGES = ("iris_overlay", "iris_security", "iris_py", "spark_connector")
 #: A value for each annotation that a parameter of an error has.
 VALUES: dict[str, Any] = {
+    "Executed | None": "maybe",
     "str": "databases@eu",
     "str | None": "ab" * 16,
     "ProblemName": "forbidden",

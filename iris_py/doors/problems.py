@@ -111,10 +111,14 @@ class DoorRefusal(Exception):
         name: A key of `PROBLEMS`.
         retry_after_s: Seconds after which the operation may succeed; None if unknown.
         field: The wrong header, parameter or place of the body; empty for none.
+        executed: Whether the operation was executed; None as the table says.
     """
 
-    def __init__(self, name: ProblemName, *, retry_after_s: float | None = None, field: str = "") -> None:
+    def __init__(
+        self, name: ProblemName, *, retry_after_s: float | None = None, field: str = "", executed: Executed | None = None
+    ) -> None:
         self.name = name
+        self.executed = executed
         self.retry_after_s = retry_after_s
         self.field = field
         super().__init__(name)
@@ -126,7 +130,8 @@ class DoorRefusal(Exception):
     def problem(self) -> Problem:
         """The problem as told to the client."""
         retry = UNSET if self.retry_after_s is None else round(self.retry_after_s, 3)
-        return _problem(self.name, retry_after_s=retry, field=self.field or UNSET)
+        executed = self.executed or PROBLEMS[self.name].executed
+        return _problem(self.name, retry_after_s=retry, field=self.field or UNSET, executed=executed)
 
 
 #: The names of problems by class of error, the special classes first.

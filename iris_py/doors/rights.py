@@ -20,13 +20,30 @@ from iris_security.keyring import encode_name
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["CLUSTER_USES", "SUBJECT", "TOPIC_USES", "Grant", "Rights", "check_subject", "covers", "fits_rules", "resolve_rules"]
+__all__ = [
+    "CLOCK_SKEW_S_MAX",
+    "CLUSTER_USES",
+    "LIFETIME_S_MAX",
+    "SUBJECT",
+    "TOPIC_USES",
+    "Grant",
+    "Rights",
+    "check_subject",
+    "covers",
+    "fits_rules",
+]
 
 ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
 TopicUse: TypeAlias = Literal["publish", "subscribe"]
 
 CLUSTER_USES: Final[tuple[ClusterUse, ...]] = ("request", "survey", "broadcast")
 TOPIC_USES: Final[tuple[TopicUse, ...]] = ("publish", "subscribe")
+#: The time from the making of a token to its end (seconds). Too small: clients fetch tokens all the time; too large: a stolen
+#: token is long of use.
+LIFETIME_S_MAX: Final = 24 * 3600
+#: The difference of two clocks up to which new tokens are valid at once (seconds). Too small: tokens of a host with a fast
+#: clock are refused at first; too large: the bound of the lifetime means less.
+CLOCK_SKEW_S_MAX: Final = 60
 #: Stands in a rule for the subject of the client.
 SUBJECT: Final = "{sub}"
 #: Bytes of a subject. It stands for the client in rules, keys and counts.
@@ -88,7 +105,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         if cluster.startswith(RESERVED_NAMES):
             return False
         rules: tuple[str, ...] = getattr(self, use)
-        return any(_cluster_rule(rule).fullmatch(cluster) for rule in resolve_rules(rules, subject))
+        return any(_cluster_rule(rule).fullmatch(cluster) for rule in _resolve(rules, subject))
 
     def allows_topic(self, use: TopicUse, pattern: str, subject: str) -> bool:
         """Tell whether the rules allow to publish to a topic or subscribe to a pattern.
@@ -103,7 +120,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             return False
         rules: tuple[str, ...] = getattr(self, use)
         tokens = tuple(name.split("."))
-        for rule in resolve_rules(rules, subject):
+        for rule in _resolve(rules, subject):
             own, _mark, of_cloud = rule.partition(CLOUD_MARK)
             if of_cloud == cloud and covers(tuple(own.split(".")), tokens):
                 return True
@@ -121,6 +138,12 @@ class Grant(msgspec.Struct, frozen=True):
     """The end of the grant, in seconds since 1970."""
     token_id: str = ""
     """The id by which the token may be revoked; empty for none."""
+    made_at: float = 0.0
+    """The making of the token, in seconds since 1970."""
+    role: str = ""
+    """The role whose rights are the first of the rights; empty for none."""
+    key_id: str = ""
+    """The generation of the secret that signed the token, in hexadecimal digits; empty for none."""
 
     def allows_cluster(self, use: ClusterUse, cluster: str) -> bool:
         """Tell whether a use of a cluster is allowed."""
@@ -196,7 +219,7 @@ def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
         raise ValueError(f"{use}: {exc}") from None
 
 
-def resolve_rules(rules: tuple[str, ...], subject: str) -> list[str]:
+def _resolve(rules: tuple[str, ...], subject: str) -> list[str]:
     """Return the rules for a subject, without those that the subject does not fit into."""
     if not any(SUBJECT in rule for rule in rules):
         return list(rules)

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from iris_py.doors.problems import DoorRefusal
-from iris_py.doors.rights import Grant, Rights, check_subject, fits_rules
+from iris_py.doors.revocations import RevocationTable
+from iris_py.doors.rights import CLOCK_SKEW_S_MAX, LIFETIME_S_MAX, Grant, Rights, check_subject, fits_rules
 from iris_py.errors import ConfigurationError
 from iris_security.text_form import refuse_secret
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from iris_security import Keyring, NetworkKeys
 
 __all__ = [
+    "CLOCK_SKEW_S_MAX",
     "LIFETIME_S_MAX",
     "TOKEN_BYTES_MAX",
     "TOKEN_ID_BYTES",
@@ -40,12 +42,6 @@ __all__ = [
     "read_token",
 ]
 
-#: The time from the making of a token to its end (seconds). Too small: clients fetch tokens all the time; too large: a stolen
-#: token is long of use.
-LIFETIME_S_MAX: Final = 24 * 3600
-#: The difference of two clocks up to which new tokens are valid at once (seconds). Too small: tokens of a host with a fast
-#: clock are refused at first; too large: the bound of the lifetime means less.
-CLOCK_SKEW_S_MAX: Final = 60
 #: Characters of a token. Too small: a token with many rules does not fit; too large: headers of HTTP requests are full.
 TOKEN_BYTES_MAX: Final = 8192
 #: Bytes of the id of a token, which nobody can guess.
@@ -92,8 +88,15 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """A role of the file of the door."""
     iris: Rights | UnsetType = UNSET
     """Rules, as a role has them."""
+    iat: _Time = 0.0
+    """The making, in seconds since 1970. A token without it counts as made as early as its end allows."""
     nbf: _Time = 0.0
     """The beginning, in seconds since 1970."""
+
+    @property
+    def made_at(self) -> float:
+        """The making, in seconds since 1970: not earlier than the end allows, whatever the claim says."""
+        return max(self.iat, self.exp - LIFETIME_S_MAX - CLOCK_SKEW_S_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ def make_token(
         jti=token_id,
         role=role or UNSET,
         iris=UNSET if rights is None else rights,
+        iat=math.floor(now * 1000) / 1000,
     )
     token = _JWS.encode(msgspec.json.encode(claims), keys.door_key, ALGORITHM, {"kid": keys.key_id.hex()})
     if len(token) > TOKEN_BYTES_MAX:
@@ -173,13 +177,20 @@ def read_token(text: str) -> Token:
 class TokenVerifier:
     """Verifies the tokens of clients."""
 
-    def __init__(self, keyring_source: Callable[[], Keyring], roles: Mapping[str, Rights]) -> None:
+    def __init__(
+        self,
+        keyring_source: Callable[[], Keyring],
+        roles: Mapping[str, Rights],
+        revocations: RevocationTable | None = None,
+    ) -> None:
         """Begin with an empty memory.
 
         Args:
             keyring_source: Returns the keyring in use. A rotation is seen by another object.
             roles: The roles of the file of the door, by name.
+            revocations: The revoked tokens; None for none.
         """
+        self._revocations = RevocationTable() if revocations is None else revocations
         self._keyring_source = keyring_source
         self._keyring = keyring_source()
         self._roles = roles
@@ -204,7 +215,8 @@ class TokenVerifier:
 
         Raises:
             DoorRefusal: The token is refused: ``token-malformed``, ``token-unknown-key``, ``token-of-other-network``,
-                ``token-bad-signature``, ``token-not-yet-valid``, ``token-expired`` or ``token-unknown-role``.
+                ``token-bad-signature``, ``token-not-yet-valid``, ``token-expired``, ``token-unknown-role`` or
+                ``token-revoked``.
         """
         keyring = self._keyring_source()
         if keyring is not self._keyring:
@@ -223,7 +235,30 @@ class TokenVerifier:
             raise DoorRefusal("token-expired")
         else:
             self._verified.move_to_end(digest)
+        if self._revocations.includes(grant):
+            raise DoorRefusal("token-revoked")
         return grant
+
+    def renew(self, grant: Grant, now: float) -> Grant:
+        """Return a grant of this verifier with its present rights.
+
+        Args:
+            grant: The client and its rights.
+            now: The time, in seconds since 1970.
+
+        Raises:
+            DoorRefusal: The token would be refused now: ``token-unknown-key``, ``token-expired``, ``token-unknown-role`` or
+                ``token-revoked``.
+        """
+        if grant.until <= now:
+            raise DoorRefusal("token-expired")
+        if all(keys.key_id.hex() != grant.key_id for keys in self._keyring_source().generations):
+            raise DoorRefusal("token-unknown-key")
+        if self._revocations.includes(grant):
+            raise DoorRefusal("token-revoked")
+        if not grant.role:
+            return grant
+        return msgspec.structs.replace(grant, rights=(self._role(grant.role), *grant.rights[1:]))
 
     def _verify_anew(self, token: str, now: float) -> Grant:
         header, content = _split(token)
@@ -238,19 +273,23 @@ class TokenVerifier:
         if claims.aud != keys.network:
             raise DoorRefusal("token-of-other-network")
         _check_times(claims, now)
-        return Grant(claims.sub, self._rights_of(claims), claims.exp, claims.jti)
+        role = "" if claims.role is UNSET else claims.role
+        return Grant(claims.sub, self._rights_of(claims), claims.exp, claims.jti, claims.made_at, role, header.kid)
 
     def _rights_of(self, claims: Claims) -> tuple[Rights, ...]:
         """Return the rights of the role and those in the token."""
         found: list[Rights] = []
         if claims.role is not UNSET:
-            role = self._roles.get(claims.role)
-            if role is None:
-                raise DoorRefusal("token-unknown-role")
-            found.append(role)
+            found.append(self._role(claims.role))
         if claims.iris is not UNSET:
             found.append(claims.iris)
         return tuple(found)
+
+    def _role(self, name: str) -> Rights:
+        role = self._roles.get(name)
+        if role is None:
+            raise DoorRefusal("token-unknown-role")
+        return role
 
 
 def _check_form(text: str) -> None:
@@ -288,7 +327,7 @@ def _check_times(claims: Claims, now: float) -> None:
     if claims.exp <= now:
         raise DoorRefusal("token-expired")
     # A token that ends too late comes from a clock that is ahead of this one.
-    if claims.nbf > now + CLOCK_SKEW_S_MAX or claims.exp > now + LIFETIME_S_MAX + CLOCK_SKEW_S_MAX:
+    if max(claims.nbf, claims.iat) > now + CLOCK_SKEW_S_MAX or claims.exp > now + LIFETIME_S_MAX + CLOCK_SKEW_S_MAX:
         raise DoorRefusal("token-not-yet-valid")
 
 

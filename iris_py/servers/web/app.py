@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
 from iris_py.doors.counts import DoorCounts, DoorStatistics
+from iris_py.doors.grant_uses import GrantUseTable
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.errors import IrisError
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from iris_py.api.node import Node
+    from iris_py.doors.grant_uses import GrantUse
     from iris_py.doors.problems import Problem
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
@@ -74,6 +77,7 @@ class WebApp:
         streams: The event streams, which the owner opens and closes.
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
         connections: Returns the figures of the connections; None if another server has them.
+        uses: The open uses of grants; None if no grant ends before its time.
 
     Attributes:
         sessions: The sessions of browsers.
@@ -86,7 +90,9 @@ class WebApp:
         streams: TopicStreams,
         verify: Callable[[str], Grant],
         connections: Callable[[], ConnectionFigures | None] = lambda: None,
+        uses: GrantUseTable | None = None,
     ) -> None:
+        self._uses = GrantUseTable() if uses is None else uses
         self.sessions = Sessions(verify)
         self._node = node
         self._streams = streams
@@ -99,7 +105,7 @@ class WebApp:
         self._assets = Assets("iris_py.servers.web")
         self._watch = NetworkWatch(node)
         self._description = describe_interface()
-        operations = Operations(node, streams)
+        operations = Operations(node, streams, self._uses)
         self._operations: Mapping[str, Callable[[ClientCall], Awaitable[Response]]] = {
             "request": operations.request,
             "broadcast": operations.broadcast,
@@ -203,8 +209,8 @@ class WebApp:
             if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
                 raise DoorRefusal("too-many", retry_after_s=wait_s)
             self._counts.operations[spec.operation] += 1
-            call = ClientCall(request, name, grant, self._limits.body_bytes)
-            return await self._operations[spec.operation](call)
+            with self._uses.open(grant) as use:
+                return await self._operations[spec.operation](ClientCall(request, name, use, self._limits.body_bytes))
         except (DoorRefusal, IrisError) as exc:
             return self._refuse(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))
         except ClientGone:
@@ -261,7 +267,12 @@ class WebApp:
     async def _follow(self, call: ClientCall) -> Response:
         """Answer with pages of the dashboard, each second, as server-sent events."""
         _check_observer(call)
-        events = self._watch.view(call.parameters("page"), call.grant.until - time.time())
+        grant = call.grant
+
+        def open_use(end: Callable[[str], None]) -> GrantUse:
+            return self._uses.open(grant, attrgetter("observes"), end)
+
+        events = self._watch.view(call.parameters("page"), grant.until - time.time(), open_use)
         return StreamingResponse(events, media_type=EVENT_STREAM, headers={"x-accel-buffering": "no"})
 
     async def _page(self, call: ClientCall) -> Response:

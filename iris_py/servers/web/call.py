@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from iris_py.doors.rights import Grant
+    from iris_py.doors.grant_uses import GrantUse
 
 __all__ = ["ClientCall", "ClientGone"]
 
@@ -35,17 +35,18 @@ class ClientCall:
     Args:
         request: The request of HTTP.
         name: The name of the cluster or topic in the path; empty for none.
-        grant: The client and its rights.
+        use: The use of the client's grant.
         body_bytes: The largest body.
 
     Attributes:
         name: As passed.
-        grant: As passed.
+        grant: The client and its rights.
     """
 
-    def __init__(self, request: Request, name: str, grant: Grant, body_bytes: int) -> None:
+    def __init__(self, request: Request, name: str, use: GrantUse, body_bytes: int) -> None:
         self.name = name
-        self.grant = grant
+        self.grant: Final = use.grant
+        self._use = use
         self._request = request
         self._body_bytes = body_bytes
 
@@ -144,21 +145,30 @@ class ClientCall:
         return b"".join(parts)
 
     async def unless_gone(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of some work; cancel the work when the client closes the connection.
+        """Return the result of some work; cancel the work when the client closes the connection, or loses its grant.
 
         ClientCall it after :meth:`body`.
 
         Raises:
             ClientGone: The client closed its connection.
+            DoorRefusal: The grant has ended; the work may have been done.
         """
+        use = self._use
+        if use.problem:
+            work.close()
+            use.check()
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.wait_until_gone())
+        use.on_end = lambda _problem: gone.cancel()
         try:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ClientGone
-            return task.result()
+            if task.done():
+                return task.result()
+            if use.problem:
+                raise DoorRefusal(use.problem, executed="maybe")
+            raise ClientGone
         finally:
+            use.on_end = None
             gone.cancel()
             if not task.done():
                 task.cancel()

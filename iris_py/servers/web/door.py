@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.runtime import runtime_of
+from iris_py.doors.grant_uses import GrantUseTable
+from iris_py.doors.revocations import RevocationTable
 from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
+from iris_py.servers.door_cluster import DoorCluster
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.settings_file import check_exposure
 from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.doors.counts import DoorStatistics
+    from iris_py.doors.door_messages import DoorAnnouncement
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
     from iris_py.servers.accepted import ConnectionFigures
@@ -58,9 +62,12 @@ class MountedDoor(AsyncClosable):
     def __init__(self, node: Node, settings: DoorSettings) -> None:
         self.node = node
         self._settings = settings
-        self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles)
-        self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key)
-        self._app = WebApp(node, settings, self._streams, self._verify, self._connection_figures)
+        revocations = RevocationTable()
+        self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles, revocations)
+        self._uses = GrantUseTable(lambda grant: self._verifier.renew(grant, time.time()))
+        self._cluster = DoorCluster(node, "web", settings.web.public_url, revocations, self._uses.review)
+        self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key, uses=self._uses)
+        self._app = WebApp(node, settings, self._streams, self._verify, self._connection_figures, self._uses)
 
     @property
     def app(self) -> ASGIApp:
@@ -99,14 +106,21 @@ class MountedDoor(AsyncClosable):
         self._settings = settings
         self._verifier.replace_roles(settings.roles)
         self._app.apply(settings)
+        self._uses.review()
+
+    @property
+    def others(self) -> tuple[DoorAnnouncement, ...]:
+        """The other doors of the network for clients over HTTP, without those that close."""
+        return self._cluster.doors.of_kind("web")
 
     async def begin(self) -> None:
-        """Start the event streams, and the node of the histories if there are any.
+        """Start the event streams, and the node of the histories if there are any; then find the other doors.
 
         Raises:
             ConfigurationError: The node of the histories cannot start.
         """
         await self._streams.__aenter__()
+        await self._cluster.join()
 
     async def reload_keys(self) -> None:
         """Read the secrets of the node again, as :meth:`iris_py.Node.reload_keys` does.
@@ -117,6 +131,7 @@ class MountedDoor(AsyncClosable):
         await self.node.reload_keys()
         if (history_node := self._streams.history_node) is not None:
             await history_node.reload_keys()
+        self._uses.review()
 
     def make_code(self, subject: str = DASHBOARD, rights: Rights = OBSERVER) -> str:
         """Return a one-time code, by which a browser signs in within 10 minutes.
@@ -170,9 +185,11 @@ class MountedDoor(AsyncClosable):
         """
         self._app.drain()
         try:
+            await self._cluster.announce(is_draining=True)
             await self._streams.drain(min(SPREAD_S, timeout / 2))
         finally:
             await self._streams.close()
+            await self._cluster.leave()
 
     _end = close
 
@@ -205,6 +222,7 @@ class WebDoor(MountedDoor):
             ConfigurationError: The address or the certificate cannot be used.
         """
         await self._listener.listen()
+        await self._cluster.announce(self.url)
 
     def apply(self, settings: DoorSettings) -> None:
         """Use other settings from now on.

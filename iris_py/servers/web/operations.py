@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.options import OnFull, RequestOptions
     from iris_py.api.survey import Survey, SurveyReply
-    from iris_py.doors.rights import ClusterUse
+    from iris_py.doors.grant_uses import GrantUseTable
+    from iris_py.doors.rights import ClusterUse, Grant
     from iris_py.doors.web.event_text import EventFormat
     from iris_py.servers.web.call import ClientCall
     from iris_py.servers.web.topic_streams import TopicStreams
@@ -118,11 +119,13 @@ class Operations:
     Args:
         node: The node of the door.
         streams: The event streams of the door.
+        uses: The open uses of grants.
     """
 
-    def __init__(self, node: Node, streams: TopicStreams) -> None:
+    def __init__(self, node: Node, streams: TopicStreams, uses: GrantUseTable) -> None:
         self._node = node
         self._streams = streams
+        self._uses = uses
 
     async def request(self, call: ClientCall) -> Response:
         """Send a request to a member of a cluster; the answer is the reply."""
@@ -160,7 +163,20 @@ class Operations:
         replies = aiter(survey)
         # The first reply decides whether the answer is a problem.
         first = await call.unless_gone(_next_or_none(replies))
-        return StreamingResponse(_survey_lines(survey, first, replies, form), media_type=NDJSON)
+        lines = _survey_lines(survey, first, replies, form)
+        return StreamingResponse(self._while_allowed(call.grant, survey, lines), media_type=NDJSON)
+
+    async def _while_allowed(self, grant: Grant, survey: Survey[bytes], lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the lines of a survey; end the survey with a problem when the grant ends."""
+        try:
+            with self._uses.open(grant, on_end=lambda _problem: survey.cancel()) as use:
+                async for line in lines:
+                    if use.problem:
+                        break
+                    yield line
+                use.check()
+        except DoorRefusal as refusal:
+            yield _line(SurveyProblemLine(DoorRefusal(refusal.name, executed="maybe").problem))
 
     async def publish(self, call: ClientCall) -> Response:
         """Publish a message, or with lines of JSON as many messages as lines; the answer has the number of nodes."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from iris_py.api.node import connect
 from iris_py.api.runtime import runtime_of
+from iris_py.doors.grant_uses import GrantUseTable
 from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.doors.web.cursors import PSEUDONYM_BYTES, CursorKeys
 from iris_py.doors.web.event_router import EventRouter, StreamOptions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.subscription import Subscription
     from iris_py.config import Config
+    from iris_py.doors.grant_uses import GrantUse
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
     from iris_py.doors.web.event_stream import EventStream
@@ -97,7 +99,7 @@ class TopicStream:
 
     Args:
         events: The events.
-        subject: The client.
+        use: The use of the client's grant.
         held: The subscriptions that the stream holds.
         owner: The streams of the door.
         abort: Ends the connection of the client, without waiting for it.
@@ -106,13 +108,13 @@ class TopicStream:
     def __init__(
         self,
         events: EventStream,
-        subject: str,
+        use: GrantUse,
         held: Sequence[SharedSubscription],
         owner: TopicStreams,
         abort: Callable[[], object] | None,
     ) -> None:
         self.events = events
-        self.subject = subject
+        self.use = use
         self.held = held
         self._owner = owner
         self._abort = abort
@@ -121,6 +123,7 @@ class TopicStream:
         self._asked_at = self._loop.time()
         self._timers: list[asyncio.TimerHandle] = []
         self._is_closed = False
+        use.on_end = self.end
 
     def __aiter__(self) -> Self:
         return self
@@ -193,6 +196,7 @@ class TopicStreams:
         settings: The settings of the door: its histories and limits.
         key: The key of the door for tokens, which all doors of a network have.
         start_history_node: Starts the node of the histories, given its configuration; None for an ordinary node.
+        uses: The open uses of grants at the door; None if no grant ends before its time.
 
     Attributes:
         sent_bytes: Bytes given to connections since the start.
@@ -204,8 +208,10 @@ class TopicStreams:
         settings: DoorSettings,
         key: bytes,
         start_history_node: Callable[[Config], Awaitable[Node]] | None = None,
+        uses: GrantUseTable | None = None,
     ) -> None:
         self._node = node
+        self._uses = GrantUseTable() if uses is None else uses
         self._limits = settings.web.limits
         self._histories = tuple(settings.histories.values())
         self._keys = CursorKeys(key)
@@ -292,6 +298,7 @@ class TopicStreams:
         subject = grant.subject
         if self._subjects[subject] >= self._limits.connections_per_subject:
             raise DoorRefusal("too-many", field="subject")
+        use = self._uses.open(grant, lambda present: all(present.allows_topic("subscribe", each) for each in patterns))
         self._subjects[subject] += 1
         held: list[SharedSubscription] = []
         try:
@@ -301,15 +308,17 @@ class TopicStreams:
                 await shared.wait_until_open()
             for shared in held:
                 shared.check_running()  # one may have ended while the stream waited for another
+            use.check()
             if self._is_closing:
                 raise DoorRefusal("closing")
             events = router.open(sources, options, random.randint(*RETRY_MS), self._loop.time())  # noqa: S311 - no secret
         except BaseException:
+            use.close()
             for shared in held:
                 shared.release()
             self._forget_subject(subject)
             raise
-        stream = self._streams[events] = TopicStream(events, subject, held, self, abort)
+        stream = self._streams[events] = TopicStream(events, use, held, self, abort)
         self._slots[(self._turn + HEARTBEAT_S - 1) % HEARTBEAT_S][stream] = None
         if grant.until != float("inf"):
             stream.end_at(max(0.0, grant.until - time.time()), "token-expired")
@@ -331,11 +340,12 @@ class TopicStreams:
         if self._streams.pop(events, None) is None:
             return
         router = self._running
+        stream.use.close()
         self._dropped += events.window.dropped
         self._cut += events.window.is_cut
         for shared in stream.held:
             shared.release()
-        self._forget_subject(stream.subject)
+        self._forget_subject(stream.use.grant.subject)
         router.close(events)
         for slot in self._slots:
             slot.pop(stream, None)

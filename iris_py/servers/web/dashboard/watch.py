@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -25,11 +25,14 @@ from iris_py.overview.totals import totals_of
 from iris_py.servers.web.dashboard.pages import PageName, make_page, parse_page, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from iris_py.api.node import Node
+    from iris_py.doors.grant_uses import GrantUse
 
 __all__ = ["NetworkWatch"]
+
+OpenUse: TypeAlias = "Callable[[Callable[[str], None]], GrantUse]"
 
 logger = EventLogger("iris_py.servers")
 
@@ -70,12 +73,19 @@ class Viewer:
         pages: The pages.
         fresh: The untaken pages, encoded.
         changed: Set by an untaken page, and at the end.
+        is_ended: Whether the events end.
     """
 
     def __init__(self, pages: Sequence[PageName]) -> None:
         self.pages = pages
         self.fresh: dict[PageName, bytes] = {}
         self.changed = asyncio.Event()
+        self.is_ended = False
+
+    def end(self, _problem: str = "") -> None:
+        """End the events of the viewer."""
+        self.is_ended = True
+        self.changed.set()
 
 
 class NetworkWatch:
@@ -100,12 +110,13 @@ class NetworkWatch:
         """The number of viewers."""
         return len(self._viewers)
 
-    def view(self, names: Sequence[str], lifetime_s: float = math.inf) -> AsyncIterator[bytes]:
+    def view(self, names: Sequence[str], lifetime_s: float = math.inf, open_use: OpenUse | None = None) -> AsyncIterator[bytes]:
         """Return the pages as server-sent events, again and again.
 
         Args:
             names: The names of the pages.
             lifetime_s: The time until the token of the viewer ends (seconds), and with the token the events.
+            open_use: Opens the use of the viewer's grant, given a function that ends the events; None without a grant.
 
         Raises:
             DoorRefusal: A page is unknown, or the viewers are too many.
@@ -115,7 +126,7 @@ class NetworkWatch:
             raise DoorRefusal("invalid", field="page")
         if len(self._viewers) >= VIEWERS_MAX:
             raise DoorRefusal("too-many", retry_after_s=READING_S)
-        return self._stream(Viewer(pages), lifetime_s)
+        return self._stream(Viewer(pages), lifetime_s, open_use)
 
     async def page(self, name: str) -> bytes:
         """Return one page as JSON.
@@ -152,9 +163,13 @@ class NetworkWatch:
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
-    async def _stream(self, viewer: Viewer, lifetime_s: float) -> AsyncIterator[bytes]:
+    async def _stream(self, viewer: Viewer, lifetime_s: float, open_use: OpenUse | None) -> AsyncIterator[bytes]:
         """Yield the events of a viewer. An unused stream leaves no trace."""
         loop = asyncio.get_running_loop()
+        try:
+            use = None if open_use is None else open_use(viewer.end)
+        except DoorRefusal:
+            return  # the token has been revoked since
         ends_at = loop.time() + lifetime_s
         self._viewers[viewer] = None
         self._start()
@@ -163,7 +178,7 @@ class NetworkWatch:
             for page in viewer.pages:
                 if (content := self._make(page)) is not None:
                     yield content
-            while not self._is_closed and loop.time() < ends_at:
+            while not self._is_closed and not viewer.is_ended and loop.time() < ends_at:
                 viewer.changed.clear()
                 fresh, viewer.fresh = viewer.fresh, {}
                 if fresh:
@@ -175,6 +190,8 @@ class NetworkWatch:
                 except TimeoutError:
                     yield b": \n\n"
         finally:
+            if use is not None:
+                use.close()
             del self._viewers[viewer]
             self._idle_since = loop.time()
 

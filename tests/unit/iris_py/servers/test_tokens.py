@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.doors.problems import PROBLEMS, DoorRefusal
+from iris_py.doors.revocations import RevocationTable, TokenRevocation
 from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
 from iris_py.servers.tokens import (
@@ -100,7 +101,7 @@ def test_a_token_is_a_usual_one() -> None:
     token = token_of(rights=Rights(request=("quotes",), observe=True))
     assert jwt.get_unverified_header(token) == HEADER
     claims = jwt.decode(token, KEYS.door_key, algorithms=["HS256"], audience="lab", options={"verify_exp": False})
-    assert claims == {**CLAIMS, "iris": {"request": ["quotes"], "observe": True}}
+    assert claims == {**CLAIMS, "iat": NOW, "iris": {"request": ["quotes"], "observe": True}}
     theirs = jwt.encode({**CLAIMS}, KEYS.door_key, "HS256", {"kid": KEYS.key_id.hex()})
     assert verifier().verify(theirs, NOW).subject == "ann"
 
@@ -236,6 +237,53 @@ def test_all_generations_verify_and_the_sealing_one_signs() -> None:
 )  # fmt: skip
 def test_a_refusal_has_the_name_of_its_reason(token: str, name: str) -> None:
     assert refusal_of(token) == name
+
+
+def test_a_token_was_made_when_it_says_and_not_before_its_end_allows() -> None:
+    for claims, made_at in (
+        ({"iat": NOW - 5}, NOW - 5),
+        ({"iat": NOW - 5, "exp": NOW + LIFETIME_S_MAX}, NOW - 5),
+        ({"iat": 0, "exp": NOW + LIFETIME_S_MAX}, NOW - CLOCK_SKEW_S_MAX),
+        ({}, NOW + 60 - LIFETIME_S_MAX - CLOCK_SKEW_S_MAX),
+    ):
+        assert verifier().verify(with_claims(**claims), NOW).made_at == made_at
+    assert refusal_of(with_claims(iat=NOW + CLOCK_SKEW_S_MAX + 1)) == "token-not-yet-valid"
+
+
+def test_a_revoked_token_is_refused_also_if_it_was_verified_before() -> None:
+    revocations = RevocationTable()
+    checks = TokenVerifier(lambda: KEYRING, ROLES, revocations)
+    grant = checks.verify(token_of(), NOW)
+    assert checks.renew(grant, NOW) == grant
+    assert revocations.add(TokenRevocation(ID, NOW + 60), NOW) == "added"
+    with pytest.raises(DoorRefusal, match="was revoked"):
+        checks.verify(token_of(), NOW)
+    with pytest.raises(DoorRefusal, match="was revoked"):
+        checks.renew(grant, NOW)
+    assert checks.verify(token_of(token_id="f" * 32), NOW).subject == "ann"
+
+
+def test_a_grant_has_the_present_rights_or_the_reason_of_its_end() -> None:
+    rings = [KEYRING]
+    checks = TokenVerifier(lambda: rings[0], ROLES)
+    own = Rights(request=("*",))
+    grant = checks.verify(token_of(rights=own), NOW)
+    assert grant.rights == (VIEWER, own)
+    checks.replace_roles({"viewer": Rights(observe=True)})
+    assert checks.renew(grant, NOW).rights == (Rights(observe=True), own)
+    without = checks.verify(token_of(role="", rights=own), NOW)
+    checks.replace_roles({})
+    assert checks.renew(without, NOW) == without
+
+    def refusal(now: float) -> str:
+        with pytest.raises(DoorRefusal) as caught:
+            checks.renew(grant, now)
+        return caught.value.name
+
+    assert refusal(NOW) == "token-unknown-role"
+    rings[0] = Keyring(Secret(b"n" * 32), network="lab")
+    assert refusal(NOW) == "token-unknown-key"
+    assert refusal(NOW + 60) == "token-expired"
 
 
 def test_clocks_may_differ_a_little() -> None:

@@ -1,0 +1,114 @@
+"""The messages of doors to each other, in the cluster of all doors of a network (docs/design.md 17.40).
+
+A message is a byte with the version and a MessagePack map. Doors ignore other versions, unknown kinds and unknown fields, so
+doors of different kinds and releases live together. Only holders of the network's secret can send such messages.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from iris_py.doors.revocations import DIGEST_BYTES, PAGE_REVOCATIONS, Revocation, RevocationOutcome
+
+__all__ = [
+    "DOORS",
+    "DoorAnnouncement",
+    "DoorGreeting",
+    "DoorMessage",
+    "RevocationOrder",
+    "RevocationPage",
+    "RevocationPageQuestion",
+    "RevocationReceipt",
+    "decode_message",
+    "encode_message",
+]
+
+#: The cluster of all doors of a network.
+DOORS: Final = "iris.doors"
+#: The version of the messages.
+_VERSION: Final = b"\x01"
+#: Characters of the texts in an announcement. Too small: an address with a long path does not fit; too large: a faulty door
+#: fills the memory of the others.
+_TEXT_MAX: Final = 512
+
+_Text = Annotated[str, msgspec.Meta(max_length=_TEXT_MAX)]
+_Digest = Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+_Page = Annotated[tuple[Revocation, ...], msgspec.Meta(max_length=PAGE_REVOCATIONS)]
+
+
+class DoorAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
+    """A door, as it describes itself."""
+
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
+    """A random name of the door, which lasts until its end."""
+    kind: _Text
+    """The kind of its clients: ``web``, or ``nats``."""
+    address: _Text = ""
+    """The address for clients, such as ``https://iris.example``; empty if another server listens for the door."""
+    version: _Text = ""
+    """The version of Iris."""
+    is_draining: bool = False
+    """Whether the door closes, and clients should use another one."""
+
+
+class DoorGreeting(msgspec.Struct, frozen=True, tag="greeting"):
+    """Asks all doors who they are; their answers are greetings. A door that changes broadcasts one."""
+
+    door: DoorAnnouncement
+    """The sender."""
+    revocations: _Digest
+    """The digest of its revocations."""
+
+
+class RevocationOrder(msgspec.Struct, frozen=True, tag="revoke"):
+    """Asks all doors to revoke tokens."""
+
+    revocations: _Page
+    """The revocations."""
+
+
+class RevocationReceipt(msgspec.Struct, frozen=True, tag="receipt"):
+    """The answer of a door that has revoked tokens, or could not."""
+
+    door: DoorAnnouncement
+    """The sender."""
+    outcomes: Annotated[tuple[RevocationOutcome, ...], msgspec.Meta(max_length=PAGE_REVOCATIONS)]
+    """The outcome of each revocation, in their order."""
+
+
+class RevocationPageQuestion(msgspec.Struct, frozen=True, tag="page?"):
+    """Asks one door for some of its revocations."""
+
+    door: str
+    """The id of the asked door; others decline."""
+    start: Annotated[int, msgspec.Meta(ge=0)]
+    """The place of the first one."""
+
+
+class RevocationPage(msgspec.Struct, frozen=True, tag="page"):
+    """Some revocations of a door; none at the end."""
+
+    revocations: _Page
+    """The revocations."""
+
+
+DoorMessage: TypeAlias = DoorGreeting | RevocationOrder | RevocationReceipt | RevocationPageQuestion | RevocationPage
+
+_DECODER: Final[msgspec.msgpack.Decoder[DoorMessage]] = msgspec.msgpack.Decoder(DoorMessage)
+
+
+def encode_message(message: DoorMessage) -> bytes:
+    """Return the bytes of a message."""
+    return _VERSION + msgspec.msgpack.encode(message)
+
+
+def decode_message(content: bytes) -> DoorMessage | None:
+    """Return a message; None if it is malformed, or of another version or kind."""
+    if content[:1] != _VERSION:
+        return None
+    try:
+        return _DECODER.decode(memoryview(content)[1:])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None

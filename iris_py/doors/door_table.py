@@ -1,0 +1,89 @@
+"""The other doors of a network, as one door knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from iris_py.doors.door_messages import DoorAnnouncement, DoorGreeting
+
+__all__ = ["DOORS_MAX", "DoorTable", "KnownDoor"]
+
+#: Doors that a door knows. Too small: clients hear of too few others; too large: memory, some 500 bytes for each, and a faulty
+#: node can announce any number of doors.
+DOORS_MAX: Final = 1024
+
+
+class KnownDoor(NamedTuple):
+    """Another door."""
+
+    node: str
+    """The id of its node, in hexadecimal digits."""
+    announcement: DoorAnnouncement
+    """Its description of itself."""
+
+
+class DoorTable:
+    """The other doors.
+
+    Args:
+        own_id: The id of the door itself, which is not in the table.
+
+    Attributes:
+        version: Counts the changes.
+    """
+
+    def __init__(self, own_id: str) -> None:
+        self.version = 0
+        self._own_id = own_id
+        self._by_id: dict[str, KnownDoor] = {}
+        self._copied: dict[str, bytes] = {}  # digests of the revocations that were taken over, by id
+
+    @property
+    def all(self) -> tuple[KnownDoor, ...]:
+        """The other doors, in the order in which they were first heard of."""
+        return tuple(self._by_id.values())
+
+    def of_kind(self, kind: str) -> tuple[DoorAnnouncement, ...]:
+        """Return the other doors of a kind that do not drain."""
+        found = (each.announcement for each in self._by_id.values())
+        return tuple(each for each in found if each.kind == kind and not each.is_draining)
+
+    def hear(self, node: str, greeting: DoorGreeting, own_revocations: bytes) -> bool:
+        """Note a door.
+
+        Args:
+            node: The id of the node that has sent the greeting.
+            greeting: The greeting.
+            own_revocations: The digest of the own revocations.
+
+        Returns:
+            Whether the door has revocations that were not taken over yet.
+        """
+        door = greeting.door
+        if door.id == self._own_id:
+            return False
+        known = KnownDoor(node, door)
+        older = self._by_id.get(door.id)
+        if older is None and len(self._by_id) >= DOORS_MAX:
+            return False
+        if older is not None and older.node != node:
+            return False  # the name of a door belongs to the node that has announced the door first
+        if older != known:
+            self._by_id[door.id] = known
+            self.version += 1
+        return greeting.revocations not in (own_revocations, self._copied.get(door.id))
+
+    def note_copied(self, door: str, revocations: bytes) -> None:
+        """Note that the revocations of a door, with this digest, were taken over."""
+        if door in self._by_id:
+            self._copied[door] = revocations
+
+    def keep(self, nodes: Container[str]) -> None:
+        """Forget the doors of all nodes but these."""
+        for door in [each.announcement.id for each in self._by_id.values() if each.node not in nodes]:
+            del self._by_id[door]
+            self._copied.pop(door, None)
+            self.version += 1
