@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from iris_py.servers.tokens import Token
     from iris_security import NetworkKeys
 
-__all__ = ["LINES", "new", "rights_of", "show"]
+__all__ = [
+    "LINES",
+    "find_generations",
+    "local_time",
+    "new",
+    "parse_token",
+    "read_given_text",
+    "require_package",
+    "rights_of",
+    "show",
+]
 
 
 class NewTokenLine(Line, tag="token", kw_only=True):
@@ -86,7 +96,7 @@ async def new(
     settings: Settings, *, subject: str | None, role: str, lifetime: str, rights: Rights | None, as_json: bool
 ) -> int:
     """Make a token, and print it; return the exit code."""
-    _require_package()
+    require_package()
     from iris_py.servers.tokens import TOKEN_ID_BYTES, make_token, read_token
 
     lifetime_s = read_duration(lifetime, "--for")
@@ -113,18 +123,10 @@ async def new(
 
 async def show(settings: Settings, given: str, *, as_json: bool) -> int:
     """Print the content of a token; return the exit code."""
-    _require_package()
-    from iris_py.servers.tokens import TOKEN_BYTES_MAX, read_token
-
-    advice = "A token has no more than one line; leave the rest out"
-    content = read_payload(given, TOKEN_BYTES_MAX, advice) if given == "-" else os.fsencode(given)
-    try:
-        token = read_token(content.decode(errors="replace").strip())
-    except DoorRefusal:
-        raise ConfigurationError(
-            "TOKEN is no token of a door. Give all of the line that `iris token new` printed: three parts with a dot between."
-        ) from None
-    generations = await _find_generations(settings.load())
+    require_package()
+    advice = "Give all of the line that `iris token new` printed: three parts with a dot between"
+    token = parse_token(read_given_text(given), advice)
+    generations = await find_generations(settings.load())
     claims = token.claims
     line = TokenContentLine(
         id=claims.jti,
@@ -144,6 +146,37 @@ async def show(settings: Settings, given: str, *, as_json: bool) -> int:
     return 0
 
 
+def read_given_text(given: str) -> str:
+    """Return the text that a user gave, or for ``-`` the text on standard input; without blanks around it.
+
+    Raises:
+        ConfigurationError: The text on standard input is too long.
+    """
+    from iris_py.servers.tokens import TOKEN_BYTES_MAX
+
+    advice = "A token has no more than one line; leave the rest out"
+    content = read_payload(given, TOKEN_BYTES_MAX, advice) if given == "-" else os.fsencode(given)
+    return content.decode(errors="replace").strip()
+
+
+def parse_token(text: str, advice: str) -> Token:
+    """Read the token that a user gave.
+
+    Args:
+        text: The text.
+        advice: A sentence without its end, for an error.
+
+    Raises:
+        ConfigurationError: The text is no token.
+    """
+    from iris_py.servers.tokens import read_token
+
+    try:
+        return read_token(text)
+    except DoorRefusal:
+        raise ConfigurationError(f"TOKEN is no token of a door. {advice}.") from None
+
+
 def _rows(line: TokenContentLine, token: Token, generations: Sequence[NetworkKeys]) -> list[tuple[str, str]]:
     """Return the content of a token as rows of a label and a text."""
     rows = [("subject", line.subject), ("network", line.network)]
@@ -155,9 +188,9 @@ def _rows(line: TokenContentLine, token: Token, generations: Sequence[NetworkKey
         rows += [("observe", "yes")] if line.rights.observe else []
         rows += [("remote errors", "yes")] if line.rights.remote_errors else []
     if line.begin is not UNSET:
-        rows.append(("begin", _local(line.begin)))
+        rows.append(("begin", local_time(line.begin)))
     left = f"{format_seconds(line.left_s)} left" if line.left_s > 0 else f"ended {format_seconds(-line.left_s)} ago"
-    rows += [("until", f"{_local(line.until)}, {left}"), ("id", line.id), ("signed", _signature_of(token, generations))]
+    rows += [("until", f"{local_time(line.until)}, {left}"), ("id", line.id), ("signed", _signature_of(token, generations))]
     return rows
 
 
@@ -171,7 +204,7 @@ def _signature_of(token: Token, generations: Sequence[NetworkKeys]) -> str:
     return f"no: {token.key_id} is not a generation of this network's secret"
 
 
-async def _find_generations(config: Config) -> Sequence[NetworkKeys]:
+async def find_generations(config: Config) -> Sequence[NetworkKeys]:
     """Return the generations of the network's secret; none if it is the per-user secret and was not made yet."""
     if config.is_zero_configuration and not (config.config_directory and is_present(config.config_directory / "secret")):
         return ()
@@ -182,10 +215,16 @@ def _moment(unix_s: float) -> datetime:
     return datetime.fromtimestamp(unix_s, UTC)
 
 
-def _local(moment: datetime) -> str:
+def local_time(moment: datetime) -> str:
+    """Return a time as text, in the zone of this machine."""
     return moment.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def _require_package() -> None:
+def require_package() -> None:
+    """Check that the package for tokens is installed.
+
+    Raises:
+        ConfigurationError: The package is missing.
+    """
     if find_spec("jwt") is None:
         raise ConfigurationError(f"tokens need PyJWT. Run: {install_command('web')}")

@@ -131,6 +131,65 @@ def test_a_changed_file_counts_after_a_hangup_and_a_wrong_one_does_not(shell: Sh
     assert (status, json.loads(content)["type"]) == (401, "/v1/problems/token-unknown-role")
 
 
+def test_a_token_is_revoked_at_all_doors_and_at_those_that_start_later(shell: Shell, tmp_path: Path) -> None:
+    urls = []
+    for _ in range(2):
+        process = shell.start("door", "web", "--at", "127.0.0.1:0", "--json")
+        urls.append(json.loads(read_line(process.stdout))["url"])
+    rights = "--publish news.a --subscribe news.a --observe"
+    token, other = (bash(shell, f"iris token new --sub {name} {rights}", tmp_path).strip() for name in ("ann", "bob"))
+
+    def status(url: str, shown: str = token) -> tuple[int, str]:
+        code, content = curl(shell, tmp_path, "-H", f"Authorization: Bearer {shown}", "--data", "x", f"{url}/v1/topics/news.a")
+        return code, json.loads(content).get("type", "")
+
+    assert [status(url)[0] for url in urls] == [202, 202]
+    following = [
+        subprocess.Popen(
+            ["curl", "--silent", "--no-buffer", "-H", f"Authorization: Bearer {token}", f"{url}{path}"],
+            stdout=subprocess.PIPE,
+            env=shell.environment,
+        )
+        for url in urls
+        for path in ("/v1/topics/events?pattern=news.a", "/v1/watch?page=overview")
+    ]
+    for each in following:
+        assert read_line(each.stdout)
+    code, out, error = shell.run("token", "revoke", "-", stdin=token.encode())
+    assert (code, error) == (0, "")
+    lines = out.decode().splitlines()
+    assert [line.split(" (node ")[0] for line in sorted(lines[:2])] == [f"web door {url}" for url in sorted(urls)]
+    assert all(line.endswith("): revoked") for line in lines[:2])
+    assert lines[2].startswith("2 doors confirmed; the revocation ends at ")
+    for each in following:
+        content, _ = each.communicate(timeout=WAIT_S)
+        assert each.returncode == 0
+        assert b"closing" not in content or b'"reason":"token-revoked"' in content
+    assert [status(url) for url in urls] == [(401, "/v1/problems/token-revoked")] * 2
+    assert [status(url, other)[0] for url in urls] == [202, 202]
+    late = shell.start("door", "web", "--at", "127.0.0.1:0", "--json")
+    urls.append(json.loads(read_line(late.stdout))["url"])
+    assert status(urls[2]) == (401, "/v1/problems/token-revoked")
+    code, out, _error = shell.run("token", "revoke", "--subject", "bob", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert {line["address"] for line in found[:3]} == set(urls)
+    assert {line["outcome"] for line in found[:3]} == {"added"}
+    assert (found[3]["confirmed"], found[3]["refused"], found[3]["silent"], found[3]["silent_nodes"]) == (3, 0, 0, [])
+    assert [status(url, other) for url in urls] == [(401, "/v1/problems/token-revoked")] * 3
+
+
+def test_without_a_door_or_a_secret_nothing_is_revoked(shell: Shell) -> None:
+    code, out, error = shell.run("token", "revoke", "--all-before", "now")
+    assert (code, out) == (2, b"")
+    assert "this user has no network secret yet" in error
+    shell.serve("join", "upper", "--exec", "cat")
+    code, out, error = shell.run("token", "revoke", "--all-before", "now")
+    assert (code, out) == (3, b"")
+    assert "no door runs in the network" in error
+    assert error.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "words"),
     [

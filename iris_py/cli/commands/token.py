@@ -8,7 +8,7 @@ from iris_py.cli.options import Json, make_group
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
-app = make_group("token", "Make and show tokens, with which programs that are no nodes use a door of the network.")
+app = make_group("token", "Make, show and revoke tokens, with which programs that are no nodes use a door of the network.")
 
 
 @app.command(
@@ -90,3 +90,44 @@ def token_show(
     from iris_py.cli import token as command
 
     return execute(lambda: command.show(settings, token, as_json=json), verbosity=settings.verbose)
+
+
+@app.command("revoke", epilog=end_of_help("iris token revoke -", "iris token revoke --subject ann"))
+@with_settings
+def token_revoke(
+    settings: Settings,
+    token: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TOKEN|ID]", help="The token, or its id (`iris token show`); - reads standard input.", show_default=False
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Revoke all tokens of a subject that were made up to now.", show_default=False),
+    ] = None,
+    all_before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Revoke all tokens that were made up to a time: now, or as 2026-05-01T12:00.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="How long to wait for the doors.")] = 5.0,
+    json: Json = False,
+) -> int:
+    """Revoke tokens before their end, at all doors of the network; print each door that has confirmed.
+
+    Event streams, sessions and operations of a revoked token end at once. Doors remember a revocation until the tokens would
+    have ended, at most a day, and tell doors that start later. When no door is left, the revocation is forgotten.
+
+    Exit code 3 if no door runs, 4 if a door did not confirm in time, 1 if a door has no place for the revocation.
+    """
+    from iris_py.cli import token_revocation as command
+
+    return execute(
+        lambda: command.revoke(settings, given=token, subject=subject, all_before=all_before, timeout_s=timeout, as_json=json),
+        verbosity=settings.verbose,
+        is_short=True,
+    )

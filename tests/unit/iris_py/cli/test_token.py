@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 SECRET, NEXT = Secret(b"k" * 32), Secret(b"n" * 32)
 KEYRING = Keyring(SECRET, network="lab")
 ID = "0123456789abcdef" * 2
+OF_OTHER, ENDED = (
+    make_token(keys.primary, subject="ann", role="viewer", lifetime_s=60.0, now=now, token_id=ID)
+    for keys, now in ((Keyring(NEXT, network="lab"), time.time()), (KEYRING, 1e9))
+)
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +135,19 @@ def test_the_network_is_that_of_the_options(capsys: pytest.CaptureFixture[str]) 
         (["show", SECRET.text], "TOKEN is no token of a door"),
         (["show", "x" * (TOKEN_BYTES_MAX + 1)], "TOKEN is no token of a door"),
         (["show", "\udcff"], "TOKEN is no token of a door"),
-        (["revoke", "x"], "No such command 'revoke'"),
+        (["revoke"], "say which tokens to revoke: TOKEN, its ID, --subject or --all-before, and only one"),
+        (["revoke", ID, "--subject", "ann"], "and only one of them"),
+        (["revoke", "--subject", "ann", "--all-before", "now"], "and only one of them"),
+        (["revoke", "x"], "TOKEN is no token of a door. Give the line that `iris token new` printed, or the id"),
+        (["revoke", ID[1:]], "TOKEN is no token of a door"),
+        (["revoke", SECRET.text], "TOKEN is no token of a door"),
+        (["revoke", "--subject", ""], "--subject: a subject has 1 to 128"),
+        (["revoke", "--all-before", "soon"], "--all-before 'soon' is no time. Write now, or as 2026-05-01T12:00"),
+        (["revoke", "--all-before", "9999-01-01"], "--all-before '9999-01-01' lies ahead"),
+        (["revoke", "--all-before", "2001-01-01T00:00Z"], "is more than a day ago, and all tokens from before have ended"),
+        (["revoke", OF_OTHER], "TOKEN is not signed with a secret of this network"),
+        (["revoke", ENDED], "TOKEN has ended, at "),
+        (["revoke", ID, "--secret-file", "nowhere"], "nowhere cannot be read"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +159,7 @@ def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.
     assert SECRET.text not in captured.err
 
 
-@pytest.mark.parametrize("arguments", [["new", "--observe"], ["show", "x"]])
+@pytest.mark.parametrize("arguments", [["new", "--observe"], ["show", "x"], ["revoke", "x"]])
 def test_a_missing_package_is_named(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
