@@ -248,6 +248,16 @@ def join_problems(path: str, problems: Sequence[tuple[int, str]]) -> str:
     return "\n".join(found)
 
 
+def table_at(document: Document, where: KeyPath, values: object, title: str) -> Mapping[str, object]:
+    """Return a table of the document; an empty one if it is absent, or wrong and reported."""
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        document.complain(where, f"{title} is a table. Write {title} on a line of its own, and its keys below it.")
+        return {}
+    return values
+
+
 class Table:
     """One table of a document, with known keys.
 

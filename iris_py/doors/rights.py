@@ -31,6 +31,7 @@ __all__ = [
     "check_subject",
     "covers",
     "fits_rules",
+    "resolve_rules",
 ]
 
 ClusterUse: TypeAlias = Literal["request", "survey", "broadcast"]
@@ -105,7 +106,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         if cluster.startswith(RESERVED_NAMES):
             return False
         rules: tuple[str, ...] = getattr(self, use)
-        return any(_cluster_rule(rule).fullmatch(cluster) for rule in _resolve(rules, subject))
+        return any(_cluster_rule(rule).fullmatch(cluster) for rule in resolve_rules(rules, subject))
 
     def allows_topic(self, use: TopicUse, pattern: str, subject: str) -> bool:
         """Tell whether the rules allow to publish to a topic or subscribe to a pattern.
@@ -120,7 +121,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             return False
         rules: tuple[str, ...] = getattr(self, use)
         tokens = tuple(name.split("."))
-        for rule in _resolve(rules, subject):
+        for rule in resolve_rules(rules, subject):
             own, _mark, of_cloud = rule.partition(CLOUD_MARK)
             if of_cloud == cloud and covers(tuple(own.split(".")), tokens):
                 return True
@@ -219,7 +220,7 @@ def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
         raise ValueError(f"{use}: {exc}") from None
 
 
-def _resolve(rules: tuple[str, ...], subject: str) -> list[str]:
+def resolve_rules(rules: tuple[str, ...], subject: str) -> list[str]:
     """Return the rules for a subject, without those that the subject does not fit into."""
     if not any(SUBJECT in rule for rule in rules):
         return list(rules)

@@ -1,7 +1,7 @@
 """The settings of a door, parsed from the text of its file (docs/design.md 17).
 
-:func:`parse_settings` reads the tables ``[web]``, ``[web.limits]``, ``[roles.NAME]`` and ``[histories]``, and reports all
-mistakes together, with their lines.
+:func:`parse_settings` reads the tables of all doors: ``[web]``, ``[nats]``, ``[roles.NAME]``, ``[users.NAME]`` and
+``[histories]``. It reports all mistakes together, with their lines.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from iris_py.doors.nats.settings import NatsSettings, read_nats, read_users
 from iris_py.doors.rights import CLUSTER_USES, RULES_MAX, TOPIC_USES, Rights, check_rule
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.toml_document import Document, Table, refuse_unfit_text
+from iris_py.toml_document import Document, Table, refuse_unfit_text, table_at
 from iris_py.wire.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from iris_py.doors.nats.users import NatsUser
 
 __all__ = ["FILE_BYTES_MAX", "DoorSettings", "HistorySettings", "WebLimits", "WebSettings", "parse_settings"]
 
@@ -113,6 +116,9 @@ class DoorSettings:
     """The roles, by name."""
     histories: Mapping[str, HistorySettings] = field(default_factory=lambda: MappingProxyType({}))
     """The histories, by pattern."""
+    nats: NatsSettings = field(default_factory=NatsSettings)
+    users: Mapping[str, NatsUser] = field(default_factory=lambda: MappingProxyType({}))
+    """The users of the NATS door, by name."""
 
 
 #: The largest value of each limit, and its unit.
@@ -130,7 +136,7 @@ _LIMITS: Final[Mapping[str, tuple[int, str]]] = {
 _SECRETS_ADVICE: Final = (
     "The network's secret is a setting of the node (IRIS_SECRET_FILE), and tokens of clients are made by `iris token new`."
 )
-_TOP_KEYS: Final = ("web", "roles", "histories")
+_TOP_KEYS: Final = ("web", "nats", "roles", "users", "histories")
 _WEB_KEYS: Final = ("listen", "public_url", "origins", "certificate_file", "key_file", "behind_proxy", "limits")
 _ROLE_KEYS: Final = (*CLUSTER_USES, *TOPIC_USES, "observe", "remote_errors")
 _HISTORY_KEYS: Final = ("seconds", "messages", "bytes", "last")
@@ -150,11 +156,15 @@ def parse_settings(text: str, path: str) -> DoorSettings:
     refuse_unfit_text(text, path, FILE_BYTES_MAX, _SECRETS_ADVICE)
     document = Document(text, path)
     Table(document, (), "the file", document.values, _TOP_KEYS)
+    roles = _read_roles(document)
+    users = read_users(document, roles)
     settings = DoorSettings(
         path=path,
         web=_read_web(document),
-        roles=MappingProxyType(_read_roles(document)),
+        roles=MappingProxyType(roles),
         histories=MappingProxyType(_read_histories(document)),
+        nats=read_nats(document, users),
+        users=MappingProxyType(users),
     )
     document.check()
     return settings
@@ -186,18 +196,8 @@ def check_url(url: str) -> None:
         raise ValueError("it is no address of HTTP. Write it like 'https://app.example/iris'")
 
 
-def _table_at(document: Document, where: tuple[str, ...], values: object, title: str) -> Mapping[str, object]:
-    """Return a table of the document; an empty one if it is absent, or wrong and reported."""
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        document.complain(where, f"{title} is a table. Write {title} on a line of its own, and its keys below it.")
-        return {}
-    return values
-
-
 def _read_web(document: Document) -> WebSettings:
-    values = _table_at(document, ("web",), document.values.get("web"), "[web]")
+    values = table_at(document, ("web",), document.values.get("web"), "[web]")
     table = Table(document, ("web",), "[web]", values, _WEB_KEYS)
     listen = table.text("listen", "Write it like '127.0.0.1:7480'.", parse_address)
     public_url = table.text("public_url", "Write it like 'https://app.example/iris'.", check_url)
@@ -222,7 +222,7 @@ def _read_web(document: Document) -> WebSettings:
 
 def _read_limits(document: Document, values: object) -> WebLimits:
     where = ("web", "limits")
-    table = Table(document, where, "[web.limits]", _table_at(document, where, values, "[web.limits]"), tuple(_LIMITS))
+    table = Table(document, where, "[web.limits]", table_at(document, where, values, "[web.limits]"), tuple(_LIMITS))
     defaults = WebLimits()
     return WebLimits(
         **{key: table.integer(key, getattr(defaults, key), 1, most, unit) for key, (most, unit) in _LIMITS.items()}
@@ -231,13 +231,13 @@ def _read_limits(document: Document, values: object) -> WebLimits:
 
 def _read_roles(document: Document) -> dict[str, Rights]:
     roles: dict[str, Rights] = {}
-    given = _table_at(document, ("roles",), document.values.get("roles"), "[roles]")
+    given = table_at(document, ("roles",), document.values.get("roles"), "[roles]")
     if len(given) > ROLES_MAX:
         document.complain(("roles",), f"there are {len(given)} roles, and {ROLES_MAX} are allowed. Use {{sub}} in rules.")
     for name, values in list(given.items())[:ROLES_MAX]:
         where = ("roles", name)
         title = f"[roles.{name}]"
-        table = Table(document, where, title, _table_at(document, where, values, title), _ROLE_KEYS)
+        table = Table(document, where, title, table_at(document, where, values, title), _ROLE_KEYS)
         rules: dict[str, tuple[str, ...]] = {}
         for use in (*CLUSTER_USES, *TOPIC_USES):
             found = table.texts(
@@ -261,7 +261,7 @@ def _read_roles(document: Document) -> dict[str, Rights]:
 
 def _read_histories(document: Document) -> dict[str, HistorySettings]:
     histories: dict[str, HistorySettings] = {}
-    given = _table_at(document, ("histories",), document.values.get("histories"), "[histories]")
+    given = table_at(document, ("histories",), document.values.get("histories"), "[histories]")
     if len(given) > HISTORIES_MAX:
         document.complain(("histories",), f"there are {len(given)} histories, and {HISTORIES_MAX} are allowed.")
     for pattern, values in list(given.items())[:HISTORIES_MAX]:

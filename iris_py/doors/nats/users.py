@@ -1,0 +1,247 @@
+"""Users of a NATS door: their rights, and the credentials that clients show (docs/design.md 18.5)."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iris_py.doors.nats.nkeys import decode_user_key, is_signed
+from iris_py.doors.nats.passwords import NO_HASH, hash_token
+from iris_py.doors.nats.subjects import INBOX, INBOX_TOKENS, SubjectKind, is_valid_queue
+from iris_py.doors.rights import SUBJECT, check_rule, covers, resolve_rules
+from iris_py.federation.rules import overlaps
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.wire.names import CLOUD_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from iris_py.doors.nats.passwords import PasswordHash
+    from iris_py.doors.nats.subjects import NatsSubject
+    from iris_py.doors.rights import Rights, TopicUse
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = [
+    "OPERATOR",
+    "ClientCredentials",
+    "NatsUser",
+    "PasswordQuestion",
+    "SubjectRules",
+    "UserDirectory",
+    "check_user_rule",
+    "read_user_rules",
+    "rules_of_role",
+]
+
+#: Before a pattern that is taken away from the others.
+NOT: Final = "!"
+#: Between a pattern and the only queue group that may subscribe to it.
+QUEUE_WORD: Final = " queue "
+
+
+class SubjectRule(NamedTuple):
+    """A rule for subjects."""
+
+    tokens: Tokens
+    cloud: str
+    """The alias of the cloud; empty for this one."""
+    queue: bytes = b""
+    """The only queue group; empty for all subscriptions."""
+
+    def covers(self, tokens: Tokens, cloud: str) -> bool:
+        """Return whether the rule covers a pattern or topic."""
+        return self.cloud == cloud and covers(self.tokens, tokens)
+
+
+class SubjectRules(NamedTuple):
+    """The subjects of one use: those that a rule covers, without those taken away."""
+
+    given: tuple[SubjectRule, ...] = ()
+    taken: tuple[SubjectRule, ...] = ()
+
+    def allow(self, tokens: Tokens, cloud: str, queue: bytes = b"") -> bool:
+        """Return whether a topic or pattern is allowed.
+
+        Args:
+            tokens: The tokens, without the cloud.
+            cloud: The alias of the cloud; empty for this one.
+            queue: The queue group of a subscription; empty for none.
+        """
+        if any(rule.covers(tokens, cloud) for rule in self.taken):
+            return False
+        return any(rule.queue in (b"", queue) and rule.covers(tokens, cloud) for rule in self.given)
+
+    def hidden(self, tokens: Tokens, cloud: str) -> tuple[Tokens, ...]:
+        """Return the patterns whose topics an allowed subscription does not hear."""
+        return tuple(rule.tokens for rule in self.taken if rule.cloud == cloud and overlaps(rule.tokens, tokens))
+
+
+class NatsUser(NamedTuple):
+    """A user in the file of a door."""
+
+    name: str
+    publish: SubjectRules = SubjectRules()
+    subscribe: SubjectRules = SubjectRules()
+    password: PasswordHash | None = None
+    token: str = ""
+    """The hash of the token; empty for none."""
+    nkey: bytes = b""
+    """The public key; empty for none."""
+    is_operator: bool = False
+    """Whether everything is allowed."""
+
+    def may_publish(self, subject: NatsSubject) -> bool:
+        """Return whether the user may publish to a subject. Replies need no right: their subjects cannot be guessed."""
+        if self.is_operator or subject.kind is not SubjectKind.TOPIC:
+            return True
+        return self.publish.allow(*_split_cloud(subject.tokens))
+
+    def may_subscribe(self, pattern: NatsSubject, queue: bytes) -> bool:
+        """Return whether the user may subscribe to a pattern.
+
+        The own inbox needs no right. A pattern for the inboxes of others needs a rule that begins with ``_INBOX``.
+
+        Args:
+            pattern: The pattern.
+            queue: The queue group; empty for none.
+        """
+        if self.is_operator or pattern.kind is SubjectKind.SERVER:
+            return True
+        if pattern.kind is SubjectKind.INBOX:
+            if len(pattern.tokens) >= INBOX_TOKENS and not {ANY_TOKEN, ANY_REST} & {*pattern.key}:
+                return True
+            inboxes = tuple(rule for rule in self.subscribe.given if rule.tokens[0].startswith(INBOX))
+            return SubjectRules(inboxes, self.subscribe.taken).allow(pattern.tokens, "", queue)
+        return self.subscribe.allow(*_split_cloud(pattern.tokens), queue)
+
+    def hidden_topics(self, pattern: NatsSubject) -> tuple[Tokens, ...]:
+        """Return the patterns whose topics an allowed subscription does not hear."""
+        if not self.subscribe.taken or pattern.kind is SubjectKind.SERVER:
+            return ()
+        if pattern.kind is SubjectKind.INBOX:
+            return self.subscribe.hidden(pattern.tokens, "")
+        return self.subscribe.hidden(*_split_cloud(pattern.tokens))
+
+
+#: The user of a door without users: any program of the operator.
+OPERATOR: Final = NatsUser("", is_operator=True)
+
+
+class ClientCredentials(NamedTuple):
+    """The credentials in ``CONNECT``; each may be empty."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    nkey: str = ""
+    signature: str = ""
+    jwt: str = ""
+
+
+class PasswordQuestion(NamedTuple):
+    """A password that has to be verified, outside of the event loop."""
+
+    user: NatsUser | None
+    """The user with this name; None if there is none, and the answer is no."""
+    password_hash: PasswordHash
+    password: str
+
+
+class UserDirectory:
+    """The users of a door.
+
+    Args:
+        users: The users, by name. Without users, everybody who reaches the door is the operator.
+        no_user: The name of the user for clients without credentials; empty for none.
+
+    Attributes:
+        has_nkeys: Whether a user has an nkey, so that clients need a nonce.
+    """
+
+    def __init__(self, users: Mapping[str, NatsUser], no_user: str = "") -> None:
+        self._users = users
+        self._no_user = users.get(no_user)
+        self._by_token = {user.token: user for user in users.values() if user.token}
+        self._by_nkey = {user.nkey: user for user in users.values() if user.nkey}
+        self.has_nkeys = bool(self._by_nkey)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are no users."""
+        return not self._users
+
+    def find(self, credentials: ClientCredentials, nonce: str) -> NatsUser | PasswordQuestion | None:
+        """Return the user of some credentials.
+
+        Args:
+            credentials: The credentials.
+            nonce: The text that the client was asked to sign.
+
+        Returns:
+            The user, a question about the password, or None for wrong credentials. JWT are always wrong: they are for accounts
+            of an operator, which a door does not have.
+        """
+        if self.is_open:
+            return OPERATOR
+        if credentials.jwt:
+            return None
+        if credentials.nkey:
+            return self._find_nkey(credentials, nonce)
+        if credentials.user:
+            user = self._users.get(credentials.user)
+            if user is None or user.password is None:
+                return PasswordQuestion(None, NO_HASH, credentials.password)
+            return PasswordQuestion(user, user.password, credentials.password)
+        if credentials.token:
+            given = hash_token(credentials.token)
+            user = self._by_token.get(given)
+            return user if user is not None and hmac.compare_digest(given, user.token) else None
+        return self._no_user
+
+    def _find_nkey(self, credentials: ClientCredentials, nonce: str) -> NatsUser | None:
+        try:
+            key = decode_user_key(credentials.nkey)
+        except ValueError:
+            return None
+        user = self._by_nkey.get(key)
+        return user if user is not None and is_signed(key, credentials.signature, nonce.encode()) else None
+
+
+def check_user_rule(use: TopicUse, rule: str) -> None:
+    """Check one rule of a user.
+
+    Raises:
+        ValueError: The rule is invalid; the text suggests a correction.
+    """
+    pattern, word, queue = rule.removeprefix(NOT).partition(QUEUE_WORD)
+    if SUBJECT in rule:
+        raise ValueError(f"{use}: {rule!r} has {SUBJECT}, which is for roles. Write the name of the user.")
+    if word and (use == "publish" or rule.startswith(NOT)):
+        raise ValueError(f"{use}: {rule!r} names a queue group. Only an allowed subscription may have one.")
+    if word and not is_valid_queue(queue.encode(errors="replace")):
+        raise ValueError(f"{use}: {queue!r} is no name of a queue group. Write it like 'orders.new queue workers'.")
+    if " " in pattern:
+        raise ValueError(f"{use}: {rule!r} has a blank. Write it like 'orders.>', '!orders.internal.>' or 'orders queue q'.")
+    check_rule(use, pattern)
+
+
+def read_user_rules(rules: Iterable[str]) -> SubjectRules:
+    """Return the rules of some texts that `check_user_rule` has accepted."""
+    given: list[SubjectRule] = []
+    taken: list[SubjectRule] = []
+    for rule in rules:
+        pattern, _word, queue = rule.removeprefix(NOT).partition(QUEUE_WORD)
+        name, _mark, cloud = pattern.partition(CLOUD_MARK)
+        (taken if rule.startswith(NOT) else given).append(SubjectRule(tuple(name.split(".")), cloud, queue.encode()))
+    return SubjectRules(tuple(given), tuple(taken))
+
+
+def rules_of_role(role: Rights, use: TopicUse, user: str) -> SubjectRules:
+    """Return what a role gives to a user."""
+    return read_user_rules(resolve_rules(role.publish if use == "publish" else role.subscribe, user))
+
+
+def _split_cloud(tokens: Tokens) -> tuple[Tokens, str]:
+    """Return the tokens without the cloud, and the alias of the cloud."""
+    last, _mark, cloud = tokens[-1].partition(CLOUD_MARK)
+    return ((*tokens[:-1], last), cloud) if cloud else (tokens, "")
