@@ -48,3 +48,31 @@ def door_web(
         verbosity=settings.verbose,
         options=settings.options,
     )
+
+
+@app.command("password", epilog=end_of_help("iris door password", "iris door password --token"))
+@with_settings
+def door_password(
+    settings: Settings,
+    token: Annotated[
+        bool, typer.Option("--token", metavar="", help="Draw a token instead, which a client shows without a name.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Read a password of a NATS user, and print its hash for the file of a door. The file never has the password.
+
+    At a terminal the password is typed twice, and not shown. Otherwise it is the line on standard input.
+    """
+    from iris_py.cli import nats_credentials as command
+
+    make = command.make_token if token else command.make_password
+    return execute(lambda: make(as_json=json), verbosity=settings.verbose)
+
+
+@app.command("nkey", epilog=end_of_help("iris door nkey"))
+@with_settings
+def door_nkey(settings: Settings, json: Json = False) -> int:
+    """Make an nkey, the key pair of a NATS user: the client signs with the seed, and the door knows the public half alone."""
+    from iris_py.cli import nats_credentials as command
+
+    return execute(lambda: command.make_nkey(as_json=json), verbosity=settings.verbose)
