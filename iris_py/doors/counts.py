@@ -19,7 +19,7 @@ __all__ = ["DoorCounts", "DoorStatistics"]
 
 
 class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of one door: of now, or since its start."""
+    """The counts of a door: of now, or since its start."""
 
     kind: str
     """The kind of the door: ``web``."""

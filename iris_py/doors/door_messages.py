@@ -54,7 +54,7 @@ class DoorAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorGreeting(msgspec.Struct, frozen=True, tag="greeting"):
-    """Asks all doors who they are; their answers are greetings. A door that changes broadcasts one."""
+    """Asks all doors for their greetings. A door that changes broadcasts one."""
 
     door: DoorAnnouncement
     """The sender."""
@@ -79,7 +79,7 @@ class RevocationReceipt(msgspec.Struct, frozen=True, tag="receipt"):
 
 
 class RevocationPageQuestion(msgspec.Struct, frozen=True, tag="page?"):
-    """Asks one door for some of its revocations."""
+    """Asks a door for some of its revocations."""
 
     door: str
     """The id of the asked door; others decline."""

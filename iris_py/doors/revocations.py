@@ -50,7 +50,7 @@ _Time = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 class TokenRevocation(msgspec.Struct, frozen=True, tag="token"):
-    """The revocation of one token."""
+    """The revocation of a token."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
     """The id of the token."""
@@ -172,7 +172,7 @@ class RevocationTable:
         return "added"
 
     def expire(self, now: float) -> None:
-        """Forget the revocations whose tokens have ended."""
+        """Forget the revocations of ended tokens."""
         for revocation in [each for each in self._by_name.values() if each.until <= now]:
             del self._by_name[revocation.name]
             self._sum ^= _digest_of(revocation)

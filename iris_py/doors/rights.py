@@ -142,7 +142,7 @@ class Grant(msgspec.Struct, frozen=True):
     made_at: float = 0.0
     """The making of the token, in seconds since 1970."""
     role: str = ""
-    """The role whose rights are the first of the rights; empty for none."""
+    """The role with the first of the rights; empty for none."""
     key_id: str = ""
     """The generation of the secret that signed the token, in hexadecimal digits; empty for none."""
 
@@ -193,12 +193,12 @@ def check_subject(subject: str) -> None:
 
 
 def fits_rules(subject: str) -> bool:
-    """Return whether ``{sub}`` in a rule may stand for a subject. For another subject such a rule allows nothing."""
+    """Return whether ``{sub}`` in a rule may stand for a subject. For another subject the rule allows nothing."""
     return not _UNFIT.intersection(subject)
 
 
 def check_rule(use: ClusterUse | TopicUse, rule: str) -> None:
-    """Check one rule.
+    """Check a rule.
 
     Raises:
         ValueError: The rule is invalid; the text suggests a correction.

@@ -52,21 +52,21 @@ class WebLimits:
     connections: int = 10_000
     """Open connections."""
     connections_per_address: int = 50
-    """Connections of one address without a valid token so far."""
+    """Connections of an address without a valid token so far."""
     connections_per_subject: int = 100
-    """Event streams of one subject at a time."""
+    """Event streams of a subject at a time."""
     operations_per_s: int = 50
-    """Operations of one subject a second."""
+    """Operations of a subject a second."""
     burst: int = 100
-    """Operations of one subject at once, after a pause."""
+    """Operations of a subject at once, after a pause."""
     body_bytes: int = 1024 * 1024
     """Bytes of the body of a request."""
     patterns: int = 4096
     """Distinct patterns of all event streams."""
     window_messages: int = 256
-    """Messages that wait for one event stream."""
+    """Waiting messages of an event stream."""
     window_bytes: int = 1024 * 1024
-    """Bytes that wait for one event stream."""
+    """Waiting bytes of an event stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class WebSettings:
     key_file: str = ""
     """The private key of the certificate (PEM)."""
     behind_proxy: ProxyNetwork | None = None
-    """The network of the proxies whose forwarded addresses count; None without a proxy."""
+    """The network of the proxies with forwarded addresses that count; None without a proxy."""
     limits: WebLimits = field(default_factory=WebLimits)
     """The limits."""
 

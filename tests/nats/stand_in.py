@@ -162,7 +162,7 @@ def _numbers(port: int) -> dict[str, float]:
 
 
 def _monitored(path: str, numbers: dict[str, float]) -> dict[str, Any]:
-    """Return what nats-server tells at a path, of all clients together."""
+    """Return the counts of all clients together, as nats-server tells them at a path."""
     counts: dict[str, Any] = {
         f"{way}_{what}": _sum(numbers, metric, f'way="{way}"')
         for way in ("in", "out")

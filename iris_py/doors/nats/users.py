@@ -54,7 +54,7 @@ class SubjectRule(NamedTuple):
 
 
 class SubjectRules(NamedTuple):
-    """The subjects of one use: those that a rule covers, without those taken away."""
+    """The subjects of a use: covered by a rule, and not taken away."""
 
     given: tuple[SubjectRule, ...] = ()
     taken: tuple[SubjectRule, ...] = ()
@@ -208,7 +208,7 @@ class UserDirectory:
 
 
 def check_user_rule(use: TopicUse, rule: str) -> None:
-    """Check one rule of a user.
+    """Check a rule of a user.
 
     Raises:
         ValueError: The rule is invalid; the text suggests a correction.

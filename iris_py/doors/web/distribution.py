@@ -1,4 +1,4 @@
-"""Distribution of the messages of one source to the event streams of many clients.
+"""Distribution of the messages of a source to the event streams of many clients.
 
 Clients with equal topics and forms are an audience: its events are chosen, encoded and joined once.
 """
@@ -45,7 +45,7 @@ class Audience:
 
 
 class Distribution:
-    """The event streams of one source.
+    """The event streams of a source.
 
     Args:
         bytes_max: The largest text of an event; a larger message becomes a gap.

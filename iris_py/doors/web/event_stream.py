@@ -1,6 +1,6 @@
 """One client's event stream: the opening, the missed messages, the new messages, and the end.
 
-The owner adds events, asks for the bytes of one write whenever the connection takes some, and ends the stream.
+The owner adds events, asks for the bytes of a write whenever the connection takes some, and ends the stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["EventStream"]
 
 
 class EventStream:
-    """The events of one client.
+    """The events of a client.
 
     Args:
         histories: The histories of the door.
@@ -88,7 +88,7 @@ class EventStream:
         self._closing = ClosingEvent(round(in_s, 3), reason)
 
     def end(self, reason: str = "") -> None:
-        """End the stream: :meth:`take` gives the bytes of one more write, and the last event.
+        """End the stream: :meth:`take` gives the bytes of another write, and the last event.
 
         Args:
             reason: The name of a problem for the last event; empty if the client was told before.
@@ -98,7 +98,7 @@ class EventStream:
             self._closing = self._closing or ClosingEvent(0.0, reason)
 
     def take(self, now: float) -> bytes:
-        """Return the bytes of one write; empty if there are none.
+        """Return the bytes of a write; empty without any.
 
         Args:
             now: The time (seconds).

@@ -79,7 +79,7 @@ class ResumePoint(NamedTuple):
 
 
 class History:
-    """The last messages of one pattern.
+    """The last messages of a pattern.
 
     Args:
         settings: The pattern and the bounds.

@@ -43,7 +43,7 @@ def window_item(content: MessageText | GapEvent, form: EventForm, bytes_max: int
 
 
 class HistoryReader:
-    """Reads one history for a client.
+    """Reads a history for a client.
 
     Attributes:
         position: The position of the next entry.
@@ -114,7 +114,7 @@ class Replay:
         return not self._last and all(reader.is_done for reader in self._readers)
 
     def take(self, parts: list[bytes], form: EventForm, room: int, bytes_max: int) -> int:
-        """Append texts for one write; returns the room left, at most 0 if there was not enough.
+        """Append texts for a write; returns the room left, at most 0 if there was not enough.
 
         Args:
             parts: The texts of the write.

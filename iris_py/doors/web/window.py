@@ -88,7 +88,7 @@ class MissedMessages:
 
 
 class ClientWindow:
-    """The events that wait for one client.
+    """The waiting events of a client.
 
     Args:
         policy: The policy beyond the bounds.
@@ -99,7 +99,7 @@ class ClientWindow:
         bytes: The size of the texts that wait.
         dropped: Number of messages dropped or superseded so far.
         is_cut: Whether the policy has ended the stream. A window that was cut takes nothing.
-        missed: The messages missed before those that wait.
+        missed: The messages missed before the waiting ones.
     """
 
     def __init__(self, policy: WindowPolicy, messages_max: int, bytes_max: int) -> None:
@@ -148,7 +148,7 @@ class ClientWindow:
             self._drop_oldest()
 
     def take(self, bytes_max: int = WRITE_BYTES_MAX) -> bytes:
-        """Take events for one write. The caller tells the missed messages before."""
+        """Take events for a write. The caller tells the missed messages before."""
         parts: list[bytes] = []
         room = self._take_newest(parts, bytes_max) if self._newest is not None else bytes_max
         batches = self._batches
