@@ -19,7 +19,7 @@ from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.queue import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from iris_py.doors.settings import HistorySettings
     from iris_py.doors.web.cursors import CursorKeys
@@ -54,18 +54,21 @@ class HistoryEntry:
         order: The place among the entries of all histories of the door.
         at: The time of arrival (seconds).
         content: The message or the gap.
+        topic: The topic of the message; None for a gap, which is for all clients.
         size: The bytes that count for the bounds.
     """
 
-    __slots__ = ("at", "content", "order", "size")
+    __slots__ = ("at", "content", "order", "size", "topic")
 
     def __init__(self, order: int, at: float, content: MessageText | GapEvent) -> None:
         self.order = order
         self.at = at
         self.content = content
+        self.topic: str | None = None
         self.size = ENTRY_BYTES
         if isinstance(content, MessageText):
             message = content.message
+            self.topic = message.topic
             self.size += size_of(message) + len(message.topic)
 
 
@@ -163,6 +166,20 @@ class History:
         """Return the entry at a position from ``first`` to before ``end``."""
         return self._entries[position]
 
+    def find(self, position: int, matches: Callable[[str], object], entries_max: int) -> int:
+        """Return the position of the next gap or message of some topics, or where the search ended.
+
+        A crowd that resumes looks at each entry for each client, so the search is a single expression.
+
+        Args:
+            position: The first position, not before ``first``.
+            matches: Its result is true for the topics.
+            entries_max: The largest number of entries to look at.
+        """
+        entries = self._entries
+        stop = min(self.end, position + entries_max)
+        return next((at for at in range(position, stop) if (topic := entries[at].topic) is None or matches(topic)), stop)
+
     def last_topics(self) -> list[tuple[int, str]]:
         """Return the orders and topics of the kept newest messages; empty without ``last``."""
         return [(entry.order, topic) for topic, entry in self._last.items()]
@@ -174,7 +191,7 @@ class History:
             return kept
         for position in reversed(range(self.first, self.end)):
             entry = self._entries[position]
-            if isinstance(entry.content, MessageText) and entry.content.message.topic == topic:
+            if entry.topic == topic:
                 return entry
         return None
 

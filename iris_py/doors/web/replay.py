@@ -75,12 +75,22 @@ class HistoryReader:
         self.position = self._history.first
         return True
 
-    def read(self) -> MessageText | GapEvent | None:
-        """Return the next entry; None for a message of other topics."""
+    def find(self, entries_max: int) -> int:
+        """Go on to the next entry for the client; returns the number of entries of other topics before it.
+
+        Args:
+            entries_max: The largest number of entries to leave out.
+        """
+        if self._matches is None or self.position < self._history.first:
+            return 0
+        began = self.position
+        self.position = self._history.find(began, self._matches, entries_max)
+        return self.position - began
+
+    def read(self) -> MessageText | GapEvent:
+        """Return the next entry."""
         content = self._history.entry(self.position).content
         self.position += 1
-        if isinstance(content, MessageText) and self._matches is not None and not self._matches(content.message.topic):
-            return None
         return content
 
 
@@ -133,15 +143,18 @@ class Replay:
             room -= len(text)
         if self._last:
             return room
-        for _entry in range(READ_ENTRIES_MAX):
+        left = READ_ENTRIES_MAX
+        while left > 0 and room > 0:
+            for each in self._readers:
+                left -= each.find(left)
             reader = self._next_reader()
-            if reader is None or room <= 0:
+            if reader is None or left <= 0:
                 break
             content = GapEvent(None) if reader.skip_dropped() else reader.read()
-            if content is not None:
-                text = window_item(content, form, bytes_max).text
-                parts.append(text)
-                room -= len(text)
+            left -= 1
+            text = window_item(content, form, bytes_max).text
+            parts.append(text)
+            room -= len(text)
         return room
 
     def _next_reader(self) -> HistoryReader | None:

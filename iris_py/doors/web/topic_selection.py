@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceSelection", "TopicSelection", "select_topics"]
 
+WILDCARDS: Final = frozenset((ANY_TOKEN, ANY_REST))
 #: Compiled selections. A forgotten one is compiled again.
 COMPILED_MAX: Final = 4096
 
@@ -36,6 +37,8 @@ class TopicSelection(NamedTuple):
 
     def matcher(self) -> Callable[[str], object]:
         """Return a function whose result is true for selected topics."""
+        if not self.excluded and all(WILDCARDS.isdisjoint(tokens) for tokens in self.patterns):
+            return frozenset([".".join(tokens) for tokens in self.patterns]).__contains__
         selected, excluded = _compiled(self)
         if excluded is None:
             return selected.fullmatch

@@ -171,3 +171,14 @@ def test_the_history_for_a_pattern_is_the_longest_that_covers_it() -> None:
     found = Histories(settings, KEYS, b"thisdoor", 0.0)
     covering = {pattern: found.covering(tuple(pattern.split("."))) for pattern in ("a.b", "a.>", "a.b.c", "*", ">")}
     assert [each and each.settings.pattern for each in covering.values()] == ["a.*", "a.>", "a.b.>", None, None]
+
+
+def test_the_next_entry_of_some_topics_is_found_and_gaps_are_for_all() -> None:
+    found = opened()
+    for number, topic in enumerate("abcaba"):
+        add(found, number, 0.0, topic, gap=2 if number == 2 else 0)
+    assert kept(found) == [0, 1, None, 2, 3, 4, 5]
+    history = found.all[0]
+    assert [history.find(start, "b".__eq__, 100) for start in range(8)] == [1, 1, 2, 5, 5, 5, 7, 7]
+    assert history.find(3, "b".__eq__, 1) == 4, "the search ends after so many entries"
+    assert history.find(3, "b".__eq__, 0) == 3

@@ -65,3 +65,9 @@ def test_any_character_of_a_topic_is_matched() -> None:
     assert matches("b+.\n.c")
     assert not matches("bb.c")
     assert not matches("a.b.c")
+
+
+@pytest.mark.parametrize("excluded", [(), (("c", "d"),)])
+def test_topics_without_wildcards_are_matched_as_they_are(excluded: tuple[tuple[str, ...], ...]) -> None:
+    matches = TopicSelection((("a",), ("b", "x+")), excluded).matcher()
+    assert [topic for topic in ("a", "b", "b.x+", "b.xx", "aa", "a.b", "c.d", "") if matches(topic)] == ["a", "b.x+"]
