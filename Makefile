@@ -150,7 +150,7 @@ bench-federation: $(READY) ## two clouds joined by gateways, beside one cloud an
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench]' || echo "not all peers could be installed: the tables say which are missing"
 	$(BIN)/python -m benchmarks.federation $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) $(if $(DOCS),--docs docs/benchmarks.md) --json build/bench/federation.json
 
-bench-web: $(READY) ## the web door beside a bare loop of Starlette and uvicorn, and beside python-socketio: QUICK=1 ROUNDS= WHAT='fanout requests held slow resume'
+bench-web: $(READY) ## the web door beside a bare loop of Starlette and uvicorn, and beside python-socketio: QUICK=1 ROUNDS= WHAT='fanout requests held slow resume viewers'
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench,web]' || echo "not all peers could be installed: the tables say which are missing"
 	$(BIN)/python -m benchmarks.web $(WHAT) $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) --json build/bench/web.json
 

@@ -4,14 +4,14 @@ A server is a process, and so are the clients of one measurement, together: they
 little. All run on this machine and take turns. The door has a token for each client and a window for each stream; the bare loop
 has neither, and no bound. Clients of python-socketio speak WebSocket.
 
-Not measured: TLS, other machines, and python-socketio with several processes and Redis.
+Not measured: TLS, and other machines.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.web import calls, fanout, held, resume, slow
+from benchmarks.web import calls, fanout, held, resume, slow, viewers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,4 +27,5 @@ SECTIONS: Mapping[str, Callable[..., Section]] = {
     "held": held.section,
     "slow": slow.section,
     "resume": resume.section,
+    "viewers": viewers.section,
 }

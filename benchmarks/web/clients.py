@@ -19,10 +19,10 @@ OPENING: Final = 100
 #: How long anything may take before the benchmark has failed.
 PATIENCE_S: Final = 60.0
 GAP: Final = b"event: gap\n"
-_HEAD_END: Final = b"\r\n\r\n"
+HEAD_END: Final = b"\r\n\r\n"
 #: A text frame from a client with the packet of Socket.IO that connects; its mask is zero.
-_CONNECT: Final = b"\x81\x82\0\0\0\x0040"
-_CONNECTED: Final = b"40{"
+CONNECT_PACKET: Final = b"\x81\x82\0\0\0\x0040"
+CONNECTED: Final = b"40{"
 
 
 class Tally:
@@ -109,11 +109,11 @@ class StreamClient(asyncio.Protocol):
 
     def _open(self, data: bytes) -> None:
         self._tail += data
-        wanted = _CONNECTED if self._is_socket else _HEAD_END
-        if self._is_socket and not self._has_upgraded and _HEAD_END in self._tail:
+        wanted = CONNECTED if self._is_socket else HEAD_END
+        if self._is_socket and not self._has_upgraded and HEAD_END in self._tail:
             self._has_upgraded = True
             assert self.transport is not None
-            self.transport.write(_CONNECT)
+            self.transport.write(CONNECT_PACKET)
         if wanted in self._tail:
             status = self._tail.split(b" ", 2)[1]
             if status not in (b"200", b"101"):
@@ -206,7 +206,7 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._answer += data
         if not self._size:
-            end = self._answer.find(_HEAD_END)
+            end = self._answer.find(HEAD_END)
             if end < 0:
                 return
             head = self._answer[:end].lower()
@@ -217,7 +217,7 @@ class Caller(asyncio.Protocol):
             return
         answer, self._answer, self._size = self._answer, b"", 0
         if answer[9:10] == b"2":
-            self._waiter.set_result(answer.partition(_HEAD_END)[2])
+            self._waiter.set_result(answer.partition(HEAD_END)[2])
         else:
             self._waiter.set_exception(ConnectionError(f"the server answers {answer[:300]!r}"))
 

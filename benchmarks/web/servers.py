@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from benchmarks.worker import hear, tell
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.types import ASGIApp
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "notes.all"
 NDJSON: Final = "application/x-ndjson"
 CLUSTER: Final = "echo"
-_NETWORK: Final = "benchmark-web"
+NETWORK: Final = "benchmark-web"
 #: What the clients of a benchmark, who are all at one address and of one subject, need.
 SETTINGS: Final = """
 [web]
@@ -42,9 +42,9 @@ burst = 100000
 _BACKLOG: Final = 4096
 
 
-def missing_reason() -> str:
-    """Return why python-socketio cannot be measured here; empty if it can."""
-    missing = [name for name in ("socketio", "websockets") if find_spec(name) is None]
+def missing_reason(*packages: str) -> str:
+    """Return why python-socketio cannot be measured here; empty if all packages for it are there."""
+    missing = [name for name in packages if find_spec(name) is None]
     return f"Left out: python-socketio, because {' and '.join(missing)} cannot be imported." if missing else ""
 
 
@@ -67,14 +67,14 @@ def serve_door(parameters: Parameters) -> None:
     async def main() -> None:
         text = SETTINGS.format(port=parameters.get("port", 0), histories=parameters.get("histories", ""))
         async with iris_py.connect(
-            network=_NETWORK, secret=parameters["secret"], seeds=parameters.get("seeds", ()), discovery=False
+            network=NETWORK, secret=parameters["secret"], seeds=parameters.get("seeds", ()), discovery=False
         ) as node:
             door = await open_door(node, parse_settings(text, "door.toml"))
             token = make_token(
                 runtime_of(node).keyring.primary,
                 subject="bench",
                 lifetime_s=3600,
-                rights=Rights(request=("*",), publish=(">",), subscribe=(">",)),
+                rights=Rights(request=("*",), publish=(">",), subscribe=(">",), observe=True),
                 now=time.time(),
                 token_id=secrets.token_hex(16),
             )
@@ -83,6 +83,7 @@ def serve_door(parameters: Parameters) -> None:
                 address=door.address,
                 seed=node.address,
                 path="/v1/topics/events?pattern=notes.*&as=text",
+                own_path="/v1/topics/events?pattern=notes.{}&as=text",
                 publish=f"/v1/topics/{TOPIC}",
                 requests=f"/v1/clusters/{CLUSTER}/request",
                 headers={"Authorization": f"Bearer {token}"},
@@ -104,7 +105,7 @@ def serve_member(parameters: Parameters) -> None:
 
     async def main() -> None:
         async with (
-            iris_py.connect(network=_NETWORK, secret=parameters["secret"], seeds=[parameters["seed"]], discovery=False) as node,
+            iris_py.connect(network=NETWORK, secret=parameters["secret"], seeds=[parameters["seed"]], discovery=False) as node,
             node.join(CLUSTER, echo),
         ):
             tell()
@@ -114,34 +115,40 @@ def serve_member(parameters: Parameters) -> None:
 
 
 def publish_steadily(parameters: Parameters) -> None:
-    """Publish numbers to a topic at a rate, until a cue; then tell their number.
+    """Publish numbers at a rate, to topics in turn, until a cue; then tell the number of messages.
 
     Args:
-        parameters: ``secret``; ``rate`` in messages a second.
+        parameters: ``secret``; ``topics``, their number; ``rate`` of all topics in messages a second.
     """
     import iris_py
 
     async def main() -> None:
-        async with iris_py.connect(network=_NETWORK, secret=parameters["secret"], discovery=False) as node:
+        async with iris_py.connect(network=NETWORK, secret=parameters["secret"], discovery=False) as node:
             tell(seed=node.address)
-            await asyncio.to_thread(hear)
-            end = asyncio.ensure_future(asyncio.to_thread(hear))
-            began, number = time.monotonic(), 0
-            while not end.done():
-                await node.publish(TOPIC, b"%d" % number)
-                number += 1
-                await asyncio.sleep(max(0.0, began + number / parameters["rate"] - time.monotonic()))
-            tell(published=number)
-            await asyncio.Event().wait()
+            await _send_steadily(parameters, lambda topic, number: node.publish(f"notes.{topic}", b"%d" % number))
 
     iris_py.run(main())
+
+
+async def _send_steadily(parameters: Parameters, send: Callable[[int, int], Awaitable[object]]) -> None:
+    """Send numbers from a cue to the next one, counted for each topic; then tell the number of messages."""
+    topics, rate = parameters["topics"], parameters["rate"]
+    await asyncio.to_thread(hear)
+    end = asyncio.ensure_future(asyncio.to_thread(hear))
+    began, number = time.monotonic(), 0
+    while not end.done():
+        await send(number % topics, number // topics)
+        number += 1
+        await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+    tell(published=number)
+    await asyncio.Event().wait()
 
 
 # -- the peers
 
 
-def serve_bare(_parameters: Parameters) -> None:
-    """Serve as a bare loop: a queue for each client, and nothing else."""
+def serve_bare(parameters: Parameters) -> None:
+    """Serve as a bare loop: a queue for each client, and nothing else. Parameters and cues: those of :func:`_serve`."""
     from starlette.applications import Starlette
     from starlette.requests import Request  # noqa: TC002 - Starlette evaluates annotations
     from starlette.responses import Response, StreamingResponse
@@ -180,18 +187,30 @@ def serve_bare(_parameters: Parameters) -> None:
         ]
     )
     told = {"path": "/events", "publish": "/publish", "requests": "/echo"}
-    _serve(app, {"kind": "events", "mark": "event: message\n", **told})
+    _serve(app, parameters, {"kind": "events", "mark": "event: message\n", **told})
 
 
-def serve_socketio(_parameters: Parameters) -> None:
-    """Serve as python-socketio, over WebSocket."""
+def serve_socketio(parameters: Parameters) -> None:
+    """Serve as python-socketio, over WebSocket.
+
+    Args:
+        parameters: ``redis``, the address of a Redis, if several servers have the same messages; and those of :func:`_serve`.
+    """
     import socketio
     from starlette.applications import Starlette
     from starlette.requests import Request  # noqa: TC002 - Starlette evaluates annotations
     from starlette.responses import Response
     from starlette.routing import Route
 
-    server = socketio.AsyncServer(async_mode="asgi", ping_interval=3600, ping_timeout=3600)
+    manager = socketio.AsyncRedisManager(parameters["redis"]) if "redis" in parameters else None
+    server = socketio.AsyncServer(async_mode="asgi", client_manager=manager, ping_interval=3600, ping_timeout=3600)
+
+    async def connect(client: str, environ: dict[str, str]) -> None:
+        room = environ["QUERY_STRING"].partition("&room=")[2]
+        if room:
+            await server.enter_room(client, room)
+
+    server.on("connect", connect)
 
     async def publish(request: Request) -> Response:
         for line in (await request.body()).split(b"\n"):
@@ -200,22 +219,46 @@ def serve_socketio(_parameters: Parameters) -> None:
 
     app = socketio.ASGIApp(server, Starlette(routes=[Route("/publish", publish, methods=["POST"])]))
     path = "/socket.io/?EIO=4&transport=websocket"
-    _serve(app, {"kind": "socket", "path": path, "publish": "/publish", "mark": '42["m"'})
+    told = {"path": path, "own_path": f"{path}&room={{}}", "publish": "/publish"}
+    _serve(app, parameters, {"kind": "socket", "mark": '42["m"', **told})
 
 
-def _serve(app: object, told: Parameters) -> None:
-    """Serve an application with uvicorn, as fast as it can."""
+def emit_steadily(parameters: Parameters) -> None:
+    """Emit numbers through Redis at a rate, to rooms of python-socketio in turn, until a cue.
+
+    Args:
+        parameters: ``redis``; ``topics``, the number of rooms; ``rate`` of all rooms in messages a second.
+    """
+    import socketio
+
+    async def main() -> None:
+        manager = socketio.AsyncRedisManager(parameters["redis"], write_only=True)
+        tell()
+        await _send_steadily(parameters, lambda topic, number: manager.emit("m", str(number), room=str(topic)))
+
+    asyncio.run(main())
+
+
+def _serve(app: object, parameters: Parameters, told: Parameters) -> None:
+    """Serve an application with uvicorn, as fast as it can. A cue ends it in order, within its seconds.
+
+    Args:
+        app: The application.
+        parameters: ``port`` if there is any.
+        told: Told besides the address.
+    """
     import uvicorn
     import uvloop
 
     from iris_py.net.process import raise_limit
 
     raise_limit()
-    listening = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+    listening = socket.create_server(("127.0.0.1", parameters.get("port", 0)), backlog=_BACKLOG)
     config = uvicorn.Config(
         cast("ASGIApp", app),
         http="httptools",
         ws="websockets" if told["kind"] == "socket" else "none",
+        ws_ping_interval=None,  # the clients answer no pings
         lifespan="off",
         access_log=False,
         log_level="error",
@@ -228,6 +271,10 @@ def _serve(app: object, told: Parameters) -> None:
             await asyncio.sleep(0.01)
         host, port = listening.getsockname()
         tell(address=f"{host}:{port}", headers={}, **told)
+        cue = await asyncio.to_thread(hear)
+        config.timeout_graceful_shutdown = cue["drain_s"]
+        server.should_exit = True
         await serving
+        tell(ended=True)
 
     uvloop.run(main())

@@ -112,16 +112,22 @@ def test_the_web_door_is_measured(tmp_path: Path) -> None:
     sections = json.loads((tmp_path / "web.json").read_text())["sections"]
     found = {section["name"]: {row["contender"] for row in section["rows"]} for section in sections}
     assert found.pop("web fan-out") >= {"iris door", "bare starlette"}
+    assert found.pop("web streams, resumed") >= {"iris, two doors", "iris, all to all"}
     assert found == {
         "web requests": {"iris door", "bare starlette"},
         "web streams, held": {"iris door", "bare starlette"},
         "web streams, slow clients": {"all read", "some do not read"},
-        "web streams, resumed": {"iris, two doors"},
+        "web viewers": {"nobody looks", "one viewer", "3 viewers"},
     }
     values = {(row["contender"], row["metric"]): row["median"] for section in sections for row in section["rows"]}
-    assert values["iris, two doors", "missing"] == 0, "each number came once, or a gap was told"
-    assert values["iris, two doors", "published"] > 0
-    assert values["iris, two doors", "came back"] > 0
+    for contender in ("iris, two doors", "iris, all to all"):
+        assert values[contender, "missing"] == 0, "each number came once, or a gap was told"
+        assert values[contender, "with two ids"] == 0
+        assert values[contender, "published"] > 0
+        assert values[contender, "came back"] > 0
+    assert values["3 viewers", "pages written"] > values["one viewer", "pages written"] > 0
+    assert values["nobody looks", "questions to a node"] == 0
+    assert 0 < values["3 viewers", "questions to a node"] < 2 * values["one viewer", "questions to a node"]
     assert values["iris door", "lost"] == 0
     assert values["iris door", "one by one"] > 0
 
