@@ -139,13 +139,13 @@ def run_connection(data: bytes) -> None:
 
 def _find_operation(url: bytes) -> None:
     try:
-        specs, name = find_path(url.partition(b"?")[0])
+        found = find_path(url.partition(b"?")[0])
     except DoorRefusal as refusal:
         _check_refusal(refusal, "unknown-path", "invalid")
         return
-    assert specs
-    assert all(spec in PATHS for spec in specs.values())
-    assert any(("{name}" in spec.path) == bool(name) for spec in specs.values())
+    assert found
+    assert all(each.spec in PATHS for each in found.values())
+    assert all(("{name}" in each.spec.path) == bool(each.name) for each in found.values())
 
 
 def run_cursor(data: bytes) -> None:

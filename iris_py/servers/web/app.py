@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from iris_py.doors.rights import Grant
     from iris_py.doors.settings import DoorSettings
     from iris_py.servers.accepted import ConnectionFigures
-    from iris_py.servers.web.paths import PathSpec
+    from iris_py.servers.web.paths import FoundPath
     from iris_py.servers.web.topic_streams import TopicStreams
 
 __all__ = ["WebApp"]
@@ -223,14 +223,14 @@ class WebApp:
         self._counts.problems[problem.name] += 1
         return _problem_response(problem)
 
-    def _find(self, request: Request) -> tuple[PathSpec, str]:
+    def _find(self, request: Request) -> FoundPath:
         root = request.scope.get("root_path", "").encode()
         raw_path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-        specs, name = find_path(raw_path.partition(b"?")[0].removeprefix(root))
+        found = find_path(raw_path.partition(b"?")[0].removeprefix(root))
         method = "GET" if request.method == "HEAD" else request.method
-        if method not in specs:
-            raise DoorRefusal("unknown-method", field=", ".join(specs))
-        return specs[method], name
+        if method not in found:
+            raise DoorRefusal("unknown-method", field=", ".join(found))
+        return found[method]
 
     # -- monitoring
 

@@ -11,9 +11,9 @@ from urllib.parse import unquote_to_bytes
 from iris_py.doors.problems import DoorRefusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["PATHS", "PathSpec", "find_path"]
+__all__ = ["PATHS", "FoundPath", "PathSpec", "find_path"]
 
 #: Stands in a path for a name.
 NAME: Final = "{name}"
@@ -30,6 +30,15 @@ class PathSpec(NamedTuple):
     """The path; ``{name}`` stands for the name of a cluster or topic."""
     is_public: bool = False
     """Whether the operation needs no token."""
+
+
+class FoundPath(NamedTuple):
+    """An operation at the path of a client."""
+
+    spec: PathSpec
+    """The operation."""
+    name: str
+    """The decoded name in the path; empty for a path without a name."""
 
 
 PATHS: Final = (
@@ -64,8 +73,10 @@ def _by_segments(paths: tuple[PathSpec, ...]) -> list[tuple[tuple[str, ...], Map
 _PATHS: Final = _by_segments(PATHS)
 
 
-def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
-    """Return the operations at a path, by method, and the decoded name in the path; empty for a path without a name.
+def find_path(raw_path: bytes) -> Mapping[str, FoundPath]:
+    """Return the operations at a path, by method.
+
+    A topic may be called ``events``, and ``/v1/topics/events`` also has the other methods of a topic.
 
     Args:
         raw_path: The path as the client sent it.
@@ -74,18 +85,30 @@ def find_path(raw_path: bytes) -> tuple[Mapping[str, PathSpec], str]:
         DoorRefusal: The path is unknown, or the name is no UTF-8.
     """
     segments = raw_path.split(b"/")
+    found: dict[str, FoundPath] = {}
     for known, specs in _PATHS:
-        if len(known) != len(segments):
+        name = _match(known, segments)
+        if name is None:
             continue
-        name = b""
-        for pattern, segment in zip(known, segments, strict=True):
-            if pattern == NAME and segment:
-                name = unquote_to_bytes(segment)
-            elif pattern.encode() != segment:
-                break
-        else:
-            try:
-                return specs, name.decode()
-            except UnicodeDecodeError:
-                raise DoorRefusal("invalid", field="name") from None
-    raise DoorRefusal("unknown-path")
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            raise DoorRefusal("invalid", field="name") from None
+        for method, spec in specs.items():
+            found.setdefault(method, FoundPath(spec, text))
+    if not found:
+        raise DoorRefusal("unknown-path")
+    return found
+
+
+def _match(known: tuple[str, ...], segments: Sequence[bytes]) -> bytes | None:
+    """Return the decoded name in a path, empty for a path without a name; None for another path."""
+    if len(known) != len(segments):
+        return None
+    name = b""
+    for pattern, segment in zip(known, segments, strict=True):
+        if pattern == NAME and segment:
+            name = unquote_to_bytes(segment)
+        elif pattern.encode() != segment:
+            return None
+    return name

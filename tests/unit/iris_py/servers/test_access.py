@@ -376,6 +376,7 @@ def test_other_methods_of_a_path_reach_no_operation() -> None:
         before = client.executed()
         for operation, path in PATH_OF.items():
             known = {spec.method for spec in PATHS if PATH_OF[spec.operation].partition("?")[0] == path.partition("?")[0]}
+            known |= {"POST"} if operation == "events" else set()  # a topic may be called so
             for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "TRACE", "get", "X"} - known:
                 answer = await client.do(operation, bearer(token_of(**EVERYTHING)), method=method)
                 assert answer.problem == "unknown-method", (method, path)

@@ -235,6 +235,17 @@ def test_a_client_that_leaves_cancels_its_publication() -> None:
     with_door(scenario)
 
 
+def test_a_topic_may_be_called_events() -> None:
+    async def scenario(door: Door) -> None:
+        subscription = await door.nodes[1].subscribe("events")
+        assert (await door.ask("POST", "/v1/topics/events", b"1")).status == 202
+        assert (await anext(subscription)).payload == b"1"
+        answer = await door.ask("PUT", "/v1/topics/events", b"1")
+        assert (answer.problem, answer.headers["allow"]) == ("unknown-method", "GET, POST")
+
+    with_door(scenario)
+
+
 def test_too_many_operations_are_refused_for_a_time() -> None:
     async def scenario(door: Door) -> None:
         answers = [await door.ask("POST", "/v1/topics/a", b"") for _ in range(4)]
