@@ -131,8 +131,10 @@ def _load_or_complain(file: Path | None, at: str | None) -> DoorSettings | None:
 async def _reload(door: WebDoor, file: Path | None, at: str | None) -> None:
     """Read the secrets and the settings file again. After a mistake, report it and keep the old settings."""
     try:
+        loaded = load_settings(file, at)
+        door.check_change(loaded)
         await door.reload_keys()
-        door.apply(load_settings(file, at))
+        door.apply(loaded)
     except IrisError as exc:
         for line in str(exc).split("\n"):
             complain(f"the settings were not changed: {line}", event="settings_kept")

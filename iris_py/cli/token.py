@@ -147,7 +147,7 @@ async def show(settings: Settings, given: str, *, as_json: bool) -> int:
 
 
 def read_given_text(given: str) -> str:
-    """Return the text that a user gave, or for ``-`` the text on standard input; without blanks around it.
+    """Return the given text, or for ``-`` the text on standard input, without blanks at both ends.
 
     Raises:
         ConfigurationError: The text on standard input is too long.
@@ -160,11 +160,11 @@ def read_given_text(given: str) -> str:
 
 
 def parse_token(text: str, advice: str) -> Token:
-    """Read the token that a user gave.
+    """Read the given token.
 
     Args:
         text: The text.
-        advice: A sentence without its end, for an error.
+        advice: A sentence without full stop, for an error.
 
     Raises:
         ConfigurationError: The text is no token.
@@ -221,7 +221,7 @@ def local_time(moment: datetime) -> str:
 
 
 def require_package() -> None:
-    """Check that the package for tokens is installed.
+    """Check the package for tokens.
 
     Raises:
         ConfigurationError: The package is missing.

@@ -43,18 +43,18 @@ class DoorReceiptLine(Line, tag="door", kw_only=True):
     address: str
     """The address for clients; empty if another server listens for the door."""
     outcome: str
-    """``added``, ``known``, or ``ended`` if the token has ended there; ``full`` or ``ahead`` if the door has refused."""
+    """``added``, ``known``, or ``ended`` after the end of the token; ``full`` or ``ahead`` if the door has refused."""
 
 
 class RevocationSummary(Line, tag="summary", kw_only=True):
     """The result of a revocation."""
 
     confirmed: int
-    """The number of doors that accept the tokens no more."""
+    """The number of doors with a confirmation."""
     refused: int
-    """The number of doors that have refused the revocation."""
+    """The number of doors with a refusal."""
     silent: int
-    """The number of doors that did not answer."""
+    """The number of doors without an answer."""
     silent_nodes: list[str]
     """Their node ids, as far as known."""
     until: datetime
@@ -153,7 +153,7 @@ def _print(report: RevocationReport, revocation: Revocation, output: Output) -> 
 
 
 def _revocation_of_token(given: str, generations: Sequence[NetworkKeys], now: float) -> TokenRevocation:
-    """Return the revocation of a token, given by its text or id.
+    """Return the revocation of a token, given by text or id.
 
     Raises:
         ConfigurationError: The text is neither, or no door accepts the token anyway.

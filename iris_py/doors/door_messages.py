@@ -1,7 +1,7 @@
-"""The messages of doors to each other, in the cluster of all doors of a network (docs/design.md 17.40).
+"""The messages of doors to each other, in the cluster of all doors of a network (docs/design.md 17.50).
 
-A message is a byte with the version and a MessagePack map. Doors ignore other versions, unknown kinds and unknown fields, so
-doors of different kinds and releases live together. Only holders of the network's secret can send such messages.
+A message is a byte with the version and a MessagePack map. Doors ignore other versions, unknown kinds and unknown fields, and
+live together with doors of other kinds and releases. Only holders of the network's secret can send messages to doors.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _Page = Annotated[tuple[Revocation, ...], msgspec.Meta(max_length=PAGE_REVOCATIO
 
 
 class DoorAnnouncement(msgspec.Struct, frozen=True, kw_only=True):
-    """A door, as it describes itself."""
+    """The description of a door by itself."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
-    """A random name of the door, which lasts until its end."""
+    """A random name of the door, constant for the life of the door."""
     kind: _Text
-    """The kind of its clients: ``web``, or ``nats``."""
+    """The kind of clients: ``web``, or ``nats``."""
     address: _Text = ""
     """The address for clients, such as ``https://iris.example``; empty if another server listens for the door."""
     version: _Text = ""
     """The version of Iris."""
     is_draining: bool = False
-    """Whether the door closes, and clients should use another one."""
+    """Whether the door closes, and clients should use another door."""
 
 
 class DoorGreeting(msgspec.Struct, frozen=True, tag="greeting"):
@@ -59,7 +59,7 @@ class DoorGreeting(msgspec.Struct, frozen=True, tag="greeting"):
     door: DoorAnnouncement
     """The sender."""
     revocations: _Digest
-    """The digest of its revocations."""
+    """The digest of the sender's revocations."""
 
 
 class RevocationOrder(msgspec.Struct, frozen=True, tag="revoke"):
@@ -70,7 +70,7 @@ class RevocationOrder(msgspec.Struct, frozen=True, tag="revoke"):
 
 
 class RevocationReceipt(msgspec.Struct, frozen=True, tag="receipt"):
-    """The answer of a door that has revoked tokens, or could not."""
+    """The answer to a `RevocationOrder`."""
 
     door: DoorAnnouncement
     """The sender."""
@@ -82,13 +82,13 @@ class RevocationPageQuestion(msgspec.Struct, frozen=True, tag="page?"):
     """Asks a door for some of its revocations."""
 
     door: str
-    """The id of the asked door; others decline."""
+    """The id of the asked door. Other doors decline."""
     start: Annotated[int, msgspec.Meta(ge=0)]
-    """The place of the first one."""
+    """The place of the first revocation."""
 
 
 class RevocationPage(msgspec.Struct, frozen=True, tag="page"):
-    """Some revocations of a door; none at the end."""
+    """Some revocations of a door; empty at the end."""
 
     revocations: _Page
     """The revocations."""
@@ -105,7 +105,7 @@ def encode_message(message: DoorMessage) -> bytes:
 
 
 def decode_message(content: bytes) -> DoorMessage | None:
-    """Return a message; None if it is malformed, or of another version or kind."""
+    """Return a message; None for malformed bytes, or another version or kind."""
     if content[:1] != _VERSION:
         return None
     try:

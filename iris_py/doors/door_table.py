@@ -1,4 +1,4 @@
-"""The other doors of a network, as one door knows them."""
+"""The other doors of a network, as a door knows their announcements."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class KnownDoor(NamedTuple):
     """Another door."""
 
     node: str
-    """The id of its node, in hexadecimal digits."""
+    """The node id, in hexadecimal digits."""
     announcement: DoorAnnouncement
-    """Its description of itself."""
+    """The latest announcement."""
 
 
 class DoorTable:
@@ -43,11 +43,11 @@ class DoorTable:
 
     @property
     def all(self) -> tuple[KnownDoor, ...]:
-        """The other doors, in the order in which they were first heard of."""
+        """The other doors, in the order of their first announcements."""
         return tuple(self._by_id.values())
 
     def of_kind(self, kind: str) -> tuple[DoorAnnouncement, ...]:
-        """Return the other doors of a kind that do not drain."""
+        """Return the other doors of a kind, without draining doors."""
         found = (each.announcement for each in self._by_id.values())
         return tuple(each for each in found if each.kind == kind and not each.is_draining)
 
@@ -55,12 +55,12 @@ class DoorTable:
         """Note a door.
 
         Args:
-            node: The id of the node that has sent the greeting.
+            node: The node id of the sender.
             greeting: The greeting.
             own_revocations: The digest of the own revocations.
 
         Returns:
-            Whether the door has revocations that were not taken over yet.
+            Whether the door has revocations to take over.
         """
         door = greeting.door
         if door.id == self._own_id:
@@ -77,12 +77,12 @@ class DoorTable:
         return greeting.revocations not in (own_revocations, self._copied.get(door.id))
 
     def note_copied(self, door: str, revocations: bytes) -> None:
-        """Note that the revocations of a door, with this digest, were taken over."""
+        """Note the digest of the revocations taken over from a door."""
         if door in self._by_id:
             self._copied[door] = revocations
 
     def keep(self, nodes: Container[str]) -> None:
-        """Forget the doors of all nodes but these."""
+        """Forget all doors but the doors of some nodes."""
         for door in [each.announcement.id for each in self._by_id.values() if each.node not in nodes]:
             del self._by_id[door]
             self._copied.pop(door, None)

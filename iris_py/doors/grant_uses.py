@@ -1,4 +1,4 @@
-"""The open uses of grants at a door: event streams and operations under way, each ended when its grant has ended."""
+"""The open uses of grants at a door: event streams and operations under way, which end with their grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GrantUse", "GrantUseTable"]
 
 
 class GrantUse:
-    """An open use of a grant. Close it at its end, or use it in a ``with`` block.
+    """An open use of a grant. Close the use, or open the use in a ``with`` block.
 
     Args:
         table: The table of the door.
@@ -26,7 +26,7 @@ class GrantUse:
     Attributes:
         grant: The grant, with the rights of the last review.
         on_end: As passed.
-        problem: The name of the problem that has ended the use; empty while the use is allowed.
+        problem: The name of the problem at the end of the use; empty while the use is allowed.
     """
 
     __slots__ = ("_is_allowed", "_table", "grant", "on_end", "problem")
@@ -51,7 +51,7 @@ class GrantUse:
         self.close()
 
     def review(self, renew: Callable[[Grant], Grant]) -> None:
-        """Renew the grant, and note the problem that ends the use, if there is one."""
+        """Renew the grant, and note the problem if the use has to end."""
         try:
             self.grant = renew(self.grant)
         except DoorRefusal as refusal:
@@ -60,7 +60,7 @@ class GrantUse:
             self.problem = "" if self._is_allowed(self.grant) else "forbidden"
 
     def check(self) -> None:
-        """Check that the use is still allowed.
+        """Check the use.
 
         Raises:
             DoorRefusal: The grant has ended, or does not allow the use.
@@ -74,7 +74,7 @@ class GrantUse:
 
 
 class GrantUseTable:
-    """The open uses at one door.
+    """The open uses at a door.
 
     Args:
         renew: Returns a grant with its present rights, or raises a `DoorRefusal`.
@@ -101,7 +101,7 @@ class GrantUseTable:
             on_end: Called at most once, when the use has to end, with the name of a problem.
 
         Raises:
-            DoorRefusal: The grant has ended since it was verified, or does not allow the use.
+            DoorRefusal: The grant has ended since the verification, or does not allow the use.
         """
         use = GrantUse(self, grant, is_allowed, on_end)
         use.review(self._renew)
@@ -114,7 +114,7 @@ class GrantUseTable:
         self._open.pop(use, None)
 
     def review(self) -> int:
-        """End the uses whose grant has ended, or does not allow them any more; return their number."""
+        """End all uses without a valid grant or their right; return the number of ended uses."""
         for use in self._open:
             use.review(self._renew)
         ended = [use for use in self._open if use.problem]

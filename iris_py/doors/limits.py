@@ -59,12 +59,14 @@ class ConnectionCounts:
 
     Attributes:
         total: The number of open connections.
+        connections_max: As passed, or changed since.
+        per_address_max: Likewise.
     """
 
     def __init__(self, connections_max: int, per_address_max: int, proxies: ProxyNetwork | None = None) -> None:
         self.total = 0
-        self.connections_max: Final = connections_max
-        self.per_address_max: Final = per_address_max
+        self.connections_max = connections_max
+        self.per_address_max = per_address_max
         self.proxies: Final = proxies
         self._by_address: Counter[str] = Counter()
 
@@ -161,6 +163,16 @@ class RateLimits:
         self._per_s = per_s
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left and their time, by subject
+
+    def apply(self, per_s: float, burst: int) -> None:
+        """Use other rates from now on, also for known clients.
+
+        Args:
+            per_s: Operations a second, above 0.
+            burst: Operations that may come at once after a pause.
+        """
+        self._per_s = per_s
+        self._burst = burst
 
     def take(self, subject: str, now: float, count: int = 1) -> float:
         """Take tokens for some operations of a client.

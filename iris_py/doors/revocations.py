@@ -1,6 +1,6 @@
-"""Revoked tokens, which a door remembers until the tokens have ended by themselves (docs/design.md 17.41).
+"""Revoked tokens, which a door remembers until the tokens have ended by themselves (docs/design.md 17.51).
 
-All doors of a network have the same revocations: adding is commutative and idempotent, so the order of arrival does not matter.
+All doors of a network have the same revocations: adding is commutative and idempotent, for any order of arrival.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class TokenRevocation(msgspec.Struct, frozen=True, tag="token"):
 
     @property
     def newest_s(self) -> float:
-        """The time that may not lie ahead of the door's clock, in seconds since 1970."""
+        """A time before the door's clock if both clocks are right, in seconds since 1970."""
         return self.until - TOKEN_KEPT_S
 
 
 class SubjectRevocation(msgspec.Struct, frozen=True, tag="subject"):
-    """The revocation of all tokens of a subject that were made up to a time."""
+    """The revocation of all tokens of a subject made up to a time."""
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=SUBJECT_BYTES_MAX)]
     """The subject."""
@@ -88,12 +88,12 @@ class SubjectRevocation(msgspec.Struct, frozen=True, tag="subject"):
 
     @property
     def newest_s(self) -> float:
-        """The time that may not lie ahead of the door's clock, in seconds since 1970."""
+        """A time before the door's clock if both clocks are right, in seconds since 1970."""
         return self.made_until
 
 
 class TotalRevocation(msgspec.Struct, frozen=True, tag="total"):
-    """The revocation of all tokens that were made up to a time."""
+    """The revocation of all tokens made up to a time."""
 
     made_until: _Time
     """The time, in seconds since 1970."""
@@ -110,7 +110,7 @@ class TotalRevocation(msgspec.Struct, frozen=True, tag="total"):
 
     @property
     def newest_s(self) -> float:
-        """The time that may not lie ahead of the door's clock, in seconds since 1970."""
+        """A time before the door's clock if both clocks are right, in seconds since 1970."""
         return self.made_until
 
 
@@ -118,7 +118,7 @@ Revocation: TypeAlias = TokenRevocation | SubjectRevocation | TotalRevocation
 
 
 class RevocationTable:
-    """The revocations that a door remembers.
+    """The revocations of a door.
 
     Args:
         places: The largest number of revocations. A revocation of all tokens always has a place.
@@ -151,7 +151,7 @@ class RevocationTable:
         """Remember a revocation.
 
         Args:
-            revocation: The revocation. Of two for the same tokens the later one counts.
+            revocation: The revocation. Of two revocations for the same tokens the later counts.
             now: The time, in seconds since 1970.
         """
         if revocation.until <= now:
@@ -180,9 +180,10 @@ class RevocationTable:
                 self._all_made_until = -1.0
 
     def page(self, start: int, count: int = PAGE_REVOCATIONS) -> tuple[Revocation, ...]:
-        """Return the revocations from a place on, at most ``count`` and `PAGE_REVOCATIONS`; none at the end.
+        """Return the revocations from a place on, at most ``count`` and `PAGE_REVOCATIONS`; empty at the end.
 
-        A revocation that expires meanwhile moves the others, and a reader misses some. Then the digests of the tables differ.
+        If a revocation expires meanwhile, the places of later revocations change, and a reader misses some. The digests of the
+        tables then differ.
         """
         return tuple(islice(self._by_name.values(), start, start + min(count, PAGE_REVOCATIONS)))
 

@@ -38,7 +38,8 @@ HISTORIES_MAX: Final = 64
 HISTORY_MESSAGES_DEFAULT: Final = 10_000
 HISTORY_MESSAGES_MAX: Final = 1_000_000
 HISTORY_BYTES_DEFAULT: Final = 16 * 1024 * 1024
-HISTORY_BYTES_MAX: Final = 1024 * 1024 * 1024
+#: Bytes of all histories together; those with ``last`` count twice, since they keep as many bytes again.
+HISTORY_BYTES_MAX: Final = 64 * 1024 * 1024
 HISTORY_S_DEFAULT: Final = 60
 HISTORY_S_MAX: Final = 24 * 3600
 #: Origins of pages that may use the door. Each request compares with them.
@@ -103,6 +104,11 @@ class HistorySettings:
     """The bytes of the payloads kept."""
     last: bool = False
     """Whether the newest message of each topic is kept besides."""
+
+    @property
+    def bytes_max(self) -> int:
+        """The bytes of all payloads: the newest messages of topics take as many again."""
+        return self.bytes * (2 if self.last else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,5 +288,12 @@ def _read_histories(document: Document) -> dict[str, HistorySettings]:
             messages=table.integer("messages", HISTORY_MESSAGES_DEFAULT, 1, HISTORY_MESSAGES_MAX, "messages"),
             bytes=table.integer("bytes", HISTORY_BYTES_DEFAULT, 1, HISTORY_BYTES_MAX, "bytes"),
             last=table.boolean("last"),
+        )
+    total = sum(each.bytes_max for each in histories.values())
+    if total > HISTORY_BYTES_MAX:
+        document.complain(
+            ("histories",),
+            f"[histories] keep up to {total} bytes together, and {HISTORY_BYTES_MAX} are allowed; a history without 'bytes' "
+            f"keeps {HISTORY_BYTES_DEFAULT}, and one with 'last' as many again. Give each one fewer bytes.",
         )
     return histories

@@ -1,8 +1,8 @@
-"""The cluster of all doors of a network: doors find each other, and have the same revocations (docs/design.md 17.40, 17.41).
+"""The cluster of all doors of a network: doors find each other, and have the same revocations (docs/design.md 17.50, 17.51).
 
-Theory of operation. A door joins the cluster ``iris.doors`` and asks all members who they are, before clients reach it. It asks
-again when a member appears, and now and then. An answer has the digest of the other door's revocations. Where the digest
-differs, the door takes the revocations over, page by page. So a door that starts late, or was cut off, has all of them soon.
+Theory of operation. A door joins the cluster ``iris.doors`` and greets all members, before clients reach the door. The door
+greets again when a member appears, and now and then. An answer has the digest of the other door's revocations. Where the digest
+differs, the door takes the revocations over, page by page. Late doors, and doors back from a partition, soon have all of them.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _DOOR_ID_BYTES: Final = 8
 
 
 class DoorCluster(Handler):
-    """One door in the cluster of all doors.
+    """A door in the cluster of all doors.
 
     Args:
         node: The node of the door.
         kind: The kind of the door: ``web``, or ``nats``.
-        address: The address for clients; empty if it is not known yet.
+        address: The address for clients; empty if unknown yet.
         revocations: The revocations of the door.
         on_revoked: Called when revocations were added.
 
@@ -102,21 +102,23 @@ class DoorCluster(Handler):
             NodeClosed: The node was closed.
         """
         self._membership = await parts_of(self._node).memberships.enlist(DOORS, self, Capacity(), remembers=False)
-        if silent := await self._ask_doors():
+        if silent := await self._greet_doors():
             logger.warning(
                 "doors_silent", "%d doors did not answer; tokens revoked there may be valid here for a while", silent
             )
         self._task = asyncio.get_running_loop().create_task(self._look_on())
 
-    async def announce(self, address: str | None = None, *, is_draining: bool = False) -> None:
-        """Tell the other doors a change of this one.
+    def change_address(self, address: str) -> None:
+        """Change the address for clients. Other doors learn the address with the next greeting, or by :meth:`announce`."""
+        self._own = msgspec.structs.replace(self._own, address=address)
+
+    async def announce(self, *, is_draining: bool = False) -> None:
+        """Tell the other doors about a change.
 
         Args:
-            address: The address for clients; None for the last one.
             is_draining: Whether the door closes.
         """
-        address = self._own.address if address is None else address
-        self._own = msgspec.structs.replace(self._own, address=address, is_draining=is_draining)
+        self._own = msgspec.structs.replace(self._own, is_draining=is_draining)
         runtime = runtime_of(self._node)
         with suppress(NodeClosed):
             await runtime.send_to_all(runtime.core.broadcast, DOORS, encode_message(self._greeting()), NO_HEADERS)
@@ -135,7 +137,7 @@ class DoorCluster(Handler):
     # -- the messages of other doors
 
     async def on_survey(self, request: Request) -> bytes | None:
-        """Answer another door, or `revoke_tokens`; nothing to messages that this door does not know."""
+        """Answer another door, or `revoke_tokens`; None for an unknown message."""
         answer = self._answer(request.source, decode_message(request.payload))
         return None if answer is None else encode_message(answer)
 
@@ -191,14 +193,14 @@ class DoorCluster(Handler):
                     continue
                 looks = 0
                 self._revocations.expire(time.time())
-                await self._ask_doors()
+                await self._greet_doors()
             except NodeClosed:
                 return
             except IrisError as exc:
                 logger.warning("doors_unheard", "the other doors could not be asked: %s", exc)
 
-    async def _ask_doors(self) -> int:
-        """Ask all doors who they are, and take over the revocations that this door lacks; return the number of silent doors."""
+    async def _greet_doors(self) -> int:
+        """Greet all doors, and take over missing revocations; return the number of silent doors."""
         survey = self._survey(self._greeting())
         heard: set[str] = set()
         lacking: list[DoorGreeting] = []
@@ -218,7 +220,7 @@ class DoorCluster(Handler):
         return answers.missing_count
 
     async def _take_over(self, door: str) -> bool:
-        """Take over the revocations of another door; return whether it has answered to the end."""
+        """Take over the revocations of another door; return whether the door has answered to the end."""
         start = 0
         while True:
             async for reply in self._survey(RevocationPageQuestion(door, start)):
@@ -243,9 +245,9 @@ class RevocationReport(NamedTuple):
     receipts: tuple[tuple[str, RevocationReceipt], ...]
     """The ids of the nodes (hex), and the receipts of their doors."""
     silent: tuple[str, ...]
-    """The ids of the nodes that did not confirm, as far as known."""
+    """The ids of the nodes without a confirmation, as far as known."""
     silent_count: int
-    """The number of doors that did not confirm."""
+    """The number of doors without a confirmation."""
 
 
 async def revoke_tokens(node: Node, revocations: Sequence[Revocation], timeout_s: float) -> RevocationReport:

@@ -131,6 +131,54 @@ def test_a_changed_file_counts_after_a_hangup_and_a_wrong_one_does_not(shell: Sh
     assert (status, json.loads(content)["type"]) == (401, "/v1/problems/token-unknown-role")
 
 
+def test_open_streams_and_limits_follow_the_file(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "door.toml"
+    role = "[roles.viewer]\nsubscribe = ['news.*']\npublish = ['news.*']\n"
+    file.write_text(f"{role}[histories]\n'news.*' = {{seconds = 60}}\n")
+    process, line = shell.serve("door", "web", str(file), "--at", "127.0.0.1:0", stdin=subprocess.DEVNULL)
+    url = line.split(" at ")[1].split(";")[0]
+    read_line(process.stderr)  # the link of the dashboard
+    token = bash(shell, "iris token new --sub ann --role viewer", tmp_path).strip()
+    content = tmp_path / "content"
+    content.write_bytes(b"x" * 2048)
+
+    def publish() -> int:
+        given = ("-H", f"Authorization: Bearer {token}", "--data-binary", f"@{content}", f"{url}/v1/topics/news.a")
+        return curl(shell, tmp_path, *given)[0]
+
+    def reload(text: str) -> str:
+        file.write_text(text)
+        process.send_signal(signal.SIGHUP)
+        return read_line(process.stderr)
+
+    def follow() -> subprocess.Popen[bytes]:
+        command = ["curl", "--silent", "--no-buffer", "-H", f"Authorization: Bearer {token}"]
+        address = f"{url}/v1/topics/events?pattern=news.b"
+        found = subprocess.Popen([*command, address], stdout=subprocess.PIPE, env=shell.environment)
+        assert read_line(found.stdout)
+        return found
+
+    def last_event(found: subprocess.Popen[bytes]) -> str:
+        out, _ = found.communicate(timeout=WAIT_S)
+        return out.decode().rpartition("data: ")[2]
+
+    narrowed = follow()
+    assert publish() == 202
+    assert "read the settings" in reload(f"{role}[histories]\n'news.*' = {{seconds = 9}}\n[web.limits]\nbody_bytes = 1024\n")
+    assert publish() == 413
+    assert "restart of the door" in reload(f"{role}[histories]\n'news.>' = {{seconds = 9}}\n")
+    assert publish() == 413
+    assert narrowed.poll() is None
+    histories = "[histories]\n'news.*' = {}\n"
+    assert "read the settings" in reload(role.replace("subscribe = ['news.*']", "subscribe = ['news.a']") + histories)
+    assert '"reason":"forbidden"' in last_event(narrowed)
+    assert publish() == 202
+    assert "read the settings" in reload(role + histories)
+    gone = follow()
+    assert "read the settings" in reload(histories)
+    assert '"reason":"token-unknown-role"' in last_event(gone)
+
+
 def test_a_token_is_revoked_at_all_doors_and_at_those_that_start_later(shell: Shell, tmp_path: Path) -> None:
     urls = []
     for _ in range(2):

@@ -50,10 +50,13 @@ class Distribution:
     Args:
         bytes_max: The largest text of an event; a larger message becomes a gap.
         has_history: Whether the source is a history.
+
+    Attributes:
+        bytes_max: As passed.
     """
 
     def __init__(self, bytes_max: int, *, has_history: bool) -> None:
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._has_history = has_history
         self._audiences: dict[tuple[EventForm, TopicSelection], Audience] = {}
         self._trie: TopicTrie[Audience] = TopicTrie()
@@ -94,7 +97,7 @@ class Distribution:
         found: dict[Audience, None] = {}
         for content in contents:
             for audience in self._audiences_of(content):
-                audience.items.append(window_item(content, audience.form, self._bytes_max))
+                audience.items.append(window_item(content, audience.form, self.bytes_max))
                 found[audience] = None
         woken: list[EventStream] = []
         for audience in found:

@@ -74,6 +74,14 @@ class EventRouter:
         """The number of distinct patterns of all streams."""
         return len(self._patterns)
 
+    def apply(self, limits: WebLimits) -> None:
+        """Use other limits, also for the open streams."""
+        self._limits = limits
+        for distribution in (*self._of_histories.values(), *self._of_subscriptions.values()):
+            distribution.bytes_max = limits.window_bytes
+        for stream in self.streams:
+            stream.resize(limits.window_messages, limits.window_bytes)
+
     def sources_of(self, patterns: Sequence[str]) -> tuple[SourceSelection, ...]:
         """Return the sources of a client's patterns.
 

@@ -50,6 +50,16 @@ class EventStream:
         """Whether :meth:`take` gives bytes now."""
         return bool(self._control) or self._replay is not None or self.window.has_output or self._closing is not None
 
+    def resize(self, messages_max: int, bytes_max: int) -> None:
+        """Set other bounds of the window.
+
+        Args:
+            messages_max: The largest number of events that wait.
+            bytes_max: The largest size of their texts.
+        """
+        self._bytes_max = bytes_max
+        self.window.resize(messages_max, bytes_max)
+
     def open(self, opening: bytes, now: float) -> None:
         """Begin with the messages to come.
 

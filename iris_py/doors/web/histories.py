@@ -117,6 +117,21 @@ class History:
         """The number of entries."""
         return self.end - self.first
 
+    def apply(self, settings: HistorySettings, now: float) -> None:
+        """Use other bounds, and drop the entries beyond them.
+
+        Args:
+            settings: The bounds, for the same pattern.
+            now: The time (seconds).
+        """
+        self.settings = settings
+        if not settings.last:
+            self._last.clear()
+            self.last_bytes = 0
+        self._trim()
+        self._trim_last()
+        self.expire(now)
+
     def is_newer(self, cursor: Cursor) -> bool:
         """Tell whether a message is newer than all messages of its publisher so far; other messages are repetitions."""
         return cursor.number > self._newest.get(cursor.publisher, -1)
@@ -133,8 +148,7 @@ class History:
         self._entries[self.end] = entry
         self.end += 1
         self.bytes += entry.size
-        while self.end - self.first > self.settings.messages or self.bytes > self.settings.bytes:
-            self._drop_first()
+        self._trim()
 
     def expire(self, now: float) -> None:
         """Drop the entries that are too old."""
@@ -197,6 +211,14 @@ class History:
 
     # --
 
+    def _trim(self) -> None:
+        while self.end - self.first > self.settings.messages or self.bytes > self.settings.bytes:
+            self._drop_first()
+
+    def _trim_last(self) -> None:
+        while len(self._last) > LAST_TOPICS_MAX or self.last_bytes > self.settings.bytes:
+            self.last_bytes -= self._last.popitem(last=False)[1].size
+
     def _drop_first(self) -> None:
         entry = self._entries.pop(self.first)
         self.first += 1
@@ -215,8 +237,7 @@ class History:
             self.last_bytes -= older.size
         last[topic] = entry
         self.last_bytes += entry.size
-        while len(last) > LAST_TOPICS_MAX or self.last_bytes > self.settings.bytes:
-            self.last_bytes -= last.popitem(last=False)[1].size
+        self._trim_last()
 
 
 class Histories:

@@ -49,7 +49,7 @@ class RequestBoundary:
     __slots__ = ("_body_bytes", "_buffer", "_left", "_position", "_seen", "body_bytes_max")
 
     def __init__(self, body_bytes_max: int) -> None:
-        self.body_bytes_max: Final = body_bytes_max
+        self.body_bytes_max = body_bytes_max
         self._buffer = bytearray()
         self._position = _Position.HEAD
         self._seen = 0  # bytes of the buffer without an end of the head

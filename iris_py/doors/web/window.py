@@ -119,6 +119,16 @@ class ClientWindow:
     def __len__(self) -> int:
         return self._count
 
+    def resize(self, messages_max: int, bytes_max: int) -> None:
+        """Set other bounds; events beyond them are dropped when the next ones come.
+
+        Args:
+            messages_max: The largest number of events.
+            bytes_max: The largest size of their texts. No event is larger by itself.
+        """
+        self._messages_max = messages_max
+        self._bytes_max = bytes_max
+
     @property
     def has_output(self) -> bool:
         """Whether the client has something to take."""

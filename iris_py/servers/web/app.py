@@ -101,6 +101,7 @@ class WebApp:
         self._counts = DoorCounts(spec.operation for spec in PATHS)
         self._metrics: MetricsText | None = None
         self._is_closing = False
+        self._rates = RateLimits(settings.web.limits.operations_per_s, settings.web.limits.burst)
         self.apply(settings)
         self._assets = Assets("iris_py.servers.web")
         self._watch = NetworkWatch(node)
@@ -155,7 +156,7 @@ class WebApp:
         limits = settings.web.limits
         self._limits = limits
         self._origins = Origins(settings.web)
-        self._rates = RateLimits(limits.operations_per_s, limits.burst)
+        self._rates.apply(limits.operations_per_s, limits.burst)
 
     def drain(self) -> None:
         """Refuse further operations, and end event streams; other operations under way go on. Harmless if repeated."""

@@ -88,6 +88,7 @@ class WebConnections(AcceptedConnections):
         timeouts: The times.
 
     Attributes:
+        body_bytes_max: As passed, or changed since.
         config: uvicorn's configuration.
         uvicorn: uvicorn's state of a server.
     """
@@ -95,7 +96,7 @@ class WebConnections(AcceptedConnections):
     def __init__(self, app: ASGIApp, body_bytes_max: int, timeouts: Timeouts, counts: ConnectionCounts) -> None:
         super().__init__(counts, REASONS)
         self.app: Final = app
-        self.body_bytes_max: Final = body_bytes_max
+        self.body_bytes_max = body_bytes_max
         self.timeouts: Final = timeouts
         self.uvicorn: Final = ServerState()
         # Each connection replaces the app by its own; `access_log=False` would silence a uvicorn of the program.
@@ -294,6 +295,7 @@ class WebConnection(HttpToolsProtocol):
     def _read(self) -> None:
         """Pass the received bytes of the present request to the parser."""
         boundary = self._boundary
+        boundary.body_bytes_max = self._owner.body_bytes_max
         try:
             while (part := boundary.next_part()) is not None:
                 if isinstance(part, RequestHead):

@@ -93,16 +93,23 @@ class MountedDoor(AsyncClosable):
         """Return why the door is not ready for clients, as sentences without full stop; empty if it is."""
         return [] if self._streams.is_open else ["the door opens no event stream: it starts, ends, or has lost a history"]
 
+    def check_change(self, settings: DoorSettings) -> None:
+        """Check new settings against the running door.
+
+        Raises:
+            ConfigurationError: The change takes a restart.
+        """
+        self._streams.check_change(settings)
+
     def apply(self, settings: DoorSettings) -> None:
-        """Use other settings from now on: roles, origins, rates and sizes.
+        """Use other settings from now on: roles, origins, limits and bounds of histories.
+
+        Event streams and operations under way end if their role or right is gone.
 
         Raises:
             ConfigurationError: The change takes a restart; the old settings stay.
         """
-        if settings.histories != self._settings.histories:
-            raise ConfigurationError(
-                "[histories] changes only with a restart of the door. Restart it, or take the change back."
-            )
+        self._streams.apply(settings)
         self._settings = settings
         self._verifier.replace_roles(settings.roles)
         self._app.apply(settings)
@@ -110,7 +117,7 @@ class MountedDoor(AsyncClosable):
 
     @property
     def others(self) -> tuple[DoorAnnouncement, ...]:
-        """The other doors of the network for clients over HTTP, without those that close."""
+        """The other doors of the network for clients over HTTP, without closing doors."""
         return self._cluster.doors.of_kind("web")
 
     async def begin(self) -> None:
@@ -222,13 +229,14 @@ class WebDoor(MountedDoor):
             ConfigurationError: The address or the certificate cannot be used.
         """
         await self._listener.listen()
-        await self._cluster.announce(self.url)
+        self._cluster.change_address(self.url)
+        await self._cluster.announce()
 
-    def apply(self, settings: DoorSettings) -> None:
-        """Use other settings from now on.
+    def check_change(self, settings: DoorSettings) -> None:
+        """Check new settings against the running door.
 
         Raises:
-            ConfigurationError: The change takes a restart, or the certificate is wrong; the old settings stay.
+            ConfigurationError: The change takes a restart, or would open the door to strangers.
         """
         old, new = self._settings.web, settings.web
         for name in _FIXED:
@@ -237,9 +245,19 @@ class WebDoor(MountedDoor):
                     f"{name} changes only with a restart of the door. Restart it, or take the change back."
                 )
         check_exposure(settings)
-        if new.certificate_file:
-            self._listener.reload_certificate()
+        super().check_change(settings)
+
+    def apply(self, settings: DoorSettings) -> None:
+        """Use other settings from now on.
+
+        Raises:
+            ConfigurationError: The change takes a restart, or the certificate is wrong; the old settings stay.
+        """
+        self.check_change(settings)
+        self._listener.reload_certificate()
         super().apply(settings)
+        self._listener.apply(settings.web.limits)
+        self._cluster.change_address(self.url)
 
     async def close(self, *, timeout: float = DRAIN_S) -> None:
         """Stop listening, and end when the requests under way have ended. Harmless if repeated.

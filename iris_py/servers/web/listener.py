@@ -18,7 +18,7 @@ from iris_py.wire.addresses import parse_address
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from iris_py.doors.settings import WebSettings
+    from iris_py.doors.settings import WebLimits, WebSettings
     from iris_py.net.acceptor import AcceptedSocket
     from iris_py.servers.accepted import ConnectionFigures
 
@@ -64,6 +64,7 @@ class WebListener:
                 descriptors,
                 limits.connections,
             )
+        self._descriptors = descriptors
         counts = ConnectionCounts(min(limits.connections, descriptors), limits.connections_per_address, settings.behind_proxy)
         self._connections = WebConnections(app, limits.body_bytes, self._timeouts, counts)
         self._acceptor = Acceptor(self._accept)
@@ -86,6 +87,13 @@ class WebListener:
         """
         if self._certificate is not None:
             self._certificate.reload()
+
+    def apply(self, limits: WebLimits) -> None:
+        """Use other limits for new connections and requests. Connections beyond a smaller number stay open."""
+        counts = self._connections.counts
+        counts.connections_max = min(limits.connections, self._descriptors)
+        counts.per_address_max = limits.connections_per_address
+        self._connections.body_bytes_max = limits.body_bytes
 
     async def listen(self) -> None:
         """Listen at the address of the settings.

@@ -25,18 +25,19 @@ SLICE_MESSAGES: Final = 64
 
 
 async def deliver_messages(
-    subscription: Subscription, slice_messages: int, deliver: Callable[[Sequence[Message[bytes]]], None]
+    subscription: Subscription, slice_messages: Callable[[], int], deliver: Callable[[Sequence[Message[bytes]]], None]
 ) -> None:
-    """Deliver the messages of a subscription until it is closed, at most ``slice_messages`` at a time.
+    """Deliver the messages of a subscription until it is closed, at most as many at a time as ``slice_messages`` returns.
 
     Raises:
         IrisError: The subscription has ended.
     """
     async for batch in subscription.batches():
-        deliver(batch[:slice_messages])
-        for start in range(slice_messages, len(batch), slice_messages):
+        count = slice_messages()
+        deliver(batch[:count])
+        for start in range(count, len(batch), count):
             await asyncio.sleep(0)  # connections take what they have got
-            deliver(batch[start : start + slice_messages])
+            deliver(batch[start : start + count])
 
 
 class SharedSubscription:
@@ -45,7 +46,7 @@ class SharedSubscription:
     Args:
         node: The node.
         pattern: The pattern.
-        slice_messages: The number of messages delivered at a time.
+        slice_messages: Returns the number of messages delivered at a time.
         deliver: Called with the pattern and messages.
         ended: Called with the subscription and its error; or with None after `LINGER_S` without users. The owner forgets it.
 
@@ -58,7 +59,7 @@ class SharedSubscription:
         self,
         node: Node,
         pattern: str,
-        slice_messages: int,
+        slice_messages: Callable[[], int],
         deliver: Callable[[str, Sequence[Message[bytes]]], None],
         ended: Callable[[SharedSubscription, Exception | None], None],
     ) -> None:

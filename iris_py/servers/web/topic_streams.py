@@ -24,7 +24,7 @@ from iris_py.doors.web.cursors import PSEUDONYM_BYTES, CursorKeys
 from iris_py.doors.web.event_router import EventRouter, StreamOptions
 from iris_py.doors.web.event_text import EventForm
 from iris_py.doors.web.histories import Histories
-from iris_py.errors import IrisError
+from iris_py.errors import ConfigurationError, IrisError
 from iris_py.logs import EventLogger
 from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
 from iris_py.settings.values import SEEDS_MAX
@@ -220,8 +220,6 @@ class TopicStreams:
         self._router: EventRouter | None = None
         self._tasks: list[asyncio.Task[None]] = []  # pass on the messages of the histories
         self._closing: set[asyncio.Task[None]] = set()  # close subscriptions
-        # So that a client with an empty window never loses a part of a slice.
-        self._slice_messages = min(SLICE_MESSAGES, max(1, self._limits.window_messages // 2))
         self._shared: dict[str, SharedSubscription] = {}  # by pattern
         self._streams: dict[EventStream, TopicStream] = {}
         self._subjects: Counter[str] = Counter()  # streams, also those that are not open yet, by client
@@ -271,6 +269,35 @@ class TopicStreams:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
+
+    def check_change(self, settings: DoorSettings) -> None:
+        """Check new settings against the running streams.
+
+        Raises:
+            ConfigurationError: The patterns of the histories differ.
+        """
+        if settings.histories.keys() != {each.pattern for each in self._histories}:
+            raise ConfigurationError(
+                "the patterns in [histories] change only with a restart of the door, their bounds at once. Restart the door, "
+                "or take the change back."
+            )
+
+    def apply(self, settings: DoorSettings) -> None:
+        """Use other limits and other bounds of the histories from now on, also for open streams.
+
+        Streams beyond a smaller number of streams or patterns stay open.
+
+        Raises:
+            ConfigurationError: The patterns of the histories differ; the old settings stay.
+        """
+        self.check_change(settings)
+        self._limits = settings.web.limits
+        self._histories = tuple(settings.histories[each.pattern] for each in self._histories)
+        if self._router is not None:
+            self._router.apply(self._limits)
+            now = self._loop.time()
+            for history in self._router.histories.all:
+                history.apply(settings.histories[history.settings.pattern], now)
 
     async def open(
         self,
@@ -411,6 +438,10 @@ class TopicStreams:
     def _history_config(self) -> Config:
         runtime = runtime_of(self._node)
         return history_config(runtime.config, runtime.listened)
+
+    def _slice_messages(self) -> int:
+        """Return the messages delivered at a time: a client with an empty window never loses a part of them."""
+        return min(SLICE_MESSAGES, max(1, self._limits.window_messages // 2))
 
     async def _keep(self, subscription: Subscription, history: History) -> None:
         """Pass the messages of a history on, until the node ends."""

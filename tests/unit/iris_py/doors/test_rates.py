@@ -26,6 +26,16 @@ def test_many_at_once_count_and_more_than_a_burst_count_as_a_burst() -> None:
     assert limits.take("ann", 0.2, 3) == pytest.approx(0.1)
 
 
+def test_other_rates_hold_for_known_clients() -> None:
+    rates = RateLimits(10, 5)
+    assert rates.take("ann", 0.0, 4) == 0.0
+    rates.apply(2, 3)
+    assert rates.take("ann", 0.0) == 0.0
+    assert rates.take("ann", 0.0) == 0.5
+    assert rates.take("bob", 0.0, 3) == 0.0
+    assert rates.take("bob", 0.0) == 0.5
+
+
 def test_the_longest_unused_subject_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SUBJECTS_MAX", 2)
     rates = RateLimits(1.0, 1)

@@ -73,12 +73,24 @@ def test_an_empty_file_has_the_defaults() -> None:
         ("[histories]\n'a..b' = {seconds = 1}", "door.toml:2: [histories] "),
         ("[histories]\n'a.>' = 60", "door.toml:2: [histories] 'a.>': it is a table"),
         ("[histories]\n'a.>' = {seconds = 0}", "door.toml:2: [histories] 'a.>' seconds: it must be a whole number"),
+        ("[histories]\n'a.>' = {bytes = 67108865}", "door.toml:2: [histories] 'a.>' bytes: it must be a whole number"),
+        (
+            "[histories]\n'a' = {bytes = 33554432}\n'b' = {last = true}\n'c' = {bytes = 1}",
+            "door.toml:1: [histories] keep up to 67108865 bytes together, and 67108864 are allowed",
+        ),
         ("[web", "door.toml:1: this is not TOML"),
         ("#" * (FILE_BYTES_MAX + 1), f"door.toml:1: the file has {FILE_BYTES_MAX + 1} bytes, and {FILE_BYTES_MAX} are allowed"),
     ],
 )
 def test_each_mistake_has_its_line_and_advice(text: str, expected: str) -> None:
     assert mistakes(text).startswith(expected)
+
+
+def test_histories_may_keep_64_mib_together() -> None:
+    four = parse_settings("[histories]\na = {}\nb = {}\nc = {}\nd = {}", "door.toml")
+    assert sum(each.bytes_max for each in four.histories.values()) == 64 * 1024 * 1024
+    two = parse_settings("[histories]\na = {last = true}\nb = {last = true}", "door.toml")
+    assert sum(each.bytes_max for each in two.histories.values()) == 64 * 1024 * 1024
 
 
 def test_all_mistakes_are_told_together() -> None:

@@ -108,7 +108,8 @@ def test_doors_of_another_kind_are_told_apart() -> None:
         assert cluster.doors.of_kind("nats") == ()
         await doors.simulation.until(lambda: cluster.doors.of_kind("web"))
         assert len(doors.all[0].others) == 1
-        await cluster.announce("nats://there:4222", is_draining=True)
+        cluster.change_address("nats://there:4222")
+        await cluster.announce(is_draining=True)
         other = DoorCluster(await doors.simulation.start_node(), "nats", "", RevocationTable(), int)
         await other.join()
         found: list[DoorAnnouncement] = [each.announcement for each in other.doors.all]

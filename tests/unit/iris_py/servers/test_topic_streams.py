@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from iris_py.doors.rights import Grant, Rights
 from iris_py.doors.settings import DoorSettings, HistorySettings, WebLimits, WebSettings
 from iris_py.doors.web.event_router import STREAM_PATTERNS_MAX, StreamOptions
 from iris_py.doors.web.event_text import EventForm
-from iris_py.errors import NodeClosed
+from iris_py.errors import ConfigurationError, NodeClosed
 from iris_py.servers.web import topic_streams
 from iris_py.servers.web.event_response import EventResponse
 from iris_py.servers.web.shared_subscription import LINGER_S
@@ -293,6 +294,34 @@ def test_a_connection_that_takes_nothing_is_aborted_and_others_notice_nothing() 
             assert streams.status.streams == 1
             with pytest.raises(StopAsyncIteration):
                 await anext(slow)
+
+    run(main())
+
+
+def test_other_limits_hold_for_open_streams_and_histories() -> None:
+    async def main() -> None:
+        async with VirtualNetwork() as network, door(network, settings(window_messages=256)) as streams:
+            publisher = await network.connect()
+            slow = await streams.open(("other.*",), ANN, LINES)
+            await anext(slow)
+            kept = await opened(streams, "notes.*")
+            await publish(publisher, "notes.a", *range(5))
+            assert streams.status.history_messages == 5
+            changed = settings(window_messages=4, patterns=2)
+            streams.apply(replace(changed, histories={**HISTORIES, "notes.>": HistorySettings("notes.>", messages=2)}))
+            assert streams.status.history_messages == 2
+            await publish(publisher, "other.a", *range(10))
+            lines = [msgspec.json.decode(line) for line in (await anext(slow)).splitlines()]
+            assert lines[0] == {"kind": "gap", "missed": 6}
+            assert [line["json"] for line in lines[1:]] == [6, 7, 8, 9]
+            with pytest.raises(DoorRefusal) as refused:
+                await streams.open(("more",), ANN)
+            assert refused.value.name == "too-many"
+            await publish(publisher, "notes.a", *range(5, 25))
+            assert kept.numbers == list(range(25))  # it reads, so it misses nothing
+            for histories in ({"notes.>": HISTORIES["notes.>"]}, {**HISTORIES, "more": HistorySettings("more")}):
+                with pytest.raises(ConfigurationError, match="restart"):
+                    streams.apply(replace(changed, histories=histories))
 
     run(main())
 

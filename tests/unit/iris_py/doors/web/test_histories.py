@@ -60,6 +60,27 @@ def test_messages_are_kept_for_a_time_and_up_to_a_number() -> None:
     assert kept(found) == [5]
 
 
+def test_other_bounds_hold_at_once_and_what_they_drop_is_missing() -> None:
+    found = opened(seconds=60, messages=10, last=True)
+    history = found.all[0]
+    for number in range(6):
+        add(found, number, 10.0 + number, topic=f"t{number % 3}")
+    history.apply(HistorySettings(">", seconds=60, messages=4, last=True), 16.0)
+    assert kept(found) == [2, 3, 4, 5]
+    history.apply(HistorySettings(">", seconds=3, messages=4, last=True), 17.0)
+    assert kept(found) == [4, 5]
+    assert len(history.last_topics()) == 3
+    size = history.last_bytes // 3
+    history.apply(HistorySettings(">", bytes=2 * size, last=True), 17.0)
+    assert [topic for _order, topic in history.last_topics()] == ["t1", "t2"]
+    history.apply(HistorySettings(">"), 17.0)
+    assert (history.last_topics(), history.last_bytes) == ([], 0)
+    assert not found.resume(cursor(1), found.all, 17.0).is_complete
+    add(found, 6, 18.0)
+    add(found, 7, 19.0)
+    assert kept(found) == [4, 5, 6, 7]
+
+
 def test_bytes_of_payload_headers_topic_and_entry_count() -> None:
     headers = encode_headers({"a": b"x" * 100})
     size = ENTRY_BYTES + 1 + 1 + len(headers.encoded)

@@ -50,6 +50,19 @@ def test_the_oldest_are_dropped_and_counted() -> None:
     assert (filled.bytes, filled.missed.take(), filled.missed.take()) == (60, 1, 0)
 
 
+def test_other_bounds_hold_from_the_next_event_on() -> None:
+    found = window(messages_max=4)
+    for text in "abcd":
+        found.add(batch(text))
+    found.resize(2, 100)
+    assert len(found) == 4
+    found.add(batch("e"))
+    assert (len(found), found.dropped, found.missed.take()) == (2, 3, 3)
+    found.resize(10, 100)
+    found.add(batch("f", "g", "h"))
+    assert found.take() == b"defgh"
+
+
 def test_a_dropped_gap_is_told_with_the_dropped_messages() -> None:
     filled = window()
     filled.add(gap(5))
