@@ -1,7 +1,7 @@
 """The bytes that a door writes to NATS clients: messages, errors, and `INFO` (docs/design.md 18.1).
 
-Subjects and subscription ids come from control lines of clients, or from :mod:`iris_py.doors.nats.subjects`, so they have no
-blank and no line break.
+Subjects and subscription ids come from control lines of clients, or from :mod:`iris_py.doors.nats.subjects`. Neither have a
+blank or a line break.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Delivery:
-    """Messages of equal size to one subject, written once for each of their subscriptions.
+    """Messages of equal size to one subject, written for several subscriptions.
 
     Args:
         subject: The subject, as subscribers see it.
         reply: The subject for replies; empty for none.
         header_bytes: The size of the header block in front of each payload; 0 or less for none.
-        contents: The header block and the payload of each message; all of one size.
+        contents: The header block and the payload of each message; of equal size.
 
     Attributes:
         contents: As passed.
@@ -102,7 +102,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The object of ``INFO``."""
 
     server_id: str
-    """Another one for each start of the door."""
+    """A new id for each start of the door."""
     server_name: str
     version: str
     """The version of nats-server that clients may expect."""
@@ -120,7 +120,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_id: int
     client_ip: str
     nonce: str = ""
-    """The text that clients with nkeys sign; empty if there are none."""
+    """The text that clients with nkeys sign; empty without nkeys."""
     connect_urls: tuple[str, ...] = ()
     """The addresses of all doors, the own one first."""
     ldm: bool = False
@@ -137,7 +137,7 @@ def fault_text(fault: ProtocolFault) -> bytes:
 
 
 def permission_error(use: str, subject: bytes, queue: bytes = b"") -> bytes:
-    """Return the error of an operation that the client may not execute. The connection lives on.
+    """Return the error of a forbidden operation. The connection lives on.
 
     Args:
         use: ``Publish`` or ``Subscription``.
@@ -151,7 +151,7 @@ def permission_error(use: str, subject: bytes, queue: bytes = b"") -> bytes:
 
 
 def _quote(name: bytes) -> str:
-    """Return a name in quotes, written as Go does: no byte of it ends the line."""
+    """Return a name in quotes, written as Go does, without a byte that ends the line."""
     return f'"{"".join(map(_escape, name.decode(errors="surrogateescape")))}"'
 
 

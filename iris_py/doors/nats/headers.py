@@ -1,7 +1,7 @@
-"""Header blocks of NATS messages, and the Iris headers that carry them (docs/design.md 18.3).
+"""Header blocks of NATS messages, and Iris headers with the same content (docs/design.md 18.3).
 
-A block that can be written again exactly becomes ordinary headers, one for each name, which all programs read as usual.
-Any other block stands in front of the payload, and a header tells its size. So each block comes back byte for byte.
+If ordinary headers would give exactly the same block again, they replace the block, and native programs read them as usual.
+Any other block stands in front of the payload, and a header tells the size. Every block comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BREAKS: Final = str.maketrans("\r\n\0", "   ")
 
 
 class CarriedMessage(NamedTuple):
-    """A message between a NATS client and the network."""
+    """A message of a client, as the network carries the message."""
 
     headers: dict[str, HeaderValue]
     """The Iris headers; empty without any."""
@@ -54,7 +54,7 @@ class ReceivedBlock(NamedTuple):
     content: bytes
     """The block and the payload."""
     omitted: int
-    """The number of headers that no block can have."""
+    """The number of omitted headers."""
 
 
 def carry(content: bytes, header_bytes: int, reply: bytes) -> CarriedMessage:
@@ -99,9 +99,9 @@ def read_carried(headers: Mapping[str, HeaderValue], payload: bytes) -> Received
 
 
 def write_block(headers: Mapping[str, HeaderValue]) -> tuple[bytes, int]:
-    """Return the block of some Iris headers, empty for none, and the number of headers that it leaves out.
+    """Return the block of some Iris headers, empty without headers, and the number of omitted headers.
 
-    Names and values come from any program of the network. A line break in a value becomes a blank. A name with a colon, and a
+    Any program of the network sets names and values. A line break in a value becomes a blank. A name with a colon, and a
     value that is no text, are left out. Names of Iris and of doors are not counted.
     """
     lines = []
@@ -118,12 +118,12 @@ def write_block(headers: Mapping[str, HeaderValue]) -> tuple[bytes, int]:
 
 
 def responders_block(subject: bytes) -> bytes:
-    """Return the block that tells a client that nobody serves a subject."""
+    """Return the block for a request without a subscriber."""
     return b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % subject
 
 
 def _read_block(block: bytes) -> dict[str, str] | None:
-    """Return the headers of a block; None if these would not give the same block again."""
+    """Return the headers of a block; None if the headers would give another block."""
     if len(block) > BLOCK_BYTES_MAX or not block.startswith(_VERSION) or not block.endswith(_END):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The operations of NATS clients, as the parser returns them, and the errors that a door tells clients.
+"""The operations of NATS clients, as the parser returns them, and the errors for clients.
 
 Subjects, queue groups and subscription ids stay bytes. The protocol: https://docs.nats.io/reference/protocols/client.
 """
@@ -17,7 +17,7 @@ LINE_END: Final = b"\r\n"
 class ProtocolFault(Enum):
     """The errors of a connection: the text behind ``-ERR``, as nats-server writes it. Clients compare these texts.
 
-    Each of them ends the connection, except `INVALID_SUBJECT` and `INVALID_PUBLISH_SUBJECT`.
+    Every error ends the connection, except `INVALID_SUBJECT` and `INVALID_PUBLISH_SUBJECT`.
     """
 
     UNKNOWN_OPERATION = "Unknown Protocol Operation"
@@ -27,7 +27,7 @@ class ProtocolFault(Enum):
     AUTHORIZATION = "Authorization Violation"
     CONNECTIONS = "maximum connections exceeded"
     STALE = "Stale Connection"
-    TLS_REQUIRED = "Secure Connection - TLS Required"
+    PROTOCOL = "invalid client protocol"
     NO_HEADERS_FOR_RESPONDERS = "no responders requires headers support"
     INVALID_SUBJECT = "Invalid Subject"
     INVALID_PUBLISH_SUBJECT = "Invalid Publish Subject"
@@ -62,7 +62,7 @@ class PubLine(NamedTuple):
 
 
 class PubRun(NamedTuple):
-    """Messages that follow one another under equal control lines."""
+    """Consecutive messages under equal control lines."""
 
     line: PubLine
     contents: list[bytes]

@@ -1,7 +1,7 @@
 """Reads the operations of a NATS client from the bytes of its connection (docs/design.md 18.1).
 
-Clients publish many messages with equal control lines in a row. The parser looks for the same line again behind each payload,
-and returns such messages together. Other control lines of ``PUB`` are remembered, because clients have few subjects.
+Clients publish many messages with equal control lines in a row. The parser looks for the same line again behind a payload,
+and returns these messages together. Other control lines of ``PUB`` are remembered, because clients have few subjects.
 """
 
 from __future__ import annotations

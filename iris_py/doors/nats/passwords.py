@@ -1,7 +1,7 @@
 """Passwords and tokens of NATS users, as a door's file has them: hashes (docs/design.md 18.5).
 
-People choose passwords, so these have a slow hash (scrypt, RFC 7914). A token is drawn by a machine, so its plain hash tells
-nothing, and finds the user without a name. The caller verifies passwords outside of the event loop.
+People choose passwords, hence the slow hash (scrypt, RFC 7914). A machine draws tokens, hence a plain hash is safe, and finds
+the user without a name. The caller verifies passwords outside of the event loop.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class NatsLimits:
     connections: int = 10_000
     """Open connections."""
     connections_per_address: int = 64
-    """Connections of one address that have not shown credentials so far."""
+    """Connections of an address before valid credentials."""
     connections_per_user: int = 1000
     """Connections of one user."""
     payload_bytes: int = 1024 * 1024

@@ -1,7 +1,7 @@
 """Subjects of NATS clients, and the topics of the same name (docs/design.md 18.2).
 
 Clients and nodes have different rules for names. A subject that nats-server refuses, too, is *invalid*. A subject that only
-Iris cannot carry is *unfit*: the client is told that it has no right, because its connection survives this error alone.
+Iris cannot carry is *unfit*, and refused as a subject without a right: clients stay connected after no other error.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class SubjectKind(Enum):
     INBOX = "inbox"
     """To the client that waits for replies."""
     SERVER = "server"
-    """To the server: a door has none of these services."""
+    """To the server; a door has no such services."""
 
 
 class SubjectFault(Enum):
     """The reasons for which a subject is refused."""
 
     INVALID = "invalid"
-    """It is no subject of NATS: an empty token, or a wildcard at a wrong place."""
+    """An empty token, or a wildcard at a wrong place."""
     UNFIT = "unfit"
-    """Iris cannot carry it: too long, too many tokens, not UTF-8, with a control character, or a name of Iris itself."""
+    """Too long, too many tokens, not UTF-8, a control character, or a name of Iris itself."""
 
 
 class NatsSubject(NamedTuple):
@@ -61,7 +61,7 @@ class NatsSubject(NamedTuple):
     name: str
     """The topic or pattern, with ``@cloud`` for another cloud."""
     tokens: Tokens
-    """The tokens; the last one may have the cloud behind it."""
+    """The tokens; the last token may end with the cloud."""
 
     @property
     def key(self) -> Tokens:
@@ -104,9 +104,9 @@ def is_valid_queue(queue: bytes) -> bool:
 
 
 def subject_of_topic(topic: str, cloud: str = "") -> bytes | None:
-    """Return the subject of a topic; None if clients cannot be told it.
+    """Return the subject of a topic; None for a topic that no client can be told.
 
-    Names of nodes may have blanks and line breaks, with which a node would write operations into the connection of a client.
+    Topics of nodes may have blanks and line breaks, which would become operations in the connection of a client.
 
     Args:
         topic: The topic.

@@ -72,7 +72,7 @@ class SubjectRules(NamedTuple):
         return any(rule.queue in (b"", queue) and rule.covers(tokens, cloud) for rule in self.given)
 
     def hidden(self, tokens: Tokens, cloud: str) -> tuple[Tokens, ...]:
-        """Return the patterns whose topics an allowed subscription does not hear."""
+        """Return the patterns of topics that an allowed subscription does not hear."""
         return tuple(rule.tokens for rule in self.taken if rule.cloud == cloud and overlaps(rule.tokens, tokens))
 
 
@@ -91,7 +91,7 @@ class NatsUser(NamedTuple):
     """Whether everything is allowed."""
 
     def may_publish(self, subject: NatsSubject) -> bool:
-        """Return whether the user may publish to a subject. Replies need no right: their subjects cannot be guessed."""
+        """Return whether the user may publish to a subject. Subjects for replies cannot be guessed, and need no right."""
         if self.is_operator or subject.kind is not SubjectKind.TOPIC:
             return True
         return self.publish.allow(*_split_cloud(subject.tokens))
@@ -99,7 +99,7 @@ class NatsUser(NamedTuple):
     def may_subscribe(self, pattern: NatsSubject, queue: bytes) -> bool:
         """Return whether the user may subscribe to a pattern.
 
-        The own inbox needs no right. A pattern for the inboxes of others needs a rule that begins with ``_INBOX``.
+        The own inbox needs no right. A pattern for foreign inboxes needs a rule that begins with ``_INBOX``.
 
         Args:
             pattern: The pattern.
@@ -115,7 +115,7 @@ class NatsUser(NamedTuple):
         return self.subscribe.allow(*_split_cloud(pattern.tokens), queue)
 
     def hidden_topics(self, pattern: NatsSubject) -> tuple[Tokens, ...]:
-        """Return the patterns whose topics an allowed subscription does not hear."""
+        """Return the patterns of topics that an allowed subscription does not hear."""
         if not self.subscribe.taken or pattern.kind is SubjectKind.SERVER:
             return ()
         if pattern.kind is SubjectKind.INBOX:
@@ -142,7 +142,7 @@ class PasswordQuestion(NamedTuple):
     """A password that has to be verified, outside of the event loop."""
 
     user: NatsUser | None
-    """The user with this name; None if there is none, and the answer is no."""
+    """The user with this name; None for an unknown name, for which the answer is no."""
     password_hash: PasswordHash
     password: str
 
@@ -151,11 +151,11 @@ class UserDirectory:
     """The users of a door.
 
     Args:
-        users: The users, by name. Without users, everybody who reaches the door is the operator.
+        users: The users, by name. Without users, every client is the operator.
         no_user: The name of the user for clients without credentials; empty for none.
 
     Attributes:
-        has_nkeys: Whether a user has an nkey, so that clients need a nonce.
+        has_nkeys: Whether clients need a nonce, because a user has an nkey.
     """
 
     def __init__(self, users: Mapping[str, NatsUser], no_user: str = "") -> None:
@@ -169,6 +169,10 @@ class UserDirectory:
     def is_open(self) -> bool:
         """Whether there are no users."""
         return not self._users
+
+    def by_name(self, name: str) -> NatsUser | None:
+        """Return a user; None for an unknown name."""
+        return OPERATOR if self.is_open else self._users.get(name)
 
     def find(self, credentials: ClientCredentials, nonce: str) -> NatsUser | PasswordQuestion | None:
         """Return the user of some credentials.
@@ -237,7 +241,7 @@ def read_user_rules(rules: Iterable[str]) -> SubjectRules:
 
 
 def rules_of_role(role: Rights, use: TopicUse, user: str) -> SubjectRules:
-    """Return what a role gives to a user."""
+    """Return the rules of a role for a user."""
     return read_user_rules(resolve_rules(role.publish if use == "publish" else role.subscribe, user))
 
 

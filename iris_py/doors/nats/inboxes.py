@@ -1,0 +1,75 @@
+"""Subjects for replies, and the doors of their clients (docs/design.md 18.8).
+
+A client has one inbox for all requests, or a new inbox for each request. As topics, inboxes would change the table of interest
+of the whole network. Instead a door knows the inboxes of its clients, and learns the homes of other clients from requests.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from iris_py.patterns.topic.names import TopicTrie
+
+if TYPE_CHECKING:
+    from iris_py.doors.nats.subscription import ClientSubscription
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = ["HOMES_MAX", "Inboxes"]
+
+#: Clients of other doors whose home is remembered; the longest unused is forgotten. Too small: a reply goes to all doors; too
+#: large: memory, some 250 bytes for each.
+HOMES_MAX: Final = 65_536
+
+
+class Inboxes:
+    """The inboxes of the clients of a door, and the homes of other clients.
+
+    Args:
+        homes_max: The largest number of remembered homes.
+    """
+
+    def __init__(self, homes_max: int = HOMES_MAX) -> None:
+        self._trie: TopicTrie[ClientSubscription] = TopicTrie()
+        self._homes: OrderedDict[Tokens, str] = OrderedDict()
+        self._homes_max = homes_max
+
+    def add(self, subscription: ClientSubscription) -> None:
+        """Add a subscription to an inbox, or to a pattern of inboxes."""
+        self._trie.add(subscription.pattern.tokens, subscription)
+
+    def remove(self, subscription: ClientSubscription) -> None:
+        """Remove a subscription."""
+        self._trie.remove(subscription.pattern.tokens, subscription)
+
+    def match(self, tokens: Tokens) -> list[ClientSubscription]:
+        """Return the subscriptions to an inbox, a single member of each queue group."""
+        found = [each for each in self._trie.match(tokens) if not each.hidden or each.hears(tokens)]
+        if any(each.queue for each in found):
+            chosen = {each.key if each.queue else each: each for each in found}
+            return list(chosen.values())
+        return found
+
+    def remember(self, key: Tokens, home: str) -> None:
+        """Remember the door of a client, from which a request of the client came.
+
+        Args:
+            key: The tokens that name the client (`NatsSubject.key`).
+            home: The id of the door.
+        """
+        self._homes[key] = home
+        self._homes.move_to_end(key)
+        if len(self._homes) > self._homes_max:
+            self._homes.popitem(last=False)
+
+    def home_of(self, key: Tokens) -> str:
+        """Return the door of a client; empty if unknown."""
+        home = self._homes.get(key, "")
+        if home:
+            self._homes.move_to_end(key)
+        return home
+
+    def forget(self, key: Tokens, home: str) -> None:
+        """Forget the door of a client that the door has lost, unless the client has moved again."""
+        if self._homes.get(key) == home:
+            del self._homes[key]

@@ -1,0 +1,226 @@
+"""The subscriptions of the clients of a NATS door, and the way of messages (docs/design.md 18.7).
+
+Messages between clients of one door do not pass through the node. The node has a subscription for each distinct pattern and
+queue group of all clients. The node knows no subjects for replies (:mod:`iris_py.doors.nats.inboxes`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iris_py.doors.nats.inboxes import Inboxes
+from iris_py.doors.nats.subjects import SubjectKind
+from iris_py.doors.nats.subscription import PatternKey
+from iris_py.patterns.topic.names import TopicTrie
+from iris_py.wire.names import CLOUD_MARK
+
+if TYPE_CHECKING:
+    from iris_py.doors.nats.encoder import Delivery
+    from iris_py.doors.nats.subjects import NatsSubject
+    from iris_py.doors.nats.subscription import ClientSubscription, DoorClient
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = ["Routes"]
+
+#: Subjects whose subscriptions are remembered, and these subscriptions in all. Beyond either all are forgotten. Too small: each
+#: message looks for its subscriptions; too large: memory.
+REMEMBERED_SUBJECTS_MAX: Final = 4096
+REMEMBERED_MATCHES_MAX: Final = 65_536
+
+
+class Routes:
+    """The subscriptions of all clients.
+
+    Args:
+        subscriptions_max: The largest number of subscriptions.
+        patterns_max: The largest number of distinct patterns and queue groups.
+
+    Attributes:
+        inboxes: The subscriptions to subjects for replies.
+        count: The number of subscriptions.
+        changed: Patterns and queue groups since the owner has last taken this: True if the node has to subscribe, False if
+            there is no subscription left.
+    """
+
+    def __init__(self, subscriptions_max: int, patterns_max: int) -> None:
+        self.inboxes = Inboxes()
+        self.count = 0
+        self.changed: dict[PatternKey, bool] = {}
+        self._subscriptions_max = subscriptions_max
+        self._patterns_max = patterns_max
+        self._by_key: dict[PatternKey, dict[ClientSubscription, None]] = {}
+        self._plain: TopicTrie[ClientSubscription] = TopicTrie()
+        self._remembered: dict[bytes, list[ClientSubscription]] = {}
+        self._remembered_matches = 0
+
+    @property
+    def patterns(self) -> int:
+        """The number of distinct patterns and queue groups."""
+        return len(self._by_key)
+
+    def has_room(self, pattern: NatsSubject, queue: bytes) -> bool:
+        """Return whether the door has room for a subscription."""
+        if self.count >= self._subscriptions_max:
+            return False
+        if pattern.kind is not SubjectKind.TOPIC or len(self._by_key) < self._patterns_max:
+            return True
+        return PatternKey(pattern.name, queue.decode()) in self._by_key
+
+    def add(self, subscription: ClientSubscription) -> bool:
+        """Add a subscription, which hears messages of clients of this door from now on.
+
+        Returns:
+            Whether the node has to subscribe first, for messages of others.
+        """
+        self.count += 1
+        pattern = subscription.pattern
+        if pattern.kind is SubjectKind.INBOX:
+            self.inboxes.add(subscription)
+        if pattern.kind is not SubjectKind.TOPIC:
+            return False
+        key = subscription.key
+        users = self._by_key.get(key)
+        is_new = users is None
+        if users is None:
+            users = self._by_key[key] = {}
+            self.changed[key] = True
+        users[subscription] = None
+        if _is_local(subscription):
+            self._plain.add(pattern.tokens, subscription)
+            self._forget_matches()
+        return is_new
+
+    def remove(self, subscription: ClientSubscription) -> None:
+        """Remove a subscription. Harmless if repeated."""
+        if not subscription.is_open:
+            return
+        subscription.is_open = False
+        self.count -= 1
+        pattern = subscription.pattern
+        if pattern.kind is SubjectKind.INBOX:
+            self.inboxes.remove(subscription)
+        if pattern.kind is not SubjectKind.TOPIC:
+            return
+        key = subscription.key
+        users = self._by_key[key]
+        del users[subscription]
+        if not users:
+            del self._by_key[key]
+            self.changed[key] = False
+        if _is_local(subscription):
+            self._plain.remove(pattern.tokens, subscription)
+            self._forget_matches()
+
+    def has_users(self, key: PatternKey) -> bool:
+        """Return whether clients have subscriptions with this pattern and queue group."""
+        return key in self._by_key
+
+    def refuse(self, key: PatternKey) -> None:
+        """End all subscriptions with a pattern that the node cannot serve, as of a cloud without exports."""
+        for subscription in list(self._by_key.get(key, ())):
+            self.remove(subscription)
+            subscription.client.refuse_subscription(subscription)
+
+    def publish(self, sender: DoorClient, subject: NatsSubject, delivery: Delivery) -> int:
+        """Give messages of a client to the subscriptions of this door without a queue group.
+
+        Queue groups are shared by all doors, so their messages come from the node.
+
+        Args:
+            sender: The client.
+            subject: The subject: a topic.
+            delivery: The messages.
+
+        Returns:
+            The number of subscriptions with the messages.
+        """
+        found = self._remembered.get(subject.raw)
+        if found is None:
+            found = self._find(subject)
+        count = 0
+        for subscription in found:
+            if not subscription.is_open or (subscription.client is sender and not sender.hears_itself):
+                continue
+            count += 1
+            self._give(subscription, delivery)
+        return count
+
+    def reply(self, sender: DoorClient | None, subject: NatsSubject, delivery: Delivery) -> int:
+        """Give messages to the subscriptions of an inbox at this door.
+
+        Args:
+            sender: The client; None for messages from another door.
+            subject: The subject.
+            delivery: The messages.
+
+        Returns:
+            The number of subscriptions with the messages.
+        """
+        count = 0
+        for subscription in self.inboxes.match(subject.tokens):
+            if not subscription.is_open or (subscription.client is sender and not sender.hears_itself):
+                continue
+            count += 1
+            self._give(subscription, delivery)
+        return count
+
+    def answer(self, client: DoorClient, subject: NatsSubject, delivery: Delivery) -> None:
+        """Give an answer of the door to the subscriptions of a single client."""
+        find = self.inboxes.match if subject.kind is SubjectKind.INBOX else self._plain.match
+        for subscription in find(subject.tokens):
+            if subscription.client is client and subscription.is_open:
+                self._give(subscription, delivery)
+
+    def receive(self, key: PatternKey, topic: Tokens, delivery: Delivery) -> int:
+        """Give messages of the node to its users: to all subscriptions, or to a single member of a queue group.
+
+        Args:
+            key: The subscription of the node.
+            topic: The tokens of the topic.
+            delivery: The messages.
+
+        Returns:
+            The number of subscriptions with the messages.
+        """
+        users = self._by_key.get(key)
+        if users is None:
+            return 0
+        hearing = [subscription for subscription in users if not subscription.hidden or subscription.hears(topic)]
+        if key.group:
+            del hearing[1:]
+            for subscription in hearing:  # the next one has the next turn
+                del users[subscription]
+                users[subscription] = None
+        for subscription in hearing:
+            if subscription.is_open:
+                self._give(subscription, delivery)
+        return len(hearing)
+
+    # --
+
+    def _find(self, subject: NatsSubject) -> list[ClientSubscription]:
+        """Find and remember the subscriptions to a topic."""
+        if CLOUD_MARK in subject.name:
+            return []
+        tokens = subject.tokens
+        found = [each for each in self._plain.match(tokens) if not each.hidden or each.hears(tokens)]
+        self._remembered_matches += len(found)
+        if len(self._remembered) >= REMEMBERED_SUBJECTS_MAX or self._remembered_matches > REMEMBERED_MATCHES_MAX:
+            self._forget_matches()
+            self._remembered_matches = len(found)
+        self._remembered[subject.raw] = found
+        return found
+
+    def _forget_matches(self) -> None:
+        self._remembered.clear()
+        self._remembered_matches = 0
+
+    def _give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
+        if subscription.give(delivery):
+            self.remove(subscription)
+            subscription.client.forget_subscription(subscription)
+
+
+def _is_local(subscription: ClientSubscription) -> bool:
+    """Return whether messages of other clients of this door go to a subscription directly."""
+    return not subscription.queue and CLOUD_MARK not in subscription.pattern.name

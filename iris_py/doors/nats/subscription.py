@@ -1,0 +1,97 @@
+"""One subscription of a NATS client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from iris_py.doors.rights import covers
+
+if TYPE_CHECKING:
+    from iris_py.doors.nats.encoder import Delivery
+    from iris_py.doors.nats.subjects import NatsSubject
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = ["ClientSubscription", "DoorClient", "PatternKey"]
+
+
+class DoorClient(Protocol):
+    """The client of a subscription."""
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether the client reads headers."""
+
+    @property
+    def hears_itself(self) -> bool:
+        """Whether the client gets its own messages."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes for the client."""
+
+    def refuse_subscription(self, subscription: ClientSubscription) -> None:
+        """Tell the client about the end of a subscription."""
+
+    def forget_subscription(self, subscription: ClientSubscription) -> None:
+        """Note that a subscription has ended by its number of messages."""
+
+
+class PatternKey(NamedTuple):
+    """A subscription of the node, for all clients with this pattern and queue group."""
+
+    pattern: str
+    """The pattern, with ``@cloud`` for another cloud."""
+    group: str
+    """The queue group; empty for none."""
+
+
+class ClientSubscription:
+    """A subscription of a client.
+
+    Args:
+        client: The client.
+        sid: The client's name for the subscription.
+        pattern: The pattern.
+        queue: The queue group; empty for none.
+        hidden: Patterns of forbidden topics.
+
+    Attributes:
+        delivered: The number of messages given to the client.
+        messages_max: The number of messages after which the subscription ends; 0 for no end.
+    """
+
+    __slots__ = ("client", "delivered", "hidden", "is_open", "messages_max", "pattern", "queue", "sid")
+
+    def __init__(
+        self, client: DoorClient, sid: bytes, pattern: NatsSubject, queue: bytes, hidden: tuple[Tokens, ...] = ()
+    ) -> None:
+        self.client: Final = client
+        self.sid: Final = sid
+        self.pattern: Final = pattern
+        self.queue: Final = queue
+        self.hidden: Final = hidden
+        self.delivered = 0
+        self.messages_max = 0
+        self.is_open = True
+
+    @property
+    def key(self) -> PatternKey:
+        """The corresponding subscription of the node."""
+        return PatternKey(self.pattern.name, self.queue.decode())
+
+    def hears(self, topic: Tokens) -> bool:
+        """Return whether the rights of the client allow a matching topic."""
+        return not any(covers(each, topic) for each in self.hidden)
+
+    def give(self, delivery: Delivery) -> bool:
+        """Write messages for the client, up to its number of messages.
+
+        Returns:
+            Whether the subscription had its last message.
+        """
+        count = len(delivery.contents)
+        if self.messages_max:
+            count = min(count, self.messages_max - self.delivered)
+        self.delivered += count
+        client = self.client
+        client.write(delivery.text(self.sid, has_headers=client.has_headers, count=count))
+        return self.delivered == self.messages_max

@@ -1,0 +1,135 @@
+"""Messages between the clients of one NATS door, and the patterns that the node subscribes to for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from iris_py.doors.nats import routes as routes_module
+from iris_py.doors.nats.encoder import Delivery
+from iris_py.doors.nats.inboxes import Inboxes
+from iris_py.doors.nats.subscription import PatternKey
+from tests.nats.lone_door import DoorConnection, LoneDoor
+
+if TYPE_CHECKING:
+    import pytest
+
+QUIET = b'{"verbose":false,"pedantic":false}'
+
+
+def messages(client: DoorConnection) -> Counter[bytes]:
+    """Return the payloads that a client got, with their numbers."""
+    lines = client.read().split(b"\r\n")[:-1]
+    assert all(line.startswith(b"MSG ") for line in lines[::2])
+    return Counter(lines[1::2])
+
+
+def test_each_distinct_pattern_and_queue_group_is_one_subscription_of_the_node() -> None:
+    door = LoneDoor()
+    routes = door.clients.routes
+    clients = [door.connect(QUIET) for _ in range(5)]
+    for client in clients:
+        client.session.receive(
+            b"SUB a.* 1\r\nSUB a.* 2\r\nSUB a.* q 3\r\nSUB b@eu 4\r\nSUB _INBOX.x.* 5\r\nSUB $SYS.> 6\r\n", 0.0
+        )
+    keys = {PatternKey("a.*", ""), PatternKey("a.*", "q"), PatternKey("b@eu", "")}
+    assert routes.changed == dict.fromkeys(keys, True)
+    assert routes.patterns == 3
+    routes.changed = {}
+    for client in clients[1:]:
+        door.clients.close(client.session)
+    clients[0].session.receive(b"UNSUB 1\r\nUNSUB 3\r\n", 0.0)
+    assert routes.changed == {PatternKey("a.*", "q"): False}
+    assert routes.has_users(PatternKey("a.*", ""))
+
+
+def test_a_message_comes_once_for_each_subscription_and_to_one_of_each_queue_group() -> None:
+    door = LoneDoor()
+    clients = [door.connect(QUIET) for _ in range(3)]
+    for client in clients:
+        client.send(b"SUB a.b 1\r\nSUB a.> 2\r\nSUB a.b one 3\r\nSUB a.* two 4\r\nSUB other 5\r\n")
+    for number in range(30):
+        clients[0].send(b"PUB a.b 2\r\n%02d\r\n" % number)
+    got = [messages(client) for client in clients]
+    assert sum(got, Counter()) == {b"%02d" % number: 3 * 2 + 2 for number in range(30)}
+    assert {sum(each.values()) for each in got} == {30 * 2 + 20}
+
+
+def test_a_subscription_ends_after_its_last_message_also_within_a_run() -> None:
+    door = LoneDoor()
+    client, sender = door.connect(QUIET), door.connect(QUIET)
+    client.send(b"SUB a 1\r\nUNSUB 1 3\r\nSUB _INBOX.x 2\r\nUNSUB 2 1\r\n")
+    sender.send(b"PUB a 1\r\nx\r\n" * 5 + b"PUB _INBOX.x 1\r\nr\r\n" * 2)
+    assert messages(client) == {b"x": 3, b"r": 1}
+    assert (client.session.subscriptions, door.clients.routes.count) == (0, 0)
+
+
+def test_wildcards_hear_no_replies() -> None:
+    door = LoneDoor()
+    client, sender = door.connect(QUIET), door.connect(QUIET)
+    client.send(b"SUB > 1\r\nSUB *.x.1 2\r\n")
+    sender.send(b"PUB _INBOX.x.1 1\r\nr\r\n")
+    assert client.read() == b""
+    assert door.lost == 1
+
+
+def test_a_queue_group_at_an_inbox_gets_a_reply_once() -> None:
+    door = LoneDoor()
+    clients = [door.connect(QUIET) for _ in range(3)]
+    for client in clients:
+        client.send(b"SUB _INBOX.x.* q 1\r\n")
+    clients[0].send(b"PUB _INBOX.x.1 1\r\nr\r\n")
+    assert sum(map(messages, clients), Counter()) == {b"r": 1}
+
+
+def test_topics_of_another_cloud_come_from_the_node_alone() -> None:
+    door = LoneDoor()
+    client = door.connect(QUIET)
+    client.send(b"SUB a.>@eu 1\r\nSUB > 2\r\nPUB a.b@eu 1\r\nx\r\n")
+    assert client.read() == b""
+    assert [command.topic for command in door.published] == ["a.b@eu"]
+    delivery = Delivery(b"a.b@eu", b"", 0, [b"y"])
+    assert door.clients.routes.receive(PatternKey("a.>@eu", ""), ("a", "b"), delivery) == 1
+    assert client.read() == b"MSG a.b@eu 1 1\r\ny\r\n"
+
+
+def test_a_pattern_that_the_node_cannot_serve_ends_its_subscriptions() -> None:
+    door = LoneDoor()
+    client = door.connect(QUIET)
+    client.send(b"SUB a@eu 1\r\nSUB a@eu 2\r\nSUB b 3\r\n")
+    door.clients.routes.refuse(PatternKey("a@eu", ""))
+    assert client.read() == b"-ERR 'Permissions Violation for Subscription to \"a@eu\"'\r\n" * 2
+    assert client.session.subscriptions == 1
+    assert door.clients.routes.receive(PatternKey("a@eu", ""), ("a",), Delivery(b"a", b"", 0, [b""])) == 0
+
+
+def test_remembered_subscriptions_are_bounded_and_never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "REMEMBERED_SUBJECTS_MAX", 5)
+    monkeypatch.setattr(routes_module, "REMEMBERED_MATCHES_MAX", 12)
+    door = LoneDoor()
+    client, sender = door.connect(QUIET), door.connect(QUIET)
+    routes = door.clients.routes
+    for wanted in range(1, 8):
+        client.send(b"SUB > %d\r\n" % wanted)
+        for number in range(20):
+            sender.send(b"PUB t.%d 1\r\nx\r\n" % number)
+            assert len(routes._remembered) <= 5
+            assert sum(map(len, routes._remembered.values())) <= 12
+        assert messages(client) == {b"x": 20 * wanted}
+    client.send(b"".join(b"UNSUB %d\r\n" % wanted for wanted in range(1, 8)))
+    sender.send(b"PUB t.19 1\r\nx\r\n")
+    assert client.read() == b""
+
+
+def test_the_homes_of_clients_of_other_doors_are_bounded_and_corrected() -> None:
+    inboxes = Inboxes(homes_max=2)
+    inboxes.remember(("_INBOX", "a"), "door1")
+    inboxes.remember(("_INBOX", "b"), "door1")
+    assert inboxes.home_of(("_INBOX", "a")) == "door1"
+    inboxes.remember(("_INBOX", "c"), "door2")
+    assert inboxes.home_of(("_INBOX", "b")) == ""
+    inboxes.remember(("_INBOX", "a"), "door2")
+    inboxes.forget(("_INBOX", "a"), "door1")
+    assert inboxes.home_of(("_INBOX", "a")) == "door2"
+    inboxes.forget(("_INBOX", "a"), "door2")
+    assert inboxes.home_of(("_INBOX", "a")) == ""
