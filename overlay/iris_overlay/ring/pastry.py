@@ -288,7 +288,7 @@ class Pastry:
         if peer.id == ring.local.id:
             ring.emit(Received(ring.local, payload))
             return
-        self._core.relaying.send(peer, Direct(ring.local, payload), now)
+        self._core.relaying.send(peer, payload, now)
         self._core.finish_turn(now)
 
     def answer(self, path: tuple[NodeId, ...], payload: bytes, now: float) -> None:
@@ -302,7 +302,7 @@ class Pastry:
         if not path or path[0] == ring.local.id:
             ring.emit(Received(ring.local, payload))
         else:
-            self._core.relaying.send_back(path, encode_ring_message(Direct(ring.local, payload)))
+            self._core.relaying.send_back(path, ring.encode_direct(payload))
 
     def leave(self, now: float) -> None:
         """Tell the leaf set and all linked nodes of the local node's departure; then be inactive, and acknowledge nothing."""

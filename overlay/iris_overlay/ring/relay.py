@@ -28,7 +28,6 @@ from iris_overlay.ring.messages import (
 
 if TYPE_CHECKING:
     from iris_overlay.ids import NodeId
-    from iris_overlay.ring.messages import RingMessage
     from iris_overlay.ring.routing import Router
     from iris_overlay.ring.state import Ring
 
@@ -45,12 +44,13 @@ class Relaying:
         self._ring = ring
         self._router = router
 
-    def send(self, peer: NodeInfo, message: RingMessage, now: float) -> None:
-        """Send a message over a link if one exists or may open, else through the ring."""
+    def send(self, peer: NodeInfo, payload: bytes, now: float) -> None:
+        """Send a payload of the layer above over a link if one exists or may open, else through the ring."""
+        data = self._ring.encode_direct(payload)
         if peer.addresses or peer.id in self._ring.links:
-            self._ring.tell(peer, message)
+            self._ring.tell_bytes(peer, data)
         else:
-            self.relay(peer.id, encode_ring_message(message), now)
+            self.relay(peer.id, data, now)
 
     def relay(self, to: NodeId, data: bytes, now: float) -> None:
         """Send a link message to a node through the ring."""

@@ -14,7 +14,7 @@ from iris_overlay.ids import position
 from iris_overlay.ring.events import LeavesChanged
 from iris_overlay.ring.leafset import LeafSet
 from iris_overlay.ring.memory import DepartedNodes
-from iris_overlay.ring.messages import encode_ring_message
+from iris_overlay.ring.messages import Direct, encode_ring_message
 from iris_overlay.ring.table import RoutingTable
 from iris_overlay.timers import DeadlineTable
 
@@ -100,6 +100,7 @@ class Ring:
     """The state shared by the components of one node's ring: known nodes, messages to send, events and timers."""
 
     __slots__ = (
+        "_direct",
         "_outbox",
         "_told_leaves",
         "_told_version",
@@ -149,6 +150,7 @@ class Ring:
         # Measures the time within a turn; without it, time stands still within a turn.
         self.clock: Callable[[], float] | None = None
         self._outbox: list[tuple[NodeInfo, bytes]] = []
+        self._direct: tuple[bytes, bytes] | None = None  # the last payload of the turn, and its message
         self._told_leaves: dict[NodeId, NodeInfo] = {}
         self._told_version = 0
 
@@ -160,13 +162,19 @@ class Ring:
         """Queue a message to a node."""
         self._outbox.append((to, encode_ring_message(message)))
 
+    def encode_direct(self, payload: bytes) -> bytes:
+        """Return the message with a payload of the layer above; it is encoded once for all receivers within a turn."""
+        if self._direct is None or self._direct[0] is not payload:
+            self._direct = payload, encode_ring_message(Direct(self.local, payload))
+        return self._direct[1]
+
     def tell_bytes(self, to: NodeInfo, message: bytes) -> None:
         """Queue an encoded message to a node."""
         self._outbox.append((to, message))
 
     def take_messages(self) -> list[tuple[NodeInfo, bytes]]:
         """Remove and return the queued messages."""
-        outbox, self._outbox = self._outbox, []
+        outbox, self._outbox, self._direct = self._outbox, [], None
         return outbox
 
     def emit(self, event: PastryEvent) -> None:
