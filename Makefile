@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-pythons release-check format reference bench bench-federation bench-web bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats test-pythons release-check format reference bench bench-federation bench-web bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -127,6 +127,12 @@ test-browser: $(READY) ## the dashboard of the web door in Chromium; pictures of
 test-web: $(READY) ## all that the description of the web door allows, asked of a running door by Schemathesis: EXAMPLES=1000 for more
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[interface]'
 	$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES)) $(BIN)/python -m pytest tests/web
+
+# Only a checkout of nats-py has all files that its tests need.
+test-nats: $(READY) ## the tests of nats-py with nats-server, and with a door in its place: NATS_PY=/path of a checkout of nats-py
+	@test -d "$(NATS_PY)/nats/tests" || { echo "make test-nats needs a checkout of nats-py: NATS_PY=/path"; exit 1; }
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[nats]'
+	NATS_PY="$(abspath $(NATS_PY))" $(BIN)/python -m pytest tests/nats
 
 format: $(READY) ## let ruff rewrite the code
 	$(BIN)/ruff check --fix .
