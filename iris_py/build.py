@@ -1,4 +1,4 @@
-"""The build of Iris: its version, and the commit of its source, if known."""
+"""The build of Iris: its version, and the commit of its source, if known; and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from iris_py.extras import DISTRIBUTION
 
-__all__ = ["build", "commit", "commit_of_clone", "commit_of_installation"]
+__all__ = ["build", "commit", "commit_of_clone", "commit_of_installation", "python_version"]
 
 #: Hexadecimal digits of a commit in the version, as many as `git describe` shows for large repositories.
 _SHOWN: Final = 12
@@ -38,6 +36,13 @@ def commit() -> str:
     return commit_of_clone(folder) or commit_of_installation(folder)
 
 
+def python_version() -> str:
+    """Return the implementation of Python, its version, the system and the machine."""
+    import platform  # for reports alone
+
+    return f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}"
+
+
 def commit_of_installation(folder: Path) -> str:
     """Return the commit noted by pip at an installation from a repository; empty if none is noted.
 
@@ -50,7 +55,10 @@ def commit_of_installation(folder: Path) -> str:
 
     noted = folder / f"{DISTRIBUTION.replace('-', '_')}-{iris_py.__version__}.dist-info" / "direct_url.json"
     try:
-        found = msgspec.json.decode(noted.read_bytes())["vcs_info"]["commit_id"]
+        text = noted.read_text("utf-8")
+        import json  # for the few installations with that file
+
+        found = json.loads(text)["vcs_info"]["commit_id"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
     return found if isinstance(found, str) and _COMMIT.fullmatch(found) else ""

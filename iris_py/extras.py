@@ -1,13 +1,18 @@
-"""The extras of the distribution: the requirements of optional parts of Iris, and the command to install them."""
+"""The requirements of Iris: their installed versions, those of optional parts (extras), and the command to install these."""
 
 from __future__ import annotations
 
 import re
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Final
 
-__all__ = ["DISTRIBUTION", "install_command", "requirements"]
+__all__ = ["DISTRIBUTION", "REQUIRED", "install_command", "requirements", "version_of"]
 
 DISTRIBUTION: Final = "iris-messaging"
+#: The packages without which Iris does not work.
+REQUIRED: Final = ("asyncio-dgram", "cryptography", "msgspec", "rich", "typer", "uvloop")
 _REQUIREMENT: Final = re.compile(r"(?P<package>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 _OWN: Final = re.compile(rf"{DISTRIBUTION}\[(?P<extra>[\w-]+)\]")
@@ -36,6 +41,46 @@ def requirements(extra: str) -> dict[str, str]:
     """
     texts = [*_packages(extra), *(line.partition(";")[0].strip() for line in _lines() if "extra ==" not in line)]
     return {match[0].lower().replace("_", "-"): text for text in texts if (match := _NAME.match(text)) is not None}
+
+
+def version_of(distribution: str) -> str:
+    """Return the version of an installed package, or a remark for a missing package.
+
+    Args:
+        distribution: The name of the package, as in `pyproject.toml`.
+    """
+    if (found := _installed().get(_normalized(distribution))) is not None:
+        return found
+    from importlib.metadata import PackageNotFoundError, version  # for packages without a directory, as in an archive
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """Return the versions of all packages with a directory of metadata, whose name contains the version (PEP 376).
+
+    To list the directories takes a tenth of the time of importing `importlib.metadata`.
+    """
+    found: dict[str, str] = {}
+    for folder in map(Path, sys.path):
+        try:
+            names = [path.name for path in folder.iterdir()]
+        except OSError:
+            continue  # an archive, or a directory that does not exist
+        for name in names:
+            if name.endswith(".dist-info"):
+                package, _, version = name.removesuffix(".dist-info").partition("-")
+                found.setdefault(_normalized(package), version)
+    return found
+
+
+def _normalized(name: str) -> str:
+    """Return the name of a package in the form in which names are compared (PEP 503)."""
+    return name.lower().replace("_", "-").replace(".", "-")
 
 
 def _packages(extra: str) -> list[str]:

@@ -91,7 +91,7 @@ PROGRAM_LINE: Final = 'if __name__ == "__main__":\n'
 #: Other small modules, each with the reason why no user of the module takes it in.
 SMALL_MODULES: Final = {
     "iris_py/api/broadcast.py": "a part of the node, named in every layer by its pattern",
-    "iris_py/cli/command_node.py": "fifteen commands use it, and it loads the API, which help and the options do without",
+    "iris_py/cli/version.py": "with the encoder of JSON, which `iris version` needs only for --json",
     "iris_py/json_lines.py": "the base of all objects in JSON Lines, in several layers",
     "iris_py/lazy.py": "five public modules begin with it",
     "iris_py/net/socket_pair.py": "for `iris serve` alone, so no node loads it; and sockets stay in this folder",

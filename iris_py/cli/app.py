@@ -5,8 +5,10 @@ from importlib import import_module
 from typing import Annotated, Final, cast
 
 import typer
+from typer.main import get_command
 
 from iris_py.cli.commands import COMMANDS
+from iris_py.cli.conversion import convert_plainly
 from iris_py.cli.options import show_help_without_command
 from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain
 from iris_py.cli.standard_error import wants_json, writing_json
@@ -34,7 +36,9 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     is_known = any(arguments[:1] == [name] for names in COMMANDS.values() for name in names)
     try:
-        outcome = make_app(arguments[:1] if is_known else None)(list(arguments), standalone_mode=False, prog_name="iris")
+        command = get_command(make_app(arguments[:1] if is_known else None))
+        convert_plainly(command)
+        outcome = command(list(arguments), standalone_mode=False, prog_name="iris")
         return outcome if isinstance(outcome, int) else ExitCode.OK
     except typer.Abort:
         return ExitCode.INTERRUPTED
@@ -86,9 +90,9 @@ def _explain_usage(error: BaseException) -> int:
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        from iris_py.cli.version import print_version
+        from iris_py.build import build
 
-        print_version()
+        print(f"iris {build()}")
         raise typer.Exit
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.command_node import visit
-from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.explanation import explain
+from iris_py.cli.outcome import ExitCode, complain, exit_code
 from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_headers
 from iris_py.errors import IrisError
@@ -71,7 +71,7 @@ async def broadcast(
     """Send a message to every member, or several messages in order, and print the number of members; return the exit code."""
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     lone = source.read_lone(config.max_message_bytes)
-    async with visit(settings, config) as node:
+    async with settings.visit(config) as node:
         if lone is None:
             payloads = source.batches(config.max_message_bytes)
             return await _send_all(node, cluster, payloads, headers, output, settings.options)

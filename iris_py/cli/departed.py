@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.command_node import visit
 from iris_py.cli.network import complain_of, exit_code_of
 from iris_py.cli.options import read_duration
 from iris_py.cli.outcome import complain
@@ -47,7 +46,7 @@ async def departed(
 ) -> int:
     """List the nodes that have left or died (`iris nodes --gone`); return the exit code."""
     since_s = SINCE_S if since is None else read_duration(since, "--since")
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network = node.network
         found = await node.ask_nodes("departures", every=query.is_every, sample=query.sample, timeout=query.timeout_s)
     begin = max((report.received_unix_s for report in found.reports), default=0.0) - since_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.api.cloud.gateways import ask_gateways
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.federation.calls import Call, Op
@@ -65,7 +64,7 @@ LINES: Final[Lines] = {
 
 async def status(settings: Settings, *, as_json: bool) -> int:
     """Print the state of the gateways and their cloud links (`iris federation status`); return the exit code."""
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         gateways = await ask_gateways(node, Call(op=Op.STATUS))
     if as_json:
         output = Output(as_json=True)
@@ -89,7 +88,7 @@ async def explain(settings: Settings, name: str, *, as_json: bool) -> int:
     if not alias:
         complain(f"{name!r} names no cloud. Write it like {name}@eu; `iris federation status` shows the clouds.")
         return ExitCode.USAGE
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         gateways = await ask_gateways(node, Call(op=Op.EXPLAIN, name=name))
     goes = any(gateway["goes"] for gateway in gateways)
     if as_json:

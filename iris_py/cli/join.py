@@ -20,7 +20,8 @@ from iris_py.api.seal import sealed_with
 from iris_py.cli.exec import CommandHandler
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
-from iris_py.cli.standard_error import begin_timed_log, complain, tell
+from iris_py.cli.standard_error import complain, tell
+from iris_py.cli.text_log import begin_timed_log
 from iris_py.json_lines import Line, Lines
 from iris_py.net.addresses import parse_address
 from iris_py.net.service_manager import service_manager

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType, field
 
 from iris_py.api.keys import next_generations, open_keyring_in_use
-from iris_py.cli.command_node import visit
 from iris_py.cli.network import complain_of
 from iris_py.cli.output import Output
 from iris_py.config import load_config
@@ -237,7 +236,7 @@ async def public(file: Path, *, as_json: bool) -> int:
 async def list_running(settings: Settings, *, as_json: bool) -> int:
     """Print the key ids of the generations in the running network, and the generations of each node."""
     config = settings.load()
-    async with visit(settings, config) as node:
+    async with settings.visit(config) as node:
         status = await node.rotation()
         found = await node.ask_nodes("security")
         network = node.network
@@ -270,7 +269,7 @@ async def take_running_step(
     """Take a step of a rotation in the running network, and print the outcome; return the exit code."""
     key = read_administration_key(key_file, "--administration-key")
     config = settings.load()
-    async with visit(settings, config) as node:
+    async with settings.visit(config) as node:
         status = await node.rotate_secret(step, key, timeout=timeout_s, force=force, abandon=abandon)
         if as_json:
             Output(as_json=True).line(_rotation_line(node.network, status))

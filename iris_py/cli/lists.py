@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import iris_py
-from iris_py.cli.command_node import visit
 from iris_py.cli.network import QueryOptions, complain_of, exit_code_of, measure
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Column, Output
@@ -105,7 +104,7 @@ _MEMBER_COLUMNS: Final = (
 
 async def nodes(settings: Settings, *, zone: str | None, query: QueryOptions, limit: int, as_json: bool) -> int:
     """List the nodes of the network by their own reports (`iris nodes`); return the exit code."""
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network = node.network
         found = await node.ask_nodes("security", every=query.is_every, sample=query.sample, timeout=query.timeout_s)
     lines = [node_line(report) for report in found.reports if zone is None or _is_in(report.node.zone, zone)]
@@ -118,7 +117,7 @@ async def nodes(settings: Settings, *, zone: str | None, query: QueryOptions, li
 
 async def clusters(settings: Settings, *, sort: str, query: QueryOptions, limit: int, as_json: bool) -> int:
     """List the clusters of the network with their load (`iris clusters`); return the exit code."""
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network = node.network
         pairs, found = await measure(node, *CLUSTER_PARTS, query=query)
     return _print(Output(as_json=as_json), cluster_lines(pairs, found, sort), CLUSTER_COLUMNS, found, limit, network)
@@ -135,7 +134,7 @@ async def topics(
 ) -> int:
     """List the subscribed patterns, the groups, the first tokens and the table (`iris topics`); return the exit code."""
     output = Output(as_json=as_json)
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network = node.network
         pairs, found = await measure(node, *GROUP_PARTS, *INTEREST_PARTS, query=query)
         own = node.statistics().interest
@@ -159,7 +158,7 @@ async def topics(
 
 async def member_stats(settings: Settings, cluster: str, *, query: QueryOptions, as_json: bool) -> int:
     """List the members of a cluster with their load (`iris members --stats`); return the exit code."""
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         view, network = node.members(cluster), node.network
         members = [iris_py.NodeName(member.id, member.address, member.zone, member.name) for member in await view]
         total = view.total

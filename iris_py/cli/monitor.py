@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.command_node import visit
 from iris_py.cli.join import end_with, ending_by_signal, reload_on_hangup
 from iris_py.cli.options import read_duration
 from iris_py.cli.outcome import ExitCode, complain
@@ -123,7 +122,7 @@ async def monitor(settings: Settings, options: MonitorOptions, *, as_json: bool)
     """
     wanted, (number, ago_s) = read_kinds(options.kinds), read_since(options.since)
     output, count = Output(as_json=as_json), options.count
-    async with ending_by_signal() as ended, visit(settings) as node:
+    async with ending_by_signal() as ended, settings.visit() as node:
         reload_on_hangup(node)
         nodes = None if options.target is None else await find_targets(node, options.target, ASK_TIMEOUT_S)
         if number and (nodes is None or len(nodes) != 1):

@@ -12,7 +12,6 @@ from msgspec import UNSET, UnsetType
 
 import iris_py
 from iris_py.api.lifecycle import parts_of
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.errors import ConfigurationError, NoMembers
@@ -101,7 +100,7 @@ async def ping(
     output = Output(as_json=as_json)
     taken: list[float | None] = []
     ways: dict[str, list[float | None]] = {}
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         targets = await find_targets(node, target, timeout_s)
         for number in range(1, count + 1):
             asked = targets[(number - 1) % len(targets)]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.command_node import visit
+from iris_py.cli.explanation import explain
 from iris_py.cli.many_requests import ask_all
-from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.outcome import ExitCode, complain, exit_code
 from iris_py.cli.output import Column, Output
 from iris_py.json_lines import Line, Lines, PayloadLine, payload_fields
 from iris_py.observe.node_name import short_id
@@ -118,7 +118,7 @@ async def request(
     config = settings.load()
     lone = source.read_lone(config.max_message_bytes, f"Pipe it through `iris tunnel {shlex.quote(cluster)}`")
     with Output(as_json=as_json, path=path) as output:
-        async with visit(settings, config) as node:
+        async with settings.visit(config) as node:
 
             def ask(payload: bytes) -> Awaitable[bytes]:
                 return node.request(cluster, payload, **options)
@@ -166,7 +166,7 @@ async def members(settings: Settings, cluster: str | None, *, as_json: bool) -> 
 
     A node knows only a part of a large cluster or network; standard error then reports the total.
     """
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network, found, total = node.network, list[iris_py.Member](), 0
         if cluster is None:
             # This command's own node is about to leave, and is not listed.

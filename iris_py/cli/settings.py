@@ -13,6 +13,8 @@ from typer.models import OptionInfo
 from iris_py.settings.table import SETTINGS, ConnectArguments, Setting, Shape, variable_of
 
 if TYPE_CHECKING:
+    from iris_py.api.awaitable_context import Opening
+    from iris_py.api.node import Node
     from iris_py.config import Config
 
 __all__ = ["PANEL", "Settings", "with_settings"]
@@ -132,6 +134,25 @@ class Settings:
         from iris_py.config import load_config
 
         return load_config(**self.connect_arguments())
+
+    def visit(self, config: "Config | None" = None) -> "Opening[Node]":
+        """Start the node of a short-lived command, and leave with the end of the ``async with`` block.
+
+        The node serves no cluster. Environment and file often give one port to every program of a machine. If a command took
+        this port during the restart of a service, the service would have to use another. So the node takes any port.
+
+        Args:
+            config: The resulting configuration, if loaded already.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+            HandshakeError: Every seed answers, and no seed holds this secret.
+        """
+        from iris_py.api.awaitable_context import Opening
+        from iris_py.api.node import start_node
+
+        first = (config or self.load()).without_shared_port()
+        return Opening(start_node(first, reload=lambda: self.load().without_shared_port()))
 
 
 Arguments = ParamSpec("Arguments")

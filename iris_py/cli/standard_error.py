@@ -1,34 +1,31 @@
-"""Lines on standard error, of the log and of commands, as text or as JSON objects."""
+"""Lines of commands on standard error, as text or as JSON objects.
+
+Each command imports this module, so it imports what checks and formats lines when there is a line.
+"""
 
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
-
-from iris_py.logs import indented_traceback, one_line
-from iris_security.text_form import hide_secrets
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
-    "begin_timed_log",
+    "begin_log",
     "complain",
     "is_json",
+    "is_timed",
     "keep_writing_json",
-    "log_to_stderr",
     "show_traceback",
     "tell",
+    "timed_line",
     "wants_json",
     "writing_json",
 ]
-
-#: The logger whose lines at INFO a gateway prints by default: the state of its clouds and cloud links.
-GATEWAY_LOGGER: Final = "iris_py.federation"
 
 _is_json = False
 _has_time = False  # whether each line of text begins with its time, level and event
@@ -77,13 +74,16 @@ def tell(text: str, *, level: str = "info", event: str = "told") -> None:
         level: The severity, for readers of JSON.
         event: The name of the event, for readers of JSON.
     """
+    from iris_py.logs import one_line
+    from iris_security.text_form import hide_secrets
+
     text = hide_secrets(text)  # a mistake on the command line may contain a secret in place of a name
     if _is_json:
         from iris_py.cli.json_log import put
 
         put(level, "iris_py.cli", text, {"event": event})
         return
-    line = _timed_line(time.time(), level, event, text) if _has_time else f"iris: {one_line(text)}"
+    line = timed_line(time.time(), level, event, text) if _has_time else f"iris: {one_line(text)}"
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
@@ -117,58 +117,21 @@ def complain(text: str, *, event: str = "complaint") -> None:
     tell(text, level="error", event=event)
 
 
-def log_to_stderr(level: int, *, is_gateway: bool = False) -> None:
-    """Print Iris's log records from a level on to standard error.
+def is_timed() -> bool:
+    """Return whether each line of text begins with its time, level and event."""
+    return _has_time
 
-    Args:
-        level: The level.
-        is_gateway: Whether this process is a gateway, whose log reports reached and lost clouds also at INFO.
-    """
+
+def begin_log(*, is_timed: bool) -> None:
+    """From now on, begin each line of text with its time, level and event, or else with the name of the program."""
     global _has_time
-    _has_time = False
-    handler = logging.StreamHandler()
-    if _is_json:
-        from iris_py.cli.json_log import JsonFormatter
-
-        handler.setFormatter(JsonFormatter())
-    else:
-        handler.setFormatter(_LineFormatter())
-    logger = logging.getLogger("iris_py")
-    logger.handlers[:] = [handler]
-    logger.propagate = False
-    logger.setLevel(level)
-    # A warning about a setting does not repeat the error that follows from it.
-    logging.getLogger("iris_py.config").setLevel(min(level, logging.WARNING))
-    # A service that listens on another port than configured reports this once, at its start.
-    logging.getLogger("iris_py.net.listen_address").setLevel(min(level, logging.INFO))
-    logging.getLogger(GATEWAY_LOGGER).setLevel(min(level, logging.INFO) if is_gateway else logging.NOTSET)
-    logging.getLogger(f"{GATEWAY_LOGGER}.audit").setLevel(level)  # the audit log repeats all of these for programs
+    _has_time = is_timed
 
 
-def begin_timed_log() -> None:
-    """From now on, begin each line on standard error with time, level and event, as a long-running command needs."""
-    global _has_time
-    _has_time = True
-
-
-def _timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
+def timed_line(at_unix_s: float, level: str, event: str, text: str) -> str:
     """Format a line of a log: the time in UTC (ISO 8601), the level, the event, and the text."""
+    from iris_py.logs import one_line
+
     seconds, milliseconds = divmod(int(at_unix_s * 1000), 1000)
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{at}.{milliseconds:03}Z {level.upper()} {event}: {one_line(text)}"
-
-
-class _LineFormatter(logging.Formatter):
-    """Formats each log record as one line of text, with the traceback only if wanted."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        if _has_time:
-            event = getattr(record, "iris", {}).get("event", record.name)
-            line = _timed_line(record.created, record.levelname, event, record.getMessage())
-        else:
-            level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-            line = f"iris: {level}{one_line(record.getMessage())}"
-        error = record.exc_info and record.exc_info[1]
-        if error and logging.getLogger("iris_py").isEnabledFor(logging.DEBUG):
-            line += "\n" + (record.exc_text or indented_traceback(error))
-        return line

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from iris_py.cli.command_node import visit
+from iris_py.cli.explanation import explain
 from iris_py.cli.many_requests import ask_all
-from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.outcome import ExitCode, complain, exit_code
 from iris_py.cli.output import Output
 from iris_py.json_lines import Line, PayloadLine, payload_fields
 from iris_py.logs import one_line
@@ -131,7 +131,7 @@ async def survey(
     config, stop_after = settings.load(), options.get("stop_after")
     lone = source.read_lone(config.max_message_bytes)
     with Output(as_json=as_json, path=path) as output:
-        async with visit(settings, config) as node:
+        async with settings.visit(config) as node:
 
             def begin(payload: bytes) -> iris_py.Survey:
                 return node.survey(cluster, payload, **options)

@@ -7,7 +7,6 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import complain
@@ -103,7 +102,7 @@ async def revoke(
     else:
         revocation = _revocation_of_all(all_before or "", now)
     try:
-        async with visit(settings, config) as node:
+        async with settings.visit(config) as node:
             report = await revoke_tokens(node, [revocation], timeout_s)
     except NoMembers:
         complain(

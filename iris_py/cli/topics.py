@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 import iris_py
-from iris_py.cli.command_node import visit
 from iris_py.cli.join import ReadyLine, address_of, announce, end_with, ending_by_signal, reload_on_hangup, serving_status
 from iris_py.cli.outcome import ExitCode, complain, readable
 from iris_py.cli.output import Output
@@ -80,12 +79,12 @@ async def publish(
     config, headers, output = settings.load(), read_headers(header), Output(as_json=as_json)
     lone = source.read_lone(config.max_message_bytes)
     if lone is not None:
-        async with visit(settings, config) as node:
+        async with settings.visit(config) as node:
             nodes = await node.publish(topic, lone, headers=headers)
         output.line(PublishedLine(topic, nodes), f"sent to {nodes} node{'s' * (nodes != 1)}")
         return ExitCode.OK
     messages = nodes = 0
-    async with visit(settings, config) as node:
+    async with settings.visit(config) as node:
         async for payloads in source.batches(config.max_message_bytes):
             nodes = await node.publish_many(topic, payloads, headers=headers)
             messages += len(payloads)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.cli.command_node import visit
 from iris_py.cli.network import complain_of, exit_code_of
 from iris_py.cli.outcome import complain
 from iris_py.cli.output import Column, Output, make_console
@@ -71,7 +70,7 @@ async def topology(
 ) -> int:
     """Show the nodes of the network by zone or cluster, with their links; return the exit code."""
     output = Output(as_json=as_json)
-    async with visit(settings) as node:
+    async with settings.visit() as node:
         network, own = node.network, node.id
         every = query.is_every or node.network_size <= nodes_max
         found = await node.ask_nodes("peers", "clusters", every=every, sample=query.sample, timeout=query.timeout_s)

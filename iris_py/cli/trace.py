@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Output
 from iris_py.cli.payload_options import read_payload
@@ -109,7 +108,7 @@ async def trace(
     """Show the route of a request to a cluster, with `--execute` also by sending a real request; return the exit code."""
     output, config = Output(as_json=as_json), settings.load()
     payload = None if text is None else read_payload(text, config.max_message_bytes, "Send less")
-    async with visit(settings, config) as node:
+    async with settings.visit(config) as node:
         traced = await node.trace(cluster, prefer=prefer, require=require, timeout=timeout_s)
         _print_route(output, traced)
         for candidate in traced.candidates[:_SHOWN_MAX]:

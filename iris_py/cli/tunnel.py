@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import iris_py
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.payload_options import read_headers
 from iris_py.cli.standard_input import read_chunks
@@ -44,7 +43,7 @@ async def tunnel(settings: Settings, cluster: str, *, timeout_s: float, header: 
     """Send standard input through a tunnel to a member, and print the data from the member; return the exit code."""
     headers = read_headers(header)
     async with (
-        visit(settings) as node,
+        settings.visit() as node,
         node.tunnel(cluster, timeout=timeout_s, headers=headers) as opened,
     ):
         with _progress() as advance:

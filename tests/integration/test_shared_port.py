@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.cli.command_node import visit
 from iris_py.cli.settings import Settings
 from iris_py.config import load_config
 from iris_py.net import listen_address, port_holder
@@ -197,13 +196,13 @@ def test_a_command_leaves_the_port_to_programs(loop: Loops, port: int, monkeypat
     monkeypatch.setenv("IRIS_ADVERTISE", f"203.0.113.5:{port}")
 
     async def main() -> None:
-        async with visit(Settings()) as node:
+        async with Settings().visit() as node:
             assert node.port != port
             assert node.address == f"{HERE}:{node.port}"
             async with iris.connect() as program:
                 assert program.port == port
         own = free_port()
-        async with visit(Settings({"listen": f"{HERE}:{own}", "advertise": ["198.51.100.1"]})) as node:
+        async with Settings({"listen": f"{HERE}:{own}", "advertise": ["198.51.100.1"]}).visit() as node:
             assert node.port == own, "one that the command line names"
 
     loop.run(main())

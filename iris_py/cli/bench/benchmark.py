@@ -23,7 +23,6 @@ from iris_py.cli.bench.messages import Orders
 from iris_py.cli.bench.plan import describe_loop, describe_machine
 from iris_py.cli.bench.report import describe_interval, print_summary
 from iris_py.cli.bench.summaries import IntervalLine, Receiver, Side, percentiles_of
-from iris_py.cli.command_node import visit
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import complain, tell
@@ -348,7 +347,7 @@ class Benchmark(ABC):
     async def _look_at_others(self, stack: AsyncExitStack) -> bool:
         """For `--against`, announce the load and find the receivers; return False, with a complaint, without a receiver."""
         plan = self.plan
-        node = await stack.enter_async_context(visit(plan.settings))
+        node = await stack.enter_async_context(plan.settings.visit())
         if missing := await self.probe(node):
             complain(missing)
             return False

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from iris_py.cli.version import version_of
 from iris_py.errors import ConfigurationError
-from iris_py.extras import DISTRIBUTION
+from iris_py.extras import DISTRIBUTION, version_of
 from iris_py.net.addresses import parse_address
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 

@@ -15,8 +15,9 @@ import msgspec
 from iris_py.cli.config import SettingLine, setting_lines
 from iris_py.cli.doctor.plain_objects import as_plain
 from iris_py.cli.options import user_name
-from iris_py.cli.version import version_line, version_of
+from iris_py.cli.version import version_line
 from iris_py.doctor.real_surroundings import Warnings
+from iris_py.extras import version_of
 from iris_py.observe.node_name import short_id
 from iris_py.overview.departed import gone_lines
 from iris_py.overview.event_stream import event_lines

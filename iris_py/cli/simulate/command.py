@@ -6,7 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from iris_py.cli.outcome import ExitCode, complain, exit_code, explain
+from iris_py.cli.explanation import explain
+from iris_py.cli.outcome import ExitCode, complain, exit_code
 from iris_py.cli.output import Output
 from iris_py.cli.simulate.pace import Display, Interrupts, SimulationPace
 from iris_py.cli.simulate.report import document, print_report, print_summary, summarize

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.cloud.gateways import ask_clouds
-from iris_py.cli.command_node import visit
 from iris_py.cli.lists import CLUSTER_COLUMNS
 from iris_py.cli.network import QueryOptions, complain_of, exit_code_of, measure
 from iris_py.cli.outcome import ExitCode, complain
@@ -91,7 +90,7 @@ async def top(
     if not is_once and not as_json and _has_screen():
         return await _show(settings, sort=sort, cluster=cluster, node=node, query=query)
     output = Output(as_json=as_json)
-    async with visit(settings) as own:
+    async with settings.visit() as own:
         network = own.network
         names = () if cluster is None else (cluster, await _alias(own, cluster, query.timeout_s))
         nodes = None if node is None else [await _find(own, node, query.timeout_s)]
@@ -157,7 +156,7 @@ async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str
         )
     if cluster is not None and node is not None:
         raise ConfigurationError("--cluster and --node both choose the first table. Leave one out.")
-    async with visit(settings) as own:
+    async with settings.visit() as own:
         if cluster is not None:
             start = TablePlace("members", cluster, await _alias(own, cluster, query.timeout_s))
         elif node is not None:

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     import pytest
 
 
+def test_the_version_of_a_package_is_that_of_its_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in (extras.DISTRIBUTION, *extras.REQUIRED, "typing_extensions", "Typing.Extensions"):
+        assert extras.version_of(package) == metadata.version(package)
+    assert extras.version_of("no-package-of-this-name") == "(not installed)"
+    (tmp_path / "installed_later-1.5.egg-info").mkdir()
+    (tmp_path / "installed_later-1.5.egg-info" / "PKG-INFO").write_text("Name: installed-later\nVersion: 1.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert extras.version_of("installed-later") == "1.5", "installed in another way"
+
+
 def test_it_names_the_packages_and_never_iris() -> None:
     for extra in ("spark", "arrow", "otel", "plots"):
         words = shlex.split(extras.install_command(extra))

@@ -167,7 +167,7 @@ def test_what_nobody_sees_is_not_counted_and_details_are_never_suppressed(caplog
 def calls() -> Iterator[tuple[str, ast.Call]]:
     """Return each call of a logger in the packages."""
     for path in sorted([*(ROOT / "iris_py").rglob("*.py"), *(ROOT / "spark_connector").rglob("*.py")]):
-        if path.name in ("logs.py", "standard_error.py"):
+        if path.name in ("logs.py", "text_log.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -206,7 +206,7 @@ def test_only_what_reports_events_logs() -> None:
     allowed = {
         "iris_py/logs.py",
         "iris_py/gateway/audit.py",
-        "iris_py/cli/standard_error.py",
+        "iris_py/cli/text_log.py",
         "iris_py/cli/outcome.py",
         "iris_py/doctor/real_surroundings.py",
         "iris_py/cli/top/terminal.py",

@@ -10,7 +10,8 @@ from typer.main import get_command
 
 from iris_py import errors
 from iris_py.cli.app import make_app, run
-from iris_py.cli.outcome import ExitCode, execute, exit_code, explain
+from iris_py.cli.explanation import explain
+from iris_py.cli.outcome import ExitCode, execute, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine

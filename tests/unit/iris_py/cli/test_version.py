@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import platform
 import tomllib
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 from iris_py.build import build
-from iris_py.cli import version as command
 from iris_py.cli.app import run
 
 if TYPE_CHECKING:
@@ -38,14 +37,3 @@ def test_each_version_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0].partition("+")[0] == f"iris {PROJECT['version']}"
     assert lines[0] == f"iris {build()}"
     assert f"cryptography {version('cryptography')}" in lines
-
-
-def test_packages_that_are_not_there_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Such as uvloop on other systems, or Iris itself where only its source is on the path."""
-
-    def missing(_distribution: str) -> str:
-        raise PackageNotFoundError
-
-    monkeypatch.setattr(command, "version", missing)
-    command.print_versions(as_json=False)
-    assert "msgspec (not installed)" in capsys.readouterr().out
