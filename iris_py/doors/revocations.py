@@ -179,6 +179,10 @@ class RevocationTable:
             if isinstance(revocation, TotalRevocation):
                 self._all_made_until = -1.0
 
+    def all(self) -> tuple[Revocation, ...]:
+        """Return all revocations."""
+        return tuple(self._by_name.values())
+
     def page(self, start: int, count: int = PAGE_REVOCATIONS) -> tuple[Revocation, ...]:
         """Return the revocations from a place on, at most ``count`` and `PAGE_REVOCATIONS`; empty at the end.
 

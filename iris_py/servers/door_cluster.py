@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from iris_py.doors.door_messages import DoorMessage
     from iris_py.doors.revocations import Revocation, RevocationOutcome, RevocationTable
     from iris_py.patterns.messages import Message, Request
+    from iris_py.servers.revocations_file import RevocationsFile
 
 __all__ = ["DoorCluster", "RevocationReport", "revoke_tokens"]
 
@@ -75,17 +76,25 @@ class DoorCluster(Handler):
         address: The address for clients; empty if unknown yet.
         revocations: The revocations of the door.
         on_revoked: Called when revocations were added.
+        file: Stores the revocations for a restart; None in tests without files.
 
     Attributes:
         doors: The other doors.
     """
 
     def __init__(
-        self, node: Node, kind: str, address: str, revocations: RevocationTable, on_revoked: Callable[[], object]
+        self,
+        node: Node,
+        kind: str,
+        address: str,
+        revocations: RevocationTable,
+        on_revoked: Callable[[], object],
+        file: RevocationsFile | None = None,
     ) -> None:
         self._node = node
         self._revocations = revocations
         self._on_revoked = on_revoked
+        self._file = file
         identity = secrets.token_hex(_DOOR_ID_BYTES)
         self._own = DoorAnnouncement(id=identity, kind=kind, address=address, version=iris_py.__version__)
         self.doors = DoorTable(identity)
@@ -95,12 +104,16 @@ class DoorCluster(Handler):
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Join the cluster, and take over the revocations of the other doors.
+        """Read the stored revocations, join the cluster, and take over the revocations of the other doors.
 
         Raises:
             ConfigurationError: The node is in too many clusters.
             NodeClosed: The node was closed.
         """
+        if self._file is not None:
+            now = time.time()
+            for revocation in self._file.load(now):
+                self._revocations.add(revocation, now)
         self._membership = await parts_of(self._node).memberships.enlist(DOORS, self, Capacity(), remembers=False)
         if silent := await self._greet_doors():
             logger.warning(
@@ -174,7 +187,10 @@ class DoorCluster(Handler):
                 "all tokens with `iris token revoke --all-before now`, which needs no further place.",
                 len(self._revocations),
             )
-        if "added" in outcomes:
+        added = [each for each, outcome in zip(revocations, outcomes, strict=True) if outcome == "added"]
+        if added:
+            if self._file is not None:
+                self._file.append(added, self._revocations.all)
             self._on_revoked()
         return outcomes
 

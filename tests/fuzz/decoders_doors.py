@@ -6,8 +6,20 @@ import hmac
 import json
 from base64 import urlsafe_b64encode
 
+from iris_py.doors.door_messages import (
+    DoorAnnouncement,
+    DoorGreeting,
+    RevocationOrder,
+    RevocationPage,
+    RevocationPageQuestion,
+    RevocationReceipt,
+    decode_message,
+    encode_message,
+)
+from iris_py.doors.door_table import DoorTable
 from iris_py.doors.problems import DoorRefusal
-from iris_py.doors.rights import Rights
+from iris_py.doors.revocations import RevocationTable, SubjectRevocation, TokenRevocation, TotalRevocation
+from iris_py.doors.rights import CLOCK_SKEW_S_MAX, LIFETIME_S_MAX, Rights
 from iris_py.servers.tokens import TOKEN_BYTES_MAX, TokenVerifier, make_token
 from iris_security import Keyring, Secret
 from tests.fuzz.target import Kind, Target
@@ -47,7 +59,37 @@ def run_signed_claims(data: bytes) -> None:
     assert len(grant.rights) == len(claims.keys() & {"role", "iris"}) > 0
 
 
+def run_door_message(data: bytes) -> None:
+    """Read a message of an insider to the cluster of all doors, and take over what it says: tables keep their bounds."""
+    message = decode_message(data)
+    if message is None:
+        return
+    assert decode_message(encode_message(message)) == message
+    revocations, doors = RevocationTable(2), DoorTable("f" * 16)
+    if isinstance(message, RevocationOrder | RevocationPage):
+        outcomes = [revocations.add(each, NOW) for each in message.revocations]
+        assert outcomes.count("added") >= len(revocations)
+        assert len(revocations) <= 3
+        revocations.expire(NOW + LIFETIME_S_MAX + 10 * CLOCK_SKEW_S_MAX)
+        assert revocations.digest == RevocationTable().digest
+    elif isinstance(message, DoorGreeting):
+        doors.hear("node", message, revocations.digest)
+        doors.keep(())
+        assert doors.all == ()
+
+
+DOOR = DoorAnnouncement(id="0123456789abcdef", kind="web", address="https://iris.example", version="0.1.0")
+REVOCATIONS = (TokenRevocation("0" * 32, NOW + 5), SubjectRevocation("ann", NOW), TotalRevocation(NOW))
+DOOR_MESSAGES = (
+    DoorGreeting(DOOR, bytes(8)),
+    RevocationOrder(REVOCATIONS),
+    RevocationReceipt(DOOR, ("added", "full", "ended")),
+    RevocationPageQuestion(DOOR.id, 4000),
+    RevocationPage(REVOCATIONS),
+)
+
 TARGETS = (
     Target("door-token", run_token, Kind.DECODER, (TOKEN.encode(),), TOKEN_BYTES_MAX + 1),
     Target("door-token-claims", run_signed_claims, Kind.DECODER, (CLAIMS,), TOKEN_BYTES_MAX),
+    Target("door-message", run_door_message, Kind.DECODER, tuple(encode_message(each) for each in DOOR_MESSAGES), 64 * 1024),
 )

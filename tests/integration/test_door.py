@@ -227,6 +227,23 @@ def test_a_token_is_revoked_at_all_doors_and_at_those_that_start_later(shell: Sh
     assert [status(url, other) for url in urls] == [(401, "/v1/problems/token-revoked")] * 3
 
 
+def test_a_revocation_outlives_the_last_door(shell: Shell, tmp_path: Path) -> None:
+    def start() -> tuple[subprocess.Popen[bytes], str]:
+        process = shell.start("door", "web", "--at", "127.0.0.1:0", "--json")
+        return process, json.loads(read_line(process.stdout))["url"]
+
+    def status(shown: str) -> int:
+        return curl(shell, tmp_path, "-H", f"Authorization: Bearer {shown}", f"{url}/v1/session")[0]
+
+    process, url = start()
+    token, other = (bash(shell, f"iris token new --sub {name} --observe", tmp_path).strip() for name in ("ann", "bob"))
+    assert shell.run("token", "revoke", "--subject", "ann")[0] == 0
+    process.kill()
+    finish(process)
+    process, url = start()
+    assert (status(token), status(other)) == (401, 200)
+
+
 def test_without_a_door_or_a_secret_nothing_is_revoked(shell: Shell) -> None:
     code, out, error = shell.run("token", "revoke", "--all-before", "now")
     assert (code, out) == (2, b"")

@@ -120,7 +120,7 @@ def token_revoke(
     """Revoke tokens before their end, at all doors of the network; print each door that has confirmed.
 
     Event streams, sessions and operations of a revoked token end at once. Doors remember a revocation until the tokens would
-    have ended, at most a day, and tell doors that start later. When no door is left, the revocation is forgotten.
+    have ended, at most a day, also after a restart on the same host, and tell doors that start later.
 
     Exit code 3 if no door runs, 4 if a door did not confirm in time, 1 if a door has no place for the revocation.
     """

@@ -15,6 +15,7 @@ from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
 from iris_py.servers.door_cluster import DoorCluster
 from iris_py.servers.metrics import DoorCollector
+from iris_py.servers.revocations_file import RevocationsFile
 from iris_py.servers.settings_file import check_exposure
 from iris_py.servers.tokens import LIFETIME_S_MAX, TOKEN_ID_BYTES, TokenVerifier, make_token
 from iris_py.servers.web.app import WebApp
@@ -65,7 +66,10 @@ class MountedDoor(AsyncClosable):
         revocations = RevocationTable()
         self._verifier = TokenVerifier(lambda: runtime_of(node).keyring, settings.roles, revocations)
         self._uses = GrantUseTable(lambda grant: self._verifier.renew(grant, time.time()))
-        self._cluster = DoorCluster(node, "web", settings.web.public_url, revocations, self._uses.review)
+        file = None
+        if not runtime_of(node).is_simulated:
+            file = RevocationsFile(runtime_of(node).config.state_directory, lambda: runtime_of(node).keyring)
+        self._cluster = DoorCluster(node, "web", settings.web.public_url, revocations, self._uses.review, file)
         self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key, uses=self._uses)
         self._app = WebApp(node, settings, self._streams, self._verify, self._connection_figures, self._uses)
 

@@ -184,6 +184,26 @@ def test_a_door_that_was_cut_off_gets_the_revocation_when_it_is_back() -> None:
     with_doors(scenario)
 
 
+def test_a_full_door_refuses_says_so_once_and_takes_the_revocation_of_all(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(doors: Doors) -> None:
+        table, revoked = RevocationTable(1), list[int]()
+        cluster = DoorCluster(await doors.simulation.start_node(), "web", "", table, lambda: revoked.append(len(table)))
+        await cluster.join()
+        now = time.time()
+        outcomes: list[tuple[str, ...]] = []
+        for name in ("ann", "bob", "eve"):
+            ((_node, receipt),) = (await doors.revoke(SubjectRevocation(name, now), TokenRevocation("0" * 32, now))).receipts
+            outcomes.append(receipt.outcomes)
+        assert outcomes == [("added", "ended"), ("full", "ended"), ("full", "ended")]
+        ((_node, receipt),) = (await doors.revoke(TotalRevocation(now), TotalRevocation(now + 600))).receipts
+        assert receipt.outcomes == ("added", "ahead")
+        assert revoked == [1, 2]
+        assert caplog.text.count("has no place for more") == 1
+        await cluster.leave()
+
+    with_doors(scenario, 0)
+
+
 def test_nobody_keeps_a_revocation_without_doors() -> None:
     async def scenario(doors: Doors) -> None:
         with pytest.raises(NoMembers):
