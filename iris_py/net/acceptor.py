@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import sys
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.logs import EventLogger
@@ -31,6 +32,9 @@ ACCEPTS_MAX: Final = 64
 #: Pause (seconds) after an accept that found no free file descriptor. Too small: a busy loop; too large: clients wait although
 #: descriptors are free.
 PAUSE_S: Final = 0.5
+#: Largest number of unsent bytes of a connection in the kernel. Too small: the line idles while the next bytes are prepared;
+#: too large: memory of the system for each client that does not read, up to 4 MiB without the bound.
+UNSENT_BYTES_MAX: Final = 64 * 1024
 #: The errors of an address that this machine does not have, such as that of IPv6 for ``localhost``.
 _ABSENT: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: The errors of one accept that concern one client alone (accept(2)).
@@ -110,6 +114,8 @@ class Acceptor:
             accepted.setblocking(False)
             with contextlib.suppress(OSError):  # the client has gone already
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if sys.platform == "linux":
+                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
             self._accept(accepted, address[0])
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:

@@ -17,7 +17,7 @@ WINDOW_POLICIES: Final[tuple[WindowPolicy, ...]] = ("drop_oldest", "latest", "di
 
 #: Bytes joined for one write. Too small: many writes; too large: a copy that a client which does not read holds on to besides
 #: its window.
-WRITE_BYTES_MAX: Final = 256 * 1024
+WRITE_BYTES_MAX: Final = 64 * 1024
 
 
 class WindowItem(NamedTuple):

@@ -7,11 +7,12 @@ import contextlib
 import os
 import resource
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.net.acceptor import Acceptor
+from iris_py.net.acceptor import UNSENT_BYTES_MAX, Acceptor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,3 +140,25 @@ def test_an_end_within_a_pause(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
 
     monkeypatch.setattr("iris_py.net.acceptor.PAUSE_S", 0.0)
     asyncio.run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")
+def test_the_system_holds_little_for_a_client_that_does_not_read() -> None:
+    """The kernel would take megabytes of each client, besides the bounds of the server."""
+
+    async def main() -> int:
+        owner = Owner()
+        await owner.acceptor.listen("127.0.0.1", 0)
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, _, port = owner.acceptor.address.rpartition(":")
+            client.connect((host, int(port)))
+            await until(lambda: owner.accepted)
+            taken = 0
+            with contextlib.suppress(BlockingIOError):
+                while taken < 64 * UNSENT_BYTES_MAX:
+                    taken += owner.accepted[0][0].send(bytes(4096))
+        owner.close()
+        return taken
+
+    assert asyncio.run(main()) < 4 * UNSENT_BYTES_MAX
