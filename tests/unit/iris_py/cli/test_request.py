@@ -38,10 +38,10 @@ def run_members(
     )
 
     @asynccontextmanager
-    async def visit(_settings: Settings) -> AsyncIterator[Any]:
+    async def visit(_settings: Settings, _config: object = None) -> AsyncIterator[Any]:
         yield node
 
-    monkeypatch.setattr(request, "visit", visit)
+    monkeypatch.setattr(Settings, "visit", visit)
     return asyncio.run(request.members(Settings(), cluster, as_json=as_json))
 
 
