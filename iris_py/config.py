@@ -79,6 +79,7 @@ __all__ = [
     "Config",
     "Origin",
     "check_file",
+    "companion_config",
     "config_path",
     "default_secret",
     "find_origins",
@@ -394,6 +395,27 @@ def make_keyring(config: Config) -> Keyring:
         strict=config.strict,
         administrator=None if config.administrator is None else parse_administrator(config.administrator),
     )
+
+
+#: The hosts by which this machine dials a node that listens at every interface.
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - dialled
+
+
+def companion_config(config: Config, listened: str, suffix: str) -> Config:
+    """Return the settings of a second node in the process of a running node: any port, no advertised address, and the first
+    node as a seed, which may be the only one that knows the network.
+
+    Args:
+        config: The settings of the first node.
+        listened: The listening address of the first node.
+        suffix: The end of the label of the second node, after the label of the first: lists of nodes tell the two apart.
+    """
+    host, _port = parse_address(config.listen)
+    listened_host, port = parse_address(listened)
+    first = format_address(_LOOPBACK.get(listened_host, listened_host), port)
+    name = f"{config.name[: NAME_LENGTH_MAX - len(suffix)]}{suffix}" if config.name else ""
+    seeds = (first, *config.seeds[: SEEDS_MAX - 1])
+    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=(), seeds=seeds, name=name)
 
 
 def _as_finder(find: FindSecret) -> Callable[[str], tuple[Secret, ...] | None]:

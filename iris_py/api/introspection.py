@@ -251,6 +251,22 @@ class Introspection:
             is_sample = True
         return await self._ask_all(chosen, question, until, is_whole=is_whole, is_sample=is_sample, size=size)
 
+    def own_report(self, *parts: str, since: int = 0) -> NodeReport | None:
+        """Return the report of this node, as other nodes get it by `ask_nodes`; None if the node refuses such questions.
+
+        Args:
+            parts: The parts, as for `ask_nodes`.
+            since: The number of the last known event.
+        """
+        pages = Pages(NodeQuestion(parts=parts, since=since))
+        while not pages.is_complete:
+            content = self.desk.answer(encode_question(pages.question), self._loop.time(), self._read_unix_s())
+            answer = None if content is None else decode_answer(content)
+            if answer is None or answer.refused:
+                return None
+            pages.take(answer)
+        return self._report_of(self._core.info, pages, 0.0)
+
     async def find_route(self, cluster: str, timeout: float) -> Route | None:
         """Ask the ring for the root of a cluster, as :meth:`iris_py.Node.find_route` describes."""
         self._runtime.check_open()
@@ -411,9 +427,13 @@ class Introspection:
             if is_first:
                 round_trip_s, is_first = found[1], False
             pages.take(answer)
+        return self._report_of(info, pages, round_trip_s) or _MISSING
+
+    def _report_of(self, info: NodeInfo, pages: Pages, round_trip_s: float) -> NodeReport | None:
+        """Return the report of a node, from all pages of its answer; None if the answer is malformed."""
         statistics, events, departures = pages.statistics(), pages.events(), pages.departures()
         if statistics is None or events is None or departures is None:
-            return _MISSING
+            return None
         return NodeReport(
             node=msgspec.structs.replace(self._named(info), name=pages.about.name),
             about=pages.about,

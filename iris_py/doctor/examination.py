@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
     from iris_py.doctor.check import Finding, Subject
 
-__all__ = ["CHECKS", "CheckLine", "DoctorSummary", "Examined", "choose", "examine", "line_of"]
+__all__ = [
+    "CHECKS",
+    "CLUSTER_CHECK",
+    "NETWORK_CHECKS",
+    "CheckLine",
+    "DoctorSummary",
+    "Examined",
+    "choose",
+    "examine",
+    "line_of",
+]
 
 logger = EventLogger("iris_py")
 
@@ -56,6 +66,15 @@ CHECKS: Final = (
     DoctorCheck("clouds", "the cloud links", clouds.clouds, _PEERS, limit_s=15.0),
     DoctorCheck("cluster", "the members of the cluster", cluster.cluster, _PEERS, limit_s=15.0),
 )
+
+
+_NETWORK: Final = ("seeds", "udp", "dial-back", "clock", "versions", "generations", "stalls", "ring", "parts", "clouds")
+#: The checks of the network alone, for a running node: what they need of the settings and the machine holds.
+NETWORK_CHECKS: Final = tuple(
+    replace(check, needs=tuple(need for need in check.needs if need in _NETWORK)) for check in CHECKS if check.name in _NETWORK
+)
+#: The check of one cluster, likewise.
+CLUSTER_CHECK: Final = replace(CHECKS[-1], needs=())
 
 
 class CheckLine(Line, tag="check"):

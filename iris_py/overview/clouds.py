@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from iris_py.overview.pair import Pair
 
-__all__ = ["CloudLine", "GatewayLine", "cloud_faults", "cloud_lines", "failed_text", "gateway_line", "has_gateways"]
+__all__ = [
+    "CloudLine",
+    "GatewayLine",
+    "cloud_faults",
+    "cloud_lines",
+    "failed_text",
+    "gateway_line",
+    "gateway_lines",
+    "has_gateways",
+]
 
 #: The outcome of a request that is no failure.
 _DONE: Final = "done"
@@ -110,6 +119,11 @@ def gateway_line(gateway: Mapping[str, Any]) -> GatewayLine:
         KeyError: The gateway does not report a field.
     """
     return GatewayLine(**{name: gateway[name] for name in GatewayLine.__struct_fields__})
+
+
+def gateway_lines(gateways: Sequence[Mapping[str, Any]]) -> list[GatewayLine]:
+    """Return the lines of gateways; answers without a field are left out."""
+    return [gateway_line(each) for each in gateways if all(name in each for name in GatewayLine.__struct_fields__)]
 
 
 def cloud_lines(gateways: Sequence[Mapping[str, Any]]) -> list[CloudLine]:

@@ -25,17 +25,29 @@ TABLES = {
     "topics": ("pattern", "pattern"),
     "topic/news.%3E": ("address", "address"),
     "nodes": ("address", "address"),
+    "node/door": ("figure", "name"),
     "links": None,
-    "clouds": None,
+    "ring": ("address", "address"),
+    "clouds": ("cloud", "cloud"),
     "events": None,
+    "findings": None,
+    "door": None,
 }
 
 
 def go(page: Page, network: Network, name: str) -> None:
     """Show a page, and wait for its first answer."""
-    page.goto(f"{network.url}/#/{name}")
+    page.goto(f"{network.url}/#/{path_of(page, name)}")
     page.wait_for_selector("#command code", state="attached")
-    page.wait_for_selector("main table, main .fine", state="attached")
+    page.wait_for_selector("main table, main .fine, main .check", state="attached")
+
+
+def path_of(page: Page, name: str) -> str:
+    """Return the path of a page, with the id of a node in place of its label."""
+    kind, _mark, label = name.partition("/")
+    if kind != "node":
+        return name
+    return "node/" + str(next(item["id"] for item in answer(page, "nodes")["items"] if item["name"] == label))
 
 
 def column(page: Page, title: str) -> list[str]:
@@ -56,6 +68,11 @@ def answer(page: Page, name: str) -> Any:
     return page.evaluate("name => fetch('v1/pages/' + encodeURIComponent(name)).then(answer => answer.json())", name)
 
 
+def answer_of(page: Page, name: str) -> Any:
+    """Return the struct of a page, by its name among `TABLES`."""
+    return answer(page, path_of(page, name).replace("/", ":").replace("%3E", ">"))
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_each_page_shows_what_the_door_says(pages: Pages, network: Network, name: str) -> None:
     page = pages.open()
@@ -64,11 +81,89 @@ def test_each_page_shows_what_the_door_says(pages: Pages, network: Network, name
     if shown is not None:
         title, field = shown
         page.wait_for_selector("main table tbody tr", state="attached")
-        said = answer(page, name.replace("/", ":").replace("%3E", ">"))
+        said = answer_of(page, name)
         assert sorted(column(page, title)) == sorted(item[field] for item in said["items"])
     assert page.locator("nav a[aria-current=page]").count() == 1
     page.context.close()
     assert pages.faults == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_page_names_the_commands_that_act(pages: Pages, network: Network, name: str) -> None:
+    page = pages.open()
+    go(page, network, name)
+    head = answer_of(page, name)["head"]
+    assert page.locator("#command code").all_inner_texts() == [head["command"], *(each["command"] for each in head["actions"])]
+    assert page.locator("main form, main input:not([type=search])").count() == 0, "the dashboard is read-only"
+    page.context.close()
+
+
+def test_the_ring_has_each_node_and_leads_to_its_page(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "ring")
+    page.wait_for_selector(".ring-links[d^=M]", state="attached")
+    said = answer(page, "ring")
+    titles = page.locator(".ring-node title").all_text_contents()
+    assert sorted(title.partition(", ")[0] for title in titles) == sorted(
+        item["name"] or item["id"][:8] for item in said["items"]
+    )
+    assert {"door", "door-histories"} <= {item["name"] for item in said["items"]}, "also the two nodes of the door itself"
+    chords = page.locator(".ring-links").get_attribute("d") or ""
+    assert chords.count("M") == len(said["links"]) == said["links_total"]
+    dot = page.locator(".ring-node", has_text="beta")
+    dot.hover()
+    page.locator(".ring-detail", has_text="beta, 127.0.0.1").wait_for()
+    assert page.locator(".ring-near").get_attribute("d")
+    dot.click()
+    page.locator("h1", has_text="Node beta (").wait_for()
+    page.context.close()
+    assert pages.faults == []
+
+
+def test_the_door_tells_of_its_clients_and_refusals(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "door")
+    for text in ("ann", "events", "forbidden", "news.>"):
+        page.locator("main table td", has_text=text).first.wait_for()
+    said = answer(page, "door")
+    assert [client["subject"] for client in said["clients"]] == ["ann"]
+    assert page.locator(".tile", has_text=f"event streams{said['door']['streams']}").count() == 1
+    page.context.close()
+    assert pages.faults == []
+
+
+def examine(page: Page, network: Network) -> None:
+    """Let the door examine the network, unless it has."""
+    go(page, network, "findings")
+    page.wait_for_function("() => document.querySelector('.examine p').textContent")
+    if not page.locator(".check").count():
+        page.locator("button.act").click()
+    page.locator(".examine p", has_text="Examined at").wait_for(timeout=60_000)
+
+
+def test_a_viewer_lets_the_door_examine_the_network(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "findings")
+    assert answer(page, "findings")["state"] == "none", "nothing is examined before a viewer asks"
+    examine(page, network)
+    said = answer(page, "findings")
+    assert page.locator(".check").count() == len(said["items"]) == said["steps"]
+    found = {(item["check"], item["cluster"]): item["status"] for item in said["items"]}
+    assert found["ring", ""] == "ok"
+    assert found["clouds", ""] == "FAULT", "a cloud is not reached"
+    assert found["cluster", "nobody"] == "FAULT"
+    assert not [item for item in said["items"] if "check itself failed" in item["cause"]]
+    assert page.locator(".check").first.get_attribute("class") == "check is-bad", "faults come first"
+    page.wait_for_function(
+        """() => fetch('v1/pages/nodes').then(answer => answer.json())
+            .then(page => page.items.every(item => item.name !== 'door-doctor'))"""
+    )
+    refused = page.evaluate(
+        "fetch('v1/findings', {method: 'POST', headers: {'Iris-Request': '1'}}).then(answer => answer.status)"
+    )
+    assert refused == 429, "the next one comes later"
+    page.context.close()
+    assert [fault for fault in pages.faults if "429" not in fault] == []
 
 
 def test_totals_are_those_of_the_same_second(pages: Pages, network: Network) -> None:
@@ -126,6 +221,7 @@ def test_the_keyboard_alone_is_enough(pages: Pages, network: Network) -> None:
 def test_pages_fit_and_are_readable(pages: Pages, network: Network, scheme: str, width: int) -> None:
     page = pages.open(color_scheme=scheme, viewport={"width": width, "height": 900})
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    examine(page, network)
     for name in TABLES:
         go(page, network, name)
         page.wait_for_timeout(1200)  # for the picture alone: two readings
@@ -183,7 +279,7 @@ def test_many_updates_keep_the_memory_and_the_elements(pages: Pages, network: Ne
             window.repeat = count => {
                 const made = makePage('overview', '');
                 made.show(document.getElementById('main'));
-                for (let index = 0; index < count; index += 1) { content.head.unix_s += 1; made.page.update(content); }
+                for (let index = 0; index < count; index += 1) { content.head.unix_s += 1; made.update(content); }
                 return document.querySelectorAll('*').length;
             };
         }"""

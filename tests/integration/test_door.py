@@ -314,3 +314,25 @@ def test_a_door_serves_its_metrics_with_a_token_and_at_the_address_of_its_operat
         assert 'iris_door_connections{kind="web"} ' in content
         assert 'iris_door_problems_total{kind="web",problem="no-token"} 1.0' in content
         assert "\niris_uptime_seconds " in content
+
+
+def test_an_observer_lets_a_door_examine_its_network(shell: Shell, tmp_path: Path) -> None:
+    shell.serve("join", "upper", "--exec", "tr a-z A-Z")
+    _process, line = shell.serve("door", "web", "--at", "127.0.0.1:0")
+    url = "http://" + line.split("http://")[1].split(";")[0]
+    token = bash(shell, "iris token new --observe", tmp_path).strip()
+    authorized = ("--header", f"Authorization: Bearer {token}")
+    status, content = curl(shell, tmp_path, *authorized, "--request", "POST", f"{url}/v1/findings")
+    assert (status, json.loads(content)["state"]) == (202, "running")
+    assert curl(shell, tmp_path, *authorized, "--request", "POST", f"{url}/v1/findings")[0] == 429
+    deadline = time.monotonic() + WAIT_S
+    page = json.loads(content)
+    while page["state"] == "running":
+        assert time.monotonic() < deadline, page
+        page = json.loads(curl(shell, tmp_path, *authorized, f"{url}/v1/pages/findings")[1])
+    assert page["state"] == "done"
+    found = {item["cluster"] or item["check"]: (item["status"], item["cause"]) for item in page["items"]}
+    assert len(found) == page["steps"]
+    assert found["ring"] == ("ok", "one ring of 3 nodes")
+    assert found["upper"][0] == "ok"
+    assert not [cause for _status, cause in found.values() if "check itself failed" in cause]

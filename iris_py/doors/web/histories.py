@@ -132,6 +132,10 @@ class History:
         self._trim_last()
         self.expire(now)
 
+    def oldest_s(self, now: float) -> float | None:
+        """Return the age of the oldest entry (seconds); None without entries."""
+        return now - self._entries[self.first].at if self.first < self.end else None
+
     def is_newer(self, cursor: Cursor) -> bool:
         """Tell whether a message is newer than all messages of its publisher so far; other messages are repetitions."""
         return cursor.number > self._newest.get(cursor.publisher, -1)

@@ -26,6 +26,8 @@ from iris_py.metrics.prometheus import NodeCollector
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.web.call import ClientCall, ClientGone
 from iris_py.servers.web.dashboard.assets import Assets
+from iris_py.servers.web.dashboard.door_page import DoorMonitor
+from iris_py.servers.web.dashboard.findings_page import Examinations
 from iris_py.servers.web.dashboard.watch import NetworkWatch
 from iris_py.servers.web.openapi import describe_interface
 from iris_py.servers.web.operations import Operations, json_response
@@ -104,7 +106,8 @@ class WebApp:
         self._rates = RateLimits(settings.web.limits.operations_per_s, settings.web.limits.burst)
         self.apply(settings)
         self._assets = Assets("iris_py.servers.web")
-        self._watch = NetworkWatch(node)
+        door = DoorMonitor(lambda: self.statistics, streams)
+        self._watch = NetworkWatch(node, door, Examinations(node))
         self._description = describe_interface()
         operations = Operations(node, streams, self._uses)
         self._operations: Mapping[str, Callable[[ClientCall], Awaitable[Response]]] = {
@@ -116,6 +119,7 @@ class WebApp:
             "last": operations.last,
             "watch": self._follow,
             "page": self._page,
+            "examine": self._examine,
             "session": self._session,
             "metrics": self._write_metrics,
         }
@@ -280,6 +284,12 @@ class WebApp:
         """Answer with one page of the dashboard."""
         _check_observer(call)
         return Response(await call.unless_gone(self._watch.page(call.name)), media_type="application/json")
+
+    async def _examine(self, call: ClientCall) -> Response:
+        """Begin an examination of the network, and answer with the page of its findings so far."""
+        _check_observer(call)
+        await call.body()
+        return Response(await call.unless_gone(self._watch.examine()), 202, media_type="application/json")
 
     async def _session(self, call: ClientCall) -> Response:
         """Answer with the client of the token."""

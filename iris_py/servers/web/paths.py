@@ -50,6 +50,7 @@ PATHS: Final = (
     PathSpec("last", "GET", "/v1/topics/{name}/last"),
     PathSpec("watch", "GET", "/v1/watch"),
     PathSpec("page", "GET", "/v1/pages/{name}"),
+    PathSpec("examine", "POST", "/v1/findings"),
     PathSpec("sign-in", "POST", "/v1/session", is_public=True),
     PathSpec("session", "GET", "/v1/session"),
     PathSpec("sign-out", "DELETE", "/v1/session", is_public=True),

@@ -12,12 +12,13 @@ import secrets
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_py.api.node import connect
 from iris_py.api.runtime import runtime_of
+from iris_py.config import companion_config
 from iris_py.doors.grant_uses import GrantUseTable
 from iris_py.doors.problems import DoorRefusal, problem_of
 from iris_py.doors.web.cursors import PSEUDONYM_BYTES, CursorKeys
@@ -27,9 +28,6 @@ from iris_py.doors.web.histories import Histories
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.logs import EventLogger
 from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
-from iris_py.settings.values import SEEDS_MAX
-from iris_py.wire.addresses import format_address, parse_address
-from iris_py.wire.facts import NAME_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -90,8 +88,6 @@ class TopicStreamsStatus:
 
 #: Ends the label of the node of the histories, which follows that of the first node: lists of nodes tell the two apart.
 HISTORIES_SUFFIX: Final = "-histories"
-#: The hosts by which this machine dials a node that listens at every interface.
-_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - dialled
 
 
 class TopicStream:
@@ -236,6 +232,16 @@ class TopicStreams:
     def history_node(self) -> Node | None:
         """The node of the histories; None without histories. Reload the keys of both nodes together."""
         return self._history_node
+
+    @property
+    def all(self) -> list[TopicStream]:
+        """The open streams."""
+        return list(self._streams.values())
+
+    @property
+    def histories(self) -> list[History]:
+        """The histories; empty before the start."""
+        return [] if self._router is None else self._router.histories.all
 
     @property
     def is_open(self) -> bool:
@@ -437,7 +443,7 @@ class TopicStreams:
 
     def _history_config(self) -> Config:
         runtime = runtime_of(self._node)
-        return history_config(runtime.config, runtime.listened)
+        return companion_config(runtime.config, runtime.listened, HISTORIES_SUFFIX)
 
     def _slice_messages(self) -> int:
         """Return the messages delivered at a time: a client with an empty window never loses a part of them."""
@@ -522,18 +528,3 @@ class TopicStreams:
 
 async def _start_node(config: Config) -> Node:
     return await connect(config=config)
-
-
-def history_config(config: Config, listened: str) -> Config:
-    """Return the settings of the node of the histories: any port, no advertised address, the first node as a seed, and a name.
-
-    Args:
-        config: The settings of the first node, which may be the only node that knows the network.
-        listened: The listening address of the first node.
-    """
-    host, _port = parse_address(config.listen)
-    listened_host, port = parse_address(listened)
-    first = format_address(_LOOPBACK.get(listened_host, listened_host), port)
-    seeds = (first, *config.seeds[: SEEDS_MAX - 1])
-    name = f"{config.name[: NAME_LENGTH_MAX - len(HISTORIES_SUFFIX)]}{HISTORIES_SUFFIX}" if config.name else ""
-    return replace(config, listen=format_address(host, 0), is_port_shared=False, advertise=(), seeds=seeds, name=name)

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from iris_py.config import Config, config_path, default_secret, load_config, make_keyring, secret_paths
+from iris_py.config import Config, companion_config, config_path, default_secret, load_config, make_keyring, secret_paths
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file, user_secret, write_secret_file
 from iris_py.net.addresses import format_address, is_loopback, parse_address
 from iris_py.settings.keys import CLUSTERS_MAX
+from iris_py.wire.facts import NAME_LENGTH_MAX
 from iris_security import AdministrationKey
 from iris_security.keyring import GENERATIONS_MAX, Keyring
 from iris_security.secret import Secret
@@ -826,3 +827,27 @@ def test_who_leaves_a_shared_port_to_others_takes_any(environ: dict[str, str]) -
     assert (shared.listen, shared.advertise, shared.is_port_shared) == ("[::]:0", ("198.51.100.7", "listen"), False)
     own = load_config(environ=environ, listen="[::]:4711")
     assert own.without_shared_port() is own
+
+
+def test_a_second_node_is_like_the_first_one_but_takes_any_port() -> None:
+    config = Config(listen="[::1]:4711", is_port_shared=True, advertise=("203.0.113.5:4711",), zone="eu", name="door")
+    made = companion_config(config, "[::1]:4712", "-histories")
+    assert (made.listen, made.is_port_shared, made.advertise) == ("[::1]:0", False, ())
+    assert made.zone == "eu"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("door", "door-histories"), ("", ""), ("d" * NAME_LENGTH_MAX, "d" * (NAME_LENGTH_MAX - 10) + "-histories")],
+)
+def test_lists_of_nodes_tell_the_nodes_of_a_process_apart(first: str, second: str) -> None:
+    assert companion_config(Config(name=first), "127.0.0.1:4711", "-histories").name == second
+
+
+@pytest.mark.parametrize(
+    ("listened", "dialled"), [("[::1]:4712", "[::1]:4712"), ("[::]:1", "[::1]:1"), ("0.0.0.0:1", "127.0.0.1:1")]
+)
+def test_the_first_node_is_a_seed_of_the_second(listened: str, dialled: str) -> None:
+    many = tuple(f"192.0.2.1:{port}" for port in range(1, 65))
+    assert companion_config(Config(seeds=("192.0.2.1:9",)), listened, "").seeds == (dialled, "192.0.2.1:9")
+    assert companion_config(Config(seeds=many), listened, "").seeds == (dialled, *many[:-1])

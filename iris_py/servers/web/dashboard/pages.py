@@ -1,8 +1,4 @@
-"""The pages of the dashboard, made from the readings of the network.
-
-A page is named by its kind and perhaps an object: ``clusters``, ``cluster:quotes``, ``node:1f3a...``. Its items are the objects
-that the commands print with ``--json``.
-"""
+"""The pages of the dashboard, made from the readings of the network. Items are the objects that commands print as JSON."""
 
 from __future__ import annotations
 
@@ -11,83 +7,44 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from iris_py.overview.caller_failures import FailureLine, failure_lines, say_rates, unserved_clusters
-from iris_py.overview.clouds import CloudLine, cloud_faults
+from iris_py.overview.clouds import CloudLine, GatewayLine, cloud_faults
 from iris_py.overview.clusters import ClusterLine, MemberStatsLine, cluster_lines
 from iris_py.overview.figures import figures_of
 from iris_py.overview.nodes import generations_differ, node_line
-from iris_py.overview.pair import AskedSummary, share_of, summary_of
+from iris_py.overview.pair import share_of
 from iris_py.overview.readings import PARTS, EventSeen
 from iris_py.overview.rows import link_rows, member_rows, node_row, subscriber_rows
 from iris_py.overview.slowness import SlowLine, say_slow, slow_lines
 from iris_py.overview.topic_table import TableLine, TokenLine, say_table, say_versions, table_line, token_lines
 from iris_py.overview.topics import TopicLine, topic_lines
 from iris_py.overview.totals import TotalsLine, totals_of
+from iris_py.servers.web.dashboard.page_head import DETAILS_MAX, LINES_MAX, HeadMaker, PageHead, PageName
+from iris_py.servers.web.dashboard.ring_page import make_ring_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from iris_py.overview.readings import NetworkReading, NodeReading, Readings
+    from iris_py.overview.readings import NodeReading, Readings
+    from iris_py.servers.web.dashboard.door_page import DoorMonitor, DoorPage
+    from iris_py.servers.web.dashboard.findings_page import Examinations, FindingsPage
+    from iris_py.servers.web.dashboard.ring_page import RingPage
 
-__all__ = ["KINDS", "PageName", "make_page", "parse_page", "parts_of"]
+__all__ = ["PageSources", "make_page", "statistics_for"]
 
-#: Lines of a table in a page; the summary counts all. Too small: the page hides lines that a filter would find; too large: each
-#: second costs megabytes for each viewer.
-LINES_MAX: Final = 2_000
-#: Events, failures and findings in a page: as many as people read.
-DETAILS_MAX: Final = 200
-#: The kinds of pages; those with an object need its name.
-KINDS: Final[Mapping[str, bool]] = {
-    "overview": False,
-    "clusters": False,
-    "cluster": True,
-    "topics": False,
-    "topic": True,
-    "nodes": False,
-    "node": True,
-    "links": False,
-    "clouds": False,
-    "events": False,
-}
 #: The statistics that a kind of page needs besides those of all pages.
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "topics": ("topics",),
     "links": ("peers",),
+    "ring": ("peers",),
     "events": ("events",),
     "overview": ("events",),
 }
 
 
-class PageName(NamedTuple):
-    """The name of a page."""
-
-    kind: str
-    """A key of `KINDS`."""
-    name: str = ""
-    """The cluster, pattern or node id; empty for a page of the whole network."""
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.name}" if self.name else self.kind
-
-
-class PageHead(msgspec.Struct, kw_only=True):
-    """The head of every page."""
-
-    page: str
-    """The name of the page."""
-    network: str
-    """The name of the network."""
-    unix_s: float
-    """The time of the answers, by the clock of the door: seconds since 1970."""
-    summary: AskedSummary
-    """The nodes that answered."""
-    command: str
-    """The command that shows the same, or acts on it."""
-
-
 #: Any page.
 Page: TypeAlias = (
-    "OverviewPage | ClustersPage | ClusterPage | TopicsPage | TopicPage | NodesPage | NodePage | LinksPage | CloudsPage |"
-    " EventsPage"
+    "OverviewPage | ClustersPage | ClusterPage | TopicsPage | TopicPage | NodesPage | NodePage | LinksPage | RingPage |"
+    " CloudsPage | EventsPage | FindingsPage | DoorPage"
 )
 
 
@@ -108,6 +65,8 @@ class OverviewPage(msgspec.Struct, kw_only=True):
     """Faults, as sentences."""
     events: list[EventSeen]
     """The last events."""
+    names: dict[str, str]
+    """The labels of the nodes in the events, by node id."""
 
 
 class ClustersPage(msgspec.Struct, kw_only=True):
@@ -149,6 +108,8 @@ class PageSubscriber(msgspec.Struct, kw_only=True):
     """A subscription of a node."""
 
     node: str
+    name: str
+    """The label of the node; empty without one."""
     address: str
     zone: str
     messages_per_s: float
@@ -221,7 +182,11 @@ class PageLink(msgspec.Struct, kw_only=True):
     """A link, by the report of one end."""
 
     node: str
+    node_name: str
+    """The label of the node; empty without one."""
     peer: str
+    peer_name: str
+    """The label of the peer; empty without one, or if the peer has not answered."""
     address: str
     """The address of the peer."""
     is_congested: bool
@@ -246,7 +211,12 @@ class CloudsPage(msgspec.Struct, kw_only=True):
     head: PageHead
 
     items: list[CloudLine]
+    gateways: list[GatewayLine]
+    """The gateways of this cloud, with all that they report."""
+    names: dict[str, str]
+    """The labels of the gateways, by node id."""
     findings: list[str]
+    """Faults, as sentences."""
 
 
 class EventsPage(msgspec.Struct, kw_only=True):
@@ -255,56 +225,56 @@ class EventsPage(msgspec.Struct, kw_only=True):
     head: PageHead
 
     items: list[EventSeen]
+    names: dict[str, str]
+    """The labels of the nodes in the events, by node id."""
 
 
-def parse_page(text: str) -> PageName | None:
-    """Return the name of a page; None if the page is unknown."""
-    kind, mark, name = text.partition(":")
-    if kind not in KINDS or KINDS[kind] != bool(name) or bool(mark) != bool(name):
-        return None
-    return PageName(kind, name)
-
-
-def parts_of(kinds: set[str]) -> tuple[str, ...]:
+def statistics_for(kinds: set[str]) -> tuple[str, ...]:
     """Return the statistics to request from all nodes while some kinds of pages are shown."""
     further = {part for kind in kinds for part in _PARTS.get(kind, ())}
     return (*PARTS, *sorted(further))
 
 
-def make_page(page: PageName, readings: Readings, network: str, unix_s: float) -> Page | None:
+class PageSources(NamedTuple):
+    """The sources of all pages."""
+
+    readings: Readings
+    examinations: Examinations
+    door: DoorMonitor
+    gateways: Sequence[GatewayLine]
+    """The last answers of the gateways of this cloud."""
+    network: str
+    """The name of the network."""
+
+
+def make_page(page: PageName, sources: PageSources, unix_s: float, now: float) -> Page | None:
     """Return a page; None before the first reading with rates.
 
     Args:
         page: The page.
-        readings: The readings.
-        network: The name of the network.
+        sources: The sources.
         unix_s: The time of the last reading, in seconds since 1970.
+        now: The time (seconds).
     """
-    view = readings.view
+    view = sources.readings.view
     if view is None:
         return None
-    return _MAKERS[page.kind](page.name, readings, view, _Head(str(page), network, unix_s))
+    head = HeadMaker(page, sources.network, unix_s, view)
+    if page.kind == "findings":
+        return sources.examinations.page(head, now)
+    if page.kind == "door":
+        return sources.door.page(head, now)
+    return _MAKERS[page.kind](sources, head)
 
 
-class _Head(NamedTuple):
-    page: str
-    network: str
-    unix_s: float
-
-    def of(self, view: NetworkReading, command: str, total: int) -> PageHead:
-        """Return the head of a page with some lines."""
-        summary = summary_of(view.found, shown=min(LINES_MAX, total), total=total)
-        return PageHead(page=self.page, network=self.network, unix_s=self.unix_s, summary=summary, command=command)
-
-
-def _overview(_name: str, readings: Readings, view: NetworkReading, head: _Head) -> OverviewPage:
-    pairs, found = view.pairs, view.found
+def _overview(sources: PageSources, head: HeadMaker) -> OverviewPage:
+    pairs, found = head.view.pairs, head.view.found
     failures = failure_lines(pairs, share_of(pairs, found))
     slow = slow_lines(pairs)
     findings = [
         *say_rates([line for line in failures if line.per_s], unserved_clusters(pairs)),
         *say_slow(slow),
-        *cloud_faults(readings.clouds),
+        *cloud_faults(sources.readings.clouds),
         *(
             text
             for text in (generations_differ([node_line(each) for each in found.reports]), say_versions(found.reports))
@@ -312,32 +282,35 @@ def _overview(_name: str, readings: Readings, view: NetworkReading, head: _Head)
         ),
     ]
     clusters = cluster_lines(pairs, found, "requests_per_s")
+    events = sources.readings.events[:DETAILS_MAX]
     return OverviewPage(
-        head=head.of(view, "iris top", len(clusters)),
+        head=head.head(len(clusters)),
         totals=totals_of(pairs, found),
         clusters=clusters[:LINES_MAX],
         failures=[line for line in failures if line.per_s][:DETAILS_MAX],
         slow=slow[:DETAILS_MAX],
-        clouds=readings.clouds[:DETAILS_MAX],
+        clouds=sources.readings.clouds[:DETAILS_MAX],
         findings=findings[:DETAILS_MAX],
-        events=readings.events[:DETAILS_MAX],
+        events=events,
+        names=_names_of_events(head, events),
     )
 
 
-def _clusters(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> ClustersPage:
-    lines = cluster_lines(view.pairs, view.found, "requests_per_s")
-    return ClustersPage(head=head.of(view, "iris clusters", len(lines)), items=lines[:LINES_MAX])
+def _clusters(_sources: PageSources, head: HeadMaker) -> ClustersPage:
+    lines = cluster_lines(head.view.pairs, head.view.found, "requests_per_s")
+    return ClustersPage(head=head.head(len(lines)), items=lines[:LINES_MAX])
 
 
-def _cluster(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> ClusterPage:
-    pairs, found = view.pairs, view.found
+def _cluster(_sources: PageSources, head: HeadMaker) -> ClusterPage:
+    name = head.page.name
+    pairs, found = head.view.pairs, head.view.found
     line = next((line for line in cluster_lines(pairs, found, "name") if line.name == name), None)
     slow = [each for each in slow_lines(pairs) if each.cluster == name]
     failures = [each for each in failure_lines(pairs, share_of(pairs, found), [name]) if each.per_s]
     unserved = {each: count for each, count in unserved_clusters(pairs).items() if each == name}
     members = sorted(member_rows(pairs, [name]), key=lambda member: (member.zone, member.address, member.id))
     return ClusterPage(
-        head=head.of(view, f"iris members {name} --stats", len(members)),
+        head=head.head(len(members)),
         cluster=line,
         items=members[:LINES_MAX],
         slow=slow[:DETAILS_MAX],
@@ -345,12 +318,12 @@ def _cluster(name: str, _readings: Readings, view: NetworkReading, head: _Head) 
     )
 
 
-def _topics(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> TopicsPage:
-    pairs, found = view.pairs, view.found
+def _topics(_sources: PageSources, head: HeadMaker) -> TopicsPage:
+    pairs, found = head.view.pairs, head.view.found
     share = share_of(pairs, found)
     lines, table = topic_lines(pairs, found, None, "delivered_per_s"), table_line(pairs, share)
     return TopicsPage(
-        head=head.of(view, "iris topics", len(lines)),
+        head=head.head(len(lines)),
         items=lines[:LINES_MAX],
         tokens=token_lines(pairs, share)[:LINES_MAX],
         table=table,
@@ -358,25 +331,30 @@ def _topics(_name: str, _readings: Readings, view: NetworkReading, head: _Head) 
     )
 
 
-def _topic(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> TopicPage:
-    line = next((line for line in topic_lines(view.pairs, view.found, None, "pattern") if line.pattern == name), None)
+def _topic(_sources: PageSources, head: HeadMaker) -> TopicPage:
+    name = head.page.name
+    names = _names_of(head)
+    line = next((line for line in topic_lines(head.view.pairs, head.view.found, None, "pattern") if line.pattern == name), None)
     items = [
         PageSubscriber(
             node=row.node,
+            name=names.get(row.node, ""),
             address=row.address,
             zone=row.zone,
             messages_per_s=row.messages_per_s,
             queued=row.statistics.queued_messages,
             dropped=sum(row.statistics.dropped.values()),
         )
-        for row in subscriber_rows(view.pairs, lambda each: each.pattern == name)
+        for row in subscriber_rows(head.view.pairs, lambda each: each.pattern == name)
     ]
-    return TopicPage(head=head.of(view, f"iris topics '{name}'", len(items)), topic=line, items=items[:LINES_MAX])
+    return TopicPage(head=head.head(len(items)), topic=line, items=items[:LINES_MAX])
 
 
-def _nodes(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> NodesPage:
-    items = sorted(map(_page_node, view.seen), key=lambda item: (item.zone, item.address, item.id))
-    return NodesPage(head=head.of(view, "iris nodes", len(items)), items=items[:LINES_MAX])
+def _nodes(sources: PageSources, head: HeadMaker) -> NodesPage:
+    doctor_id = sources.examinations.node_id
+    seen = [each for each in head.view.seen if each.state != "gone" or each.node.id != doctor_id]
+    items = sorted(map(_page_node, seen), key=lambda item: (item.zone, item.address, item.id))
+    return NodesPage(head=head.head(len(items)), items=items[:LINES_MAX])
 
 
 def _page_node(seen: NodeReading) -> PageNode:
@@ -400,23 +378,26 @@ def _page_node(seen: NodeReading) -> PageNode:
     )
 
 
-def _node(name: str, _readings: Readings, view: NetworkReading, head: _Head) -> NodePage:
-    seen = next((each for each in view.seen if each.node.id == name), None)
+def _node(_sources: PageSources, head: HeadMaker) -> NodePage:
+    name = head.page.name
+    seen = next((each for each in head.view.seen if each.node.id == name), None)
     pair = None if seen is None else seen.pair
     figures = [] if pair is None else figures_of(pair)
     return NodePage(
-        head=head.of(view, f"iris top --node {name[:8]}", len(figures)),
+        head=head.head(len(figures)),
         node=None if seen is None else _page_node(seen),
         items=[PageFigure(name=each.name, text=each.text, change=each.change) for each in figures[:LINES_MAX]],
     )
 
 
-def _links(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -> LinksPage:
-    rows = link_rows(view.pairs)
+def _links(_sources: PageSources, head: HeadMaker) -> LinksPage:
+    rows, names = link_rows(head.view.pairs), _names_of(head)
     items = [
         PageLink(
             node=row.node,
+            node_name=names.get(row.node, ""),
             peer=row.statistics.peer,
+            peer_name=names.get(row.statistics.peer, ""),
             address=row.statistics.address,
             is_congested=row.statistics.is_congested,
             round_trip_s=row.statistics.round_trip_s,
@@ -425,24 +406,46 @@ def _links(_name: str, _readings: Readings, view: NetworkReading, head: _Head) -
         )
         for row in rows[:LINES_MAX]
     ]
-    return LinksPage(head=head.of(view, "iris topology", len(rows)), items=items)
+    return LinksPage(head=head.head(len(rows)), items=items)
 
 
-def _clouds(_name: str, readings: Readings, view: NetworkReading, head: _Head) -> CloudsPage:
-    lines = readings.clouds
+def _clouds(sources: PageSources, head: HeadMaker) -> CloudsPage:
+    lines = sources.readings.clouds
     return CloudsPage(
-        head=head.of(view, "iris federation status", len(lines)),
+        head=head.head(len(lines)),
         items=lines[:LINES_MAX],
+        gateways=list(sources.gateways[:DETAILS_MAX]),
+        names=_names_of(head, [gateway.node for gateway in sources.gateways]),
         findings=cloud_faults(lines)[:DETAILS_MAX],
     )
 
 
-def _events(_name: str, readings: Readings, view: NetworkReading, head: _Head) -> EventsPage:
-    events = readings.events
-    return EventsPage(head=head.of(view, "iris monitor", len(events)), items=events[:LINES_MAX])
+def _events(sources: PageSources, head: HeadMaker) -> EventsPage:
+    events = sources.readings.events
+    shown = events[:LINES_MAX]
+    return EventsPage(head=head.head(len(events)), items=shown, names=_names_of_events(head, shown))
 
 
-_MAKERS: Final[Mapping[str, Callable[[str, Readings, NetworkReading, _Head], Page]]] = {
+def _ring(_sources: PageSources, head: HeadMaker) -> RingPage:
+    return make_ring_page(head)
+
+
+def _names_of(head: HeadMaker, ids: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the labels of nodes, by id, without nodes that have none.
+
+    Args:
+        head: The head of the page.
+        ids: The nodes; None for all.
+    """
+    names = {seen.node.id: seen.node.name for seen in head.view.seen if seen.node.name}
+    return names if ids is None else {each: names[each] for each in ids if each in names}
+
+
+def _names_of_events(head: HeadMaker, events: Sequence[EventSeen]) -> dict[str, str]:
+    return _names_of(head, {node for event in events for node in (event.node, event.teller)})
+
+
+_MAKERS: Final[Mapping[str, Callable[[PageSources, HeadMaker], Page]]] = {
     "overview": _overview,
     "clusters": _clusters,
     "cluster": _cluster,
@@ -451,6 +454,7 @@ _MAKERS: Final[Mapping[str, Callable[[str, Readings, NetworkReading, _Head], Pag
     "nodes": _nodes,
     "node": _node,
     "links": _links,
+    "ring": _ring,
     "clouds": _clouds,
     "events": _events,
 }

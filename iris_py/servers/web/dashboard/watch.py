@@ -15,20 +15,30 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from iris_py.api.cloud.gateways import ask_clouds
+from iris_py.api.cloud.gateways import GATEWAYS_TIMEOUT_S, survey_gateways
+from iris_py.api.lifecycle import parts_of
 from iris_py.doors.problems import DoorRefusal
 from iris_py.errors import IrisError, NodeClosed
+from iris_py.federation.calls import Call, Op
 from iris_py.logs import EventLogger
-from iris_py.overview.clouds import has_gateways
+from iris_py.observe.reports import Size
+from iris_py.overview.clouds import GatewayLine, cloud_lines, gateway_lines, has_gateways
+from iris_py.overview.clusters import cluster_lines
 from iris_py.overview.readings import Readings
 from iris_py.overview.totals import totals_of
-from iris_py.servers.web.dashboard.pages import PageName, make_page, parse_page, parts_of
+from iris_py.servers.web.dashboard.page_head import PageName, parse_page
+from iris_py.servers.web.dashboard.pages import PageSources, make_page, statistics_for
+from iris_py.wire.names import RESERVED_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from iris_py.api.node import Node
     from iris_py.doors.grant_uses import GrantUse
+    from iris_py.observe.node_name import NodeName
+    from iris_py.observe.reports import NodeReports
+    from iris_py.servers.web.dashboard.door_page import DoorMonitor
+    from iris_py.servers.web.dashboard.findings_page import Examinations
 
 __all__ = ["NetworkWatch"]
 
@@ -93,15 +103,21 @@ class NetworkWatch:
 
     Args:
         node: The node of the door.
+        door: Reads the counts of the door.
+        examinations: Examines the network.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, door: DoorMonitor, examinations: Examinations) -> None:
         self._node = node
+        self._door = door
+        self._examinations = examinations
         self._readings = Readings()
+        self._gateways: list[GatewayLine] = []
         self._viewers: dict[Viewer, None] = {}
         self._points: deque[ChartPoint] = deque(maxlen=POINTS_MAX)
         self._reading: asyncio.Task[None] | None = None
         self._unix_s = 0.0
+        self._asked_parts: frozenset[str] = frozenset()  # the statistics of the last reading
         self._idle_since = -math.inf
         self._is_closed = False
 
@@ -149,9 +165,23 @@ class NetworkWatch:
             await events.aclose()  # type: ignore[attr-defined]
         raise DoorRefusal("closing")
 
+    async def examine(self) -> bytes:
+        """Begin an examination of the network, and return the page of its findings so far, as JSON.
+
+        Raises:
+            DoorRefusal: One is under way, or the last one was a short time ago; or the network does not answer in time.
+        """
+        await self.page("clusters")  # so that the clusters are known
+        view = self._readings.view
+        lines = [] if view is None else cluster_lines(view.pairs, view.found, "requests_per_s")
+        # Neither those of Iris itself, nor those with a secret of their own, whose names are hidden.
+        self._examinations.begin([line.name for line in lines if not line.name.startswith((RESERVED_NAMES, "#"))])
+        return await self.page("findings")
+
     def close(self) -> None:
         """End all viewers. Harmless if repeated."""
         self._is_closed = True
+        self._examinations.close()
         if self._reading is not None:
             self._reading.cancel()
         for viewer in self._viewers:
@@ -214,16 +244,19 @@ class NetworkWatch:
     async def _read(self) -> None:
         """Read the network once."""
         readings, loop = self._readings, asyncio.get_running_loop()
+        self._door.take(loop.time())
         kinds = {page.kind for viewer in self._viewers for page in viewer.pages}
         nodes = readings.next_asked(loop.time())
-        found = await self._node.ask_nodes(*parts_of(kinds), nodes=nodes, since=readings.latest)
+        parts = statistics_for(kinds)
+        found = await self._ask(parts, nodes)
+        self._asked_parts = frozenset(parts)
         readings.take(found, loop.time(), is_search=nodes is None)
         self._unix_s = time.time()
         view = readings.view
         if view is None:
             return
         if has_gateways(view.pairs) and (nodes is None or "clouds" in kinds):
-            readings.clouds = await ask_clouds(self._node)
+            await self._read_clouds()
         totals = totals_of(view.pairs, view.found)
         self._points.append(
             ChartPoint(
@@ -238,6 +271,27 @@ class NetworkWatch:
             )
         )
 
+    async def _ask(self, parts: tuple[str, ...], nodes: list[NodeName] | None) -> NodeReports:
+        """Ask nodes, and the node of the door itself, unless the network is so large that a sample is asked."""
+        own_id, since = self._node.id, self._readings.latest
+        others = None if nodes is None else [node for node in nodes if node.id != own_id]
+        found = await self._node.ask_nodes(*parts, nodes=others, since=since)
+        if found.is_sample or (nodes is not None and len(nodes) == len(others or ())):
+            return found
+        own = parts_of(self._node).introspection.own_report(*parts, since=since.get(own_id, 0))
+        if own is None:
+            return found
+        return msgspec.structs.replace(found, reports=(own, *found.reports), size=Size(found.size.nodes + 1.0))
+
+    async def _read_clouds(self) -> None:
+        """Read the gateways of this cloud; without an answer of any, there are no lines."""
+        try:
+            gateways, _missing = await survey_gateways(self._node, Call(op=Op.STATUS), GATEWAYS_TIMEOUT_S)
+        except IrisError:
+            gateways = []
+        self._readings.clouds = cloud_lines(gateways)
+        self._gateways = gateway_lines(gateways)
+
     def _tell(self) -> None:
         """Make every watched page, and give the pages to the viewers."""
         made: dict[PageName, bytes | None] = {}
@@ -250,8 +304,11 @@ class NetworkWatch:
             viewer.changed.set()
 
     def _make(self, page: PageName) -> bytes | None:
-        """Return the event of a page; None before the first reading with rates."""
-        content = make_page(page, self._readings, self._node.network, self._unix_s)
+        """Return the event of a page; None before the first reading with rates, and with all statistics of the page."""
+        if not self._asked_parts.issuperset(statistics_for({page.kind})):
+            return None
+        sources = PageSources(self._readings, self._examinations, self._door, self._gateways, self._node.network)
+        content = make_page(page, sources, self._unix_s, asyncio.get_running_loop().time())
         return None if content is None else _event(b"page", msgspec.json.encode(content))
 
 

@@ -2,7 +2,8 @@
 
 import {fill, make, setText} from "./elements.js";
 import {clock} from "./format.js";
-import {linkTo, makePage, startCharts, TITLES} from "./pages.js";
+import {makePage, startCharts, TITLES} from "./pages.js";
+import {linkTo} from "./parts.js";
 
 const SILENT_S = 5;
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
@@ -85,8 +86,8 @@ function follow(page) {
     if (content.head.page !== page || source !== events) return;
     heardAt = performance.now();
     setText(/** @type {HTMLElement} */ (document.getElementById("network")), content.head.network);
-    fill(command, "The same in a shell: ", make("code", {}, content.head.command));
-    shown.page.update(content);
+    showCommands(content.head);
+    shown.update(content);
     const {answered, asked, is_sample: isSample} = content.head.summary;
     const partial = answered < asked ? `, ${asked - answered} of ${asked} nodes did not answer` : isSample ? `, from ${answered} nodes` : "";
     say(`${clock(content.head.unix_s)}${partial}`, answered < asked);
@@ -99,6 +100,15 @@ function follow(page) {
       else setTimeout(() => { if (source === events) follow(page); }, 2000);
     }
   };
+}
+
+/** Shows the commands of a page, which change something where the page does not. @param {any} head */
+function showCommands(head) {
+  const commands = [{command: head.command, text: "shows the same"}, ...head.actions];
+  const shown = JSON.stringify(commands);
+  if (command.dataset.shown === shown) return;
+  command.dataset.shown = shown;
+  command.replaceChildren(...commands.map(each => make("li", {}, make("code", {}, each.command), ` ${each.text}`)));
 }
 
 /** @param {string} text @param {boolean} isBad */

@@ -1,61 +1,29 @@
 // The pages: each shows what one answer of the door says.
 
 import {Charts} from "./charts.js";
+import {Clouds} from "./clouds.js";
+import {Door} from "./door.js";
 import {fill, make, setText} from "./elements.js";
+import {Findings} from "./findings.js";
 import {bytes, clock, duration, estimated, number, shortId} from "./format.js";
+import {Faults, linkTo, nodeText, Tiles} from "./parts.js";
+import {Ring} from "./ring.js";
 import {Table} from "./table.js";
-
-/** The link to a page. @param {string} kind @param {string} [name] */
-export function linkTo(kind, name = "") {
-  return name ? `#/${kind}/${encodeURIComponent(name)}` : `#/${kind}`;
-}
 
 /** The pages with their titles, in the order of the navigation. */
 export const TITLES = {
-  overview: "Overview", clusters: "Clusters", topics: "Topics", nodes: "Nodes", links: "Links", clouds: "Clouds", events: "Events",
+  overview: "Overview", clusters: "Clusters", topics: "Topics", nodes: "Nodes", links: "Links", ring: "Ring", clouds: "Clouds",
+  events: "Events", findings: "Findings", door: "Door",
 };
+
+/** The last events on the overview. */
+const EVENTS_SHOWN = 12;
 
 const charts = new Charts();
 
 /** @param {(number | null)[][]} points */
 export function startCharts(points) {
   charts.start(points);
-}
-
-class Tiles {
-  constructor() {
-    this.element = make("dl", {class: "tiles"});
-    this.values = new Map();
-  }
-
-  /** @param {string} title @param {string} text @param {boolean} [isBad] */
-  set(title, text, isBad = false) {
-    let tile = this.values.get(title);
-    if (!tile) {
-      const value = make("dd");
-      tile = {box: make("div", {class: "tile"}, make("dt", {}, title), value), value};
-      this.values.set(title, tile);
-      this.element.append(tile.box);
-    }
-    setText(tile.value, text);
-    tile.box.classList.toggle("is-bad", isBad);
-  }
-}
-
-class Findings {
-  constructor() {
-    this.element = make("ul", {class: "findings", "aria-label": "Findings", hidden: true});
-  }
-
-  /** @param {string[]} texts */
-  update(texts) {
-    this.element.hidden = !texts.length;
-    const shown = texts.slice(0, 20);
-    if (shown.join("\n") !== this.shown) {
-      this.shown = shown.join("\n");
-      this.element.replaceChildren(...shown.map(text => make("li", {}, text)));
-    }
-  }
 }
 
 const clustersTable = () => new Table("Clusters", [
@@ -70,32 +38,25 @@ const clustersTable = () => new Table("Clusters", [
 ], {key: line => line.name, isBad: line => line.is_unserved || line.failed_per_s > 0 || line.errors_per_s > 0,
   empty: "No cluster is served or used.", sort: 2, isDescending: true});
 
-const eventsTable = () => new Table("Events", [
+/** @param {() => Record<string, string>} names the labels of nodes, by id */
+const eventsTable = names => new Table("Events", [
   {title: "time", text: event => clock(event.unix_s), sort: event => event.unix_s},
   {title: "event", text: event => event.kind},
-  {title: "about", text: event => event.name || shortId(event.node)},
+  {title: "about", text: event => event.name || (event.node && nodeText(event.node, names()[event.node]))},
   {title: "detail", text: event => event.detail},
   {title: "times", text: event => number(event.times), sort: event => event.times, isNumber: true},
-  {title: "reported by", text: event => shortId(event.teller), link: event => linkTo("node", event.teller)},
+  {title: "reported by", text: event => nodeText(event.teller, names()[event.teller]), link: event => linkTo("node", event.teller)},
 ], {key: event => `${event.teller}${event.number}`, empty: "No event was reported.", sort: 0, isDescending: true});
-
-const cloudsTable = () => new Table("Clouds", [
-  {title: "cloud", text: line => line.cloud},
-  {title: "gateway", text: line => shortId(line.gateway), link: line => linkTo("node", line.gateway)},
-  {title: "state", text: line => line.is_up ? "up" : "down"},
-  {title: "links", text: line => number(line.lines), sort: line => line.lines, isNumber: true},
-  {title: "round trip", text: line => duration(line.round_trip_s), sort: line => line.round_trip_s, isNumber: true},
-  {title: "trouble", text: line => line.trouble},
-], {key: line => line.cloud + line.gateway, isBad: line => !line.is_up, empty: "No gateway connects this cloud to others."});
 
 class Overview {
   constructor() {
+    this.names = {};
     this.tiles = new Tiles();
-    this.findings = new Findings();
+    this.findings = new Faults();
     this.clusters = clustersTable();
-    this.events = eventsTable();
+    this.events = eventsTable(() => this.names);
     this.children = [this.findings.element, this.tiles.element, charts.element, make("h2", {}, "Clusters"), this.clusters.element,
-      make("h2", {}, "Last events"), this.events.element];
+      make("h2", {}, "Last events"), this.events.element, make("p", {}, make("a", {href: linkTo("events")}, "All events"))];
   }
 
   /** @param {any} page */
@@ -117,7 +78,8 @@ class Overview {
     charts.add(page.head.unix_s, totals);
     charts.draw();
     this.clusters.update(page.clusters, page.head.summary.total);
-    this.events.update(page.events);
+    this.names = page.names;
+    this.events.update(page.events.slice(0, EVENTS_SHOWN));
   }
 }
 
@@ -136,7 +98,7 @@ class Clusters {
 class Cluster {
   constructor() {
     this.tiles = new Tiles();
-    this.findings = new Findings();
+    this.findings = new Faults();
     this.members = new Table("Members", [
       {title: "member", text: line => line.name || shortId(line.id), link: line => linkTo("node", line.id)},
       {title: "address", text: line => line.address},
@@ -200,7 +162,7 @@ class Topic {
   constructor() {
     this.tiles = new Tiles();
     this.table = new Table("Subscriptions", [
-      {title: "node", text: item => shortId(item.node), link: item => linkTo("node", item.node)},
+      {title: "node", text: item => nodeText(item.node, item.name), link: item => linkTo("node", item.node)},
       {title: "address", text: item => item.address},
       {title: "zone", text: item => item.zone},
       {title: "messages/s", text: item => number(item.messages_per_s), sort: item => item.messages_per_s, isNumber: true},
@@ -236,7 +198,7 @@ class Nodes {
       {title: "late", text: item => duration(item.lateness_s), sort: item => item.lateness_s, isNumber: true},
       {title: "links", text: item => number(item.links), sort: item => item.links, isNumber: true},
       {title: "uptime", text: item => duration(item.uptime_s), sort: item => item.uptime_s, isNumber: true},
-      {title: "version", text: item => item.version},
+      {title: "version", text: item => item.version.replace(/(\+\w{7})\w+$/, "$1")},
     ], {key: item => item.id, isBad: item => item.state !== "answers", empty: "No other node was found."});
     this.children = [this.table.element];
   }
@@ -274,8 +236,8 @@ class NodePage {
 class Links {
   constructor() {
     this.table = new Table("Links", [
-      {title: "node", text: item => shortId(item.node), link: item => linkTo("node", item.node)},
-      {title: "peer", text: item => shortId(item.peer), link: item => linkTo("node", item.peer)},
+      {title: "node", text: item => nodeText(item.node, item.node_name), link: item => linkTo("node", item.node)},
+      {title: "peer", text: item => nodeText(item.peer, item.peer_name), link: item => linkTo("node", item.peer)},
       {title: "address", text: item => item.address},
       {title: "state", text: item => item.is_congested ? "congested" : "open"},
       {title: "round trip", text: item => duration(item.round_trip_s), sort: item => item.round_trip_s, isNumber: true},
@@ -291,35 +253,23 @@ class Links {
   }
 }
 
-class Clouds {
-  constructor() {
-    this.findings = new Findings();
-    this.table = cloudsTable();
-    this.children = [this.findings.element, this.table.element];
-  }
-
-  /** @param {any} page */
-  update(page) {
-    this.findings.update(page.findings);
-    this.table.update(page.items, page.head.summary.total);
-  }
-}
-
 class Events {
   constructor() {
-    this.table = eventsTable();
+    this.names = {};
+    this.table = eventsTable(() => this.names);
     this.children = [this.table.element];
   }
 
   /** @param {any} page */
   update(page) {
+    this.names = page.names;
     this.table.update(page.items, page.head.summary.total);
   }
 }
 
 const KINDS = {
   overview: Overview, clusters: Clusters, cluster: Cluster, topics: Topics, topic: Topic, nodes: Nodes, node: NodePage,
-  links: Links, clouds: Clouds, events: Events,
+  links: Links, ring: Ring, clouds: Clouds, events: Events, findings: Findings, door: Door,
 };
 
 /** A page with its heading, or null. @param {string} kind @param {string} name */
@@ -328,5 +278,14 @@ export function makePage(kind, name) {
   if (!Page) return null;
   const page = new Page();
   const title = TITLES[kind] ?? `${kind === "cluster" ? "Cluster" : kind === "topic" ? "Topic" : "Node"} ${kind === "node" ? shortId(name) : name}`;
-  return {page, title, show: main => fill(main, make("h1", {}, title), ...page.children)};
+  const heading = make("h1", {}, title);
+  return {
+    title,
+    show: main => fill(main, heading, ...page.children),
+    /** @param {any} content */
+    update: content => {
+      page.update(content);
+      if (kind === "node" && content.node?.name) setText(heading, `Node ${content.node.name} (${shortId(name)})`);
+    },
+  };
 }

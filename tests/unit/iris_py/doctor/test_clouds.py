@@ -13,7 +13,7 @@ from iris_py import NodeName, NodeReport, NodeReports
 from iris_py.doctor.check import Finding, FindingStatus, Subject
 from iris_py.doctor.clouds import clouds
 from iris_py.doctor.cluster import cluster
-from iris_py.doctor.real_surroundings import without_gateways
+from iris_py.doctor.network_surroundings import without_gateways
 from iris_py.doctor.surroundings import (
     AuditStatus,
     CloudStatus,

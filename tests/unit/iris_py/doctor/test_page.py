@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris_py.cli.outcome import ExitCode
-from iris_py.doctor import answers, cluster, machine, partition, prober_node, real_surroundings
+from iris_py.doctor import answers, cluster, machine, network_surroundings, partition, prober_node
 from iris_py.doctor.examination import CHECKS
 from iris_py.overview import slowness
 
@@ -54,17 +54,17 @@ def test_the_numbers_are_those_of_the_code() -> None:
         "disk": (f"{machine.FREE_FAULT_BYTES >> 10} KiB", f"{machine.FREE_WARNING_BYTES >> 20} MiB"),
         "stalls": (f"for {answers.STALL_FAULT_S:g} s", f"for {answers.STALL_WARNING_S:g} s"),
         "parts": (
-            f"Up to {real_surroundings.DEATHS_ASKED_MAX} nodes",
+            f"Up to {network_surroundings.DEATHS_ASKED_MAX} nodes",
             f"at least {partition.TOGETHER_MIN} nodes",
             f"within {partition.TOGETHER_S:g} s",
         ),
-        "clouds": (f"up to {real_surroundings.LINES_PROBED_S:g} s", f"{machine.FREE_WARNING_BYTES >> 20} MiB"),
+        "clouds": (f"up to {network_surroundings.LINES_PROBED_S:g} s", f"{machine.FREE_WARNING_BYTES >> 20} MiB"),
         "ring": (f"after {prober_node.RING_AGAIN_S:g} s", f"Up to {prober_node.RING_MAX} nodes"),
         "cluster": (f"{slowness.SLOW_S * 1000:g} ms",),
     }.items():
         for number in numbers:
             assert number in " ".join(SECTIONS[name].split()), (name, number)
-    assert (partition.SHARE_MIN, real_surroundings.DEATHS_S) == (0.2, 3600.0)  # a fifth, the last hour
+    assert (partition.SHARE_MIN, network_surroundings.DEATHS_S) == (0.2, 3600.0)  # a fifth, the last hour
     assert (machine.USED_FAULT, machine.USED_WARNING) == (0.9, 0.7)  # nine tenths, seven tenths
     assert (machine.WITHHELD_FAULT, machine.WITHHELD_WARNING) == (0.25, 0.05)  # a quarter, a twentieth
     assert (cluster.FAILED_FAULT, cluster.FAILED_WARNING, slowness.SLOW_TIMES) == (0.5, 0.05, 5.0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iris_py.doctor.check import Finding, FindingStatus, Subject
+from iris_py.doctor.network_surroundings import DEATHS_S, deaths_of
 from iris_py.doctor.partition import TOGETHER_S, parts
-from iris_py.doctor.real_surroundings import DEATHS_S, deaths_of
 from iris_py.doctor.surroundings import Death, Deaths, ProbedPeer
 from iris_py.observe.journal import EventRecord
 from iris_py.observe.node_name import NodeName

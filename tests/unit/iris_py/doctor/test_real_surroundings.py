@@ -10,7 +10,8 @@ import pytest
 from msgspec import structs
 
 from iris_py.cli.settings import Settings
-from iris_py.doctor.real_surroundings import Actual, member_of, status_of
+from iris_py.doctor.network_surroundings import member_of, status_of
+from iris_py.doctor.real_surroundings import Actual
 from iris_py.doctor.surroundings import ClusterMember, Gateways, NodeStatus
 from iris_py.federation.calls import encode_outcome
 from iris_py.observe.histogram import Histogram

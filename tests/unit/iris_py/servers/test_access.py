@@ -15,6 +15,7 @@ from iris_py.doors.rights import Rights
 from iris_py.doors.settings import parse_settings
 from iris_py.servers.tokens import TokenVerifier, make_token
 from iris_py.servers.web.app import WebApp
+from iris_py.servers.web.dashboard.findings_page import Examinations
 from iris_py.servers.web.paths import PATHS
 from iris_security import Keyring, Secret
 from tests.unit.iris_py.servers.asgi import Answer, ask
@@ -72,6 +73,7 @@ ACCESS: Mapping[str, Access] = {
     "page": Access("/v1/pages/overview", "observe"),
     "session": Access("/v1/session", ""),
     "metrics": Access("/metrics", "observe"),
+    "examine": Access("/v1/findings", "observe"),
 }
 #: Operations without a token.
 PUBLIC: Mapping[str, str] = {
@@ -104,6 +106,17 @@ observe = true
 [histories]
 'notes.*' = {{seconds = 60, last = true}}
 """
+
+
+#: The clusters of each examination of the network that a client has begun.
+EXAMINED: list[Sequence[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_examinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let examinations begin, and do nothing."""
+    EXAMINED.clear()
+    monkeypatch.setattr(Examinations, "begin", lambda _self, clusters: EXAMINED.append(clusters))
 
 
 class Client:
@@ -143,7 +156,7 @@ class Client:
     def executed(self) -> int:
         """Return how often a client had an effect."""
         handler = self.door.handler
-        return handler.calls + len(handler.broadcasts) + self.door.streams.status.history_messages
+        return handler.calls + len(handler.broadcasts) + self.door.streams.status.history_messages + len(EXAMINED)
 
 
 def with_client(scenario: Callable[[Client], Awaitable[Any]]) -> None:

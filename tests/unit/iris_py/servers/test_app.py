@@ -337,7 +337,23 @@ def test_a_code_becomes_a_cookie_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["overview", "clusters", "cluster:quotes", "topics", "topic:x", "nodes", "node:x", "links", "clouds", "events"]
+    "page",
+    [
+        *(
+            "overview",
+            "clusters",
+            "cluster:quotes",
+            "topics",
+            "topic:x",
+            "nodes",
+            "node:x",
+            "links",
+            "ring",
+            "clouds",
+            "events",
+        ),
+        *("findings", "door"),
+    ],
 )
 def test_each_page_of_the_dashboard(page: str) -> None:
     async def scenario(door: Door) -> None:
@@ -345,7 +361,7 @@ def test_each_page_of_the_dashboard(page: str) -> None:
         answer = await door.ask("GET", f"/v1/pages/{page}", b"", observer)
         assert answer.status == 200
         assert answer.json()["head"]["page"] == page
-        assert answer.json()["head"]["summary"]["answered"] == 1
+        assert answer.json()["head"]["summary"]["answered"] == 2, "also the node of the door itself"
         if page == "cluster:quotes":
             assert [member["id"] for member in answer.json()["items"]] == [door.nodes[1].id]
         assert (await door.ask("GET", f"/v1/pages/{page}")).problem == "forbidden"

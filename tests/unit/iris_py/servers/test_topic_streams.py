@@ -17,12 +17,10 @@ from iris_py.doors.settings import DoorSettings, HistorySettings, WebLimits, Web
 from iris_py.doors.web.event_router import STREAM_PATTERNS_MAX, StreamOptions
 from iris_py.doors.web.event_text import EventForm
 from iris_py.errors import ConfigurationError, NodeClosed
-from iris_py.servers.web import topic_streams
 from iris_py.servers.web.event_response import EventResponse
 from iris_py.servers.web.shared_subscription import LINGER_S
 from iris_py.servers.web.topic_streams import HEARTBEAT_S, STALLED_S, TopicStream, TopicStreams
 from iris_py.testing import VirtualNetwork, run
-from iris_py.wire.facts import NAME_LENGTH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -376,33 +374,3 @@ def test_the_answer_of_http_carries_the_stream_and_ends_with_the_connection() ->
             assert sent[-1]["more_body"] is False
 
     run(main())
-
-
-def test_the_node_of_histories_is_like_the_first_one_but_takes_any_port() -> None:
-    from iris_py.config import Config
-
-    config = Config(listen="[::1]:4711", is_port_shared=True, advertise=("203.0.113.5:4711",), zone="eu", name="door")
-    made = topic_streams.history_config(config, "[::1]:4712")
-    assert (made.listen, made.is_port_shared, made.advertise) == ("[::1]:0", False, ())
-    assert made.zone == "eu"
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("door", "door-histories"), ("", ""), ("d" * NAME_LENGTH_MAX, "d" * (NAME_LENGTH_MAX - 10) + "-histories")],
-)
-def test_lists_of_nodes_tell_the_two_nodes_of_a_door_apart(first: str, second: str) -> None:
-    from iris_py.config import Config
-
-    assert topic_streams.history_config(Config(name=first), "127.0.0.1:4711").name == second
-
-
-@pytest.mark.parametrize(
-    ("listened", "dialled"), [("[::1]:4712", "[::1]:4712"), ("[::]:1", "[::1]:1"), ("0.0.0.0:1", "127.0.0.1:1")]
-)
-def test_the_first_node_is_a_seed_of_the_node_of_histories(listened: str, dialled: str) -> None:
-    from iris_py.config import Config
-
-    many = tuple(f"192.0.2.1:{port}" for port in range(1, 65))
-    assert topic_streams.history_config(Config(seeds=("192.0.2.1:9",)), listened).seeds == (dialled, "192.0.2.1:9")
-    assert topic_streams.history_config(Config(seeds=many), listened).seeds == (dialled, *many[:-1])

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iris_py.doors.counts import DoorStatistics
 from iris_py.doors.problems import DoorRefusal
 from iris_py.errors import NodeClosed
 from iris_py.servers.web.dashboard import watch as watch_module
+from iris_py.servers.web.dashboard.door_page import DoorMonitor
+from iris_py.servers.web.dashboard.findings_page import Examinations
 from iris_py.servers.web.dashboard.watch import LINGER_S, VIEWERS_MAX, NetworkWatch
 from iris_py.testing import NodeSimulation, run
 
@@ -20,14 +23,26 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
 
 
+class NoStreams:
+    """Event streams of a door without clients."""
+
+    all: tuple[()] = ()
+    histories: tuple[()] = ()
+
+
+MONITOR = DoorMonitor(lambda: DoorStatistics(kind="web"), NoStreams())  # type: ignore[arg-type]
+
+
 class CountingNode:
     """A node that counts its questions to the network."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.network = node.network
         self.questions = 0
         self.is_closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
 
     async def ask_nodes(self, *parts: str, **options: Any) -> Any:
         if self.is_closed:
@@ -41,7 +56,7 @@ def simulate(scenario: Callable[[NetworkWatch, CountingNode], Awaitable[Any]]) -
         async with NodeSimulation(1) as simulation:
             nodes = await simulation.start_nodes(3)
             node = CountingNode(nodes[0])
-            watch = NetworkWatch(node)  # type: ignore[arg-type]
+            watch = NetworkWatch(node, MONITOR, Examinations(nodes[0]))  # type: ignore[arg-type]
             try:
                 await scenario(watch, node)
             finally:
