@@ -19,6 +19,7 @@ def main() -> None:
 
         run_in_child()
     _replace_closed_streams()
+    gc.disable()  # until the command works (`iris_py.cli.outcome`): imports make much memory and no garbage
     try:
         from iris_py.cli.standard_error import keep_writing_json, wants_json
 

@@ -1,11 +1,13 @@
 """The command `iris` itself: passes the command line to a module of `iris_py.cli.commands`, and explains mistakes."""
 
+import inspect
+import os
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Annotated, Final, cast
 
 import typer
-from typer.main import get_command
+from typer.main import get_command, get_command_name
 
 from iris_py.cli.commands import COMMANDS
 from iris_py.cli.conversion import convert_plainly
@@ -14,6 +16,9 @@ from iris_py.cli.outcome import EXIT_CODES_HELP, ExitCode, complain
 from iris_py.cli.standard_error import wants_json, writing_json
 
 __all__ = ["make_app", "run"]
+
+#: The variable by which the scripts of `iris completion` ask for completions, without arguments.
+_COMPLETION: Final = "_IRIS_COMPLETE"
 
 # Click's class for all mistakes on a command line. The module of the class varies: recent versions of typer contain a copy
 # of click.
@@ -35,8 +40,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     is_known = any(arguments[:1] == [name] for names in COMMANDS.values() for name in names)
+    is_help = list(arguments) in ([], ["--help"], ["-h"]) and _COMPLETION not in os.environ
     try:
-        command = get_command(make_app(arguments[:1] if is_known else None))
+        command = get_command(make_app(arguments[:1] if is_known else None, is_overview=is_help))
         convert_plainly(command)
         outcome = command(list(arguments), standalone_mode=False, prog_name="iris")
         return outcome if isinstance(outcome, int) else ExitCode.OK
@@ -46,12 +52,13 @@ def _run(arguments: Sequence[str]) -> int:
         return _explain_usage(exc)
 
 
-def make_app(wanted: Collection[str] | None = None) -> typer.Typer:
+def make_app(wanted: Collection[str] | None = None, *, is_overview: bool = False) -> typer.Typer:
     """Make the command line of `iris` with some or all of its commands.
 
     Args:
         wanted: The names of the commands to declare; None for all. `run` passes only the command it runs, because declaring all
             of them would delay the start by the time of a request.
+        is_overview: Whether only the help of `iris` itself will be shown. Then the commands have no options.
     """
     app = typer.Typer(
         name="iris",
@@ -65,12 +72,29 @@ def make_app(wanted: Collection[str] | None = None) -> typer.Typer:
     for heading, names in COMMANDS.items():
         for name in names:
             if wanted is None or name in wanted:
-                _add(app, name, heading)
+                part: typer.Typer = import_module(f"iris_py.cli.commands.{name}").app
+                if is_overview:
+                    _add_without_options(app, part, heading)
+                else:
+                    _add(app, part, heading)
     return app
 
 
-def _add(app: typer.Typer, name: str, heading: str) -> None:
-    part: typer.Typer = import_module(f"iris_py.cli.commands.{name}").app
+def _add_without_options(app: typer.Typer, part: typer.Typer, heading: str) -> None:
+    if part.info.name:
+        app.command(part.info.name, help=part.info.help, rich_help_panel=heading)(_do_nothing)
+        return
+    for command in part.registered_commands:
+        assert command.callback is not None
+        name = command.name or get_command_name(command.callback.__name__)
+        text = command.help or inspect.getdoc(command.callback)
+        app.command(name, help=text, short_help=command.short_help, hidden=command.hidden, rich_help_panel=heading)(_do_nothing)
+
+
+def _do_nothing() -> None: ...
+
+
+def _add(app: typer.Typer, part: typer.Typer, heading: str) -> None:
     if part.info.name:
         app.add_typer(part, rich_help_panel=heading)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import HeaderValue
 
-__all__ = ["EXIT_CODES_HELP", "ExitCode", "complain", "end_of_help", "execute", "exit_code", "readable"]
+__all__ = ["EXIT_CODES_HELP", "ExitCode", "collect_garbage", "complain", "end_of_help", "execute", "exit_code", "readable"]
 
 
 class ExitCode(enum.IntEnum):
@@ -50,6 +51,13 @@ def end_of_help(*examples: str, exit_codes: str = EXIT_CODES_HELP) -> str:
     # Brackets are markup in help, and only an empty line ends a line.
     shown = [f"Example: {example}".replace("[", "\\[") for example in examples]
     return "\n\n".join([*shown, exit_codes])
+
+
+def collect_garbage() -> None:
+    """Start the garbage collector, if `iris_py.cli.main` has stopped it for the imports. It skips all present objects."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -100,6 +108,7 @@ def execute(
     try:
         from iris_py.api.run import run
 
+        collect_garbage()
         code = run(command(), leave_on_sigterm=False)  # commands that must leave handle SIGTERM themselves
         sys.stdout.flush()  # buffered output may still meet a closed pipe, and must do so here
         return code

@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Concatenate, Final, ParamSpec, cast
 
@@ -161,12 +162,7 @@ Arguments = ParamSpec("Arguments")
 def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> Callable[..., None]:
     """Add the common options to a command: typer sees all options, and the command receives the common ones as `Settings`."""
     own = list(inspect.signature(command).parameters.values())[1:]
-    named = [(_parameter(setting), setting) for setting in _WITH_OPTION]
-    others = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
-        for each in fields(Settings)
-        if each.name not in ("given", "options")
-    ]
+    named, others = _common_parameters()
     options = frozenset(f"--{each.name.rstrip('_').replace('_', '-')}" for each in own if _is_option(each))
 
     def wrapper(*args: Arguments.args, **values: Arguments.kwargs) -> None:
@@ -188,6 +184,17 @@ def with_settings(command: Callable[Concatenate[Settings, Arguments], int]) -> C
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
     return wrapper
+
+
+@cache
+def _common_parameters() -> tuple[list[tuple[inspect.Parameter, Setting]], list[inspect.Parameter]]:
+    """Return the parameters from which typer makes the common options: those of the table of settings, and the others."""
+    others = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for each in fields(Settings)
+        if each.name not in ("given", "options")
+    ]
+    return [(_parameter(setting), setting) for setting in _WITH_OPTION], others
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:

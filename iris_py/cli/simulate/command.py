@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from iris_py.cli.explanation import explain
-from iris_py.cli.outcome import ExitCode, complain, exit_code
+from iris_py.cli.outcome import ExitCode, collect_garbage, complain, exit_code
 from iris_py.cli.output import Output
 from iris_py.cli.simulate.pace import Display, Interrupts, SimulationPace
 from iris_py.cli.simulate.report import document, print_report, print_summary, summarize
@@ -62,6 +62,7 @@ def execute_simulation(
     """
     from iris_py.cli.simulate.plan import SimulationPlan
 
+    collect_garbage()
     try:
         plan = make()
         if suite is not None and plan != SimulationPlan():

@@ -6,10 +6,12 @@ import json
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import typer
 from typer.main import get_command
 
 from iris_py.build import build
@@ -68,6 +70,31 @@ def test_modules_are_imported_when_they_are_needed() -> None:
     loaded = set(done.stdout.split())
     assert {"iris_py.cli.request", "iris_py.cli.commands.request"} <= loaded
     assert not loaded & {"rich", "rich.progress", "iris_py.cli.commands.demo", "iris_py.cli.join"}
+
+
+@pytest.mark.parametrize("width", ["60", "120"])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]], ids=str)
+def test_the_overview_says_what_the_whole_command_line_says(
+    arguments: list[str], width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made without the options of the commands, for these take a third of its time."""
+    monkeypatch.setenv("COLUMNS", width)
+    run(arguments)
+    shown = capsys.readouterr()
+    with suppress(typer.Exit):
+        cast("Any", get_command(make_app()))(arguments, standalone_mode=False, prog_name="iris")
+    assert shown == capsys.readouterr()
+    assert all(name in shown.out for name in NAMES)
+
+
+@pytest.mark.parametrize("arguments", [["keys", "path"], ["simulate", "--suite", "all", "--nodes", "2"]], ids=" ".join)
+def test_garbage_is_collected_while_a_command_works(arguments: list[str]) -> None:
+    program = (
+        f"import atexit, gc, sys; sys.argv[1:] = {arguments}; from iris_py.cli import main; "
+        "atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 0)); main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "True True"
 
 
 def test_each_command_is_the_module_of_its_name() -> None:
