@@ -14,11 +14,9 @@ from xml.etree import ElementTree as XmlTree
 
 import pytest
 
+from tests.nats.nats_py import ROOT, SUITE, WORK
+
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-WORK = ROOT / "build" / "nats"
-#: The directory ``nats`` of a checkout of nats-py.
-SUITE = Path(os.environ.get("NATS_PY", WORK / "nats.py")) / "nats"
 FILES = ("test_client.py", "test_client_v2.py", "test_client_nkeys.py", "test_micro_service.py")
 #: The time of one test, and of all of them.
 TEST_TIMEOUT_S, SUITE_TIMEOUT_S = 60, 1800
