@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.nats.languages import missing_clients
-from tests.nats.nats_py import SUITE
+from tests.nats.places import SUITE
 
 collect_ignore = [] if SUITE.is_dir() else ["test_suite.py"]
 

@@ -6,25 +6,24 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 import pytest
 
 from tests.nats.languages import CHECKS, CLIENTS, ENVIRONMENT, built, missing_clients
-from tests.nats.nats_py import ROOT
+from tests.nats.places import ROOT, SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 LANGUAGES = [language for language in CLIENTS if language not in missing_clients()]
 START_S, CHECKS_S = 60.0, 120
 SERVERS = {
-    "nats-server": [str(Path(sysconfig.get_path("scripts")) / "nats-server")],
+    "nats-server": [str(SERVER)],
     "door": [sys.executable, "-P", "-m", "tests.nats.stand_in"],
 }
 

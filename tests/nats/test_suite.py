@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from xml.etree import ElementTree as XmlTree
 
 import pytest
 
-from tests.nats.nats_py import ROOT, SUITE, WORK
+from tests.nats.places import ROOT, SERVER, SUITE, WORK
 
 HERE = Path(__file__).parent
 FILES = ("test_client.py", "test_client_v2.py", "test_client_nkeys.py", "test_micro_service.py")
@@ -64,8 +63,7 @@ def run_suite(server: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def server() -> dict[str, str]:
     """The outcomes with nats-server."""
-    program = Path(sysconfig.get_path("scripts")) / "nats-server"
-    return run_suite(f'#!/bin/sh\nexec "{program}" "$@"\n')
+    return run_suite(f'#!/bin/sh\nexec "{SERVER}" "$@"\n')
 
 
 @pytest.fixture(scope="module")
