@@ -52,8 +52,9 @@ class WebLimits:
 
     connections: int = 10_000
     """Open connections."""
-    connections_per_address: int = 50
-    """Connections of an address without a valid token so far."""
+    connections_per_address: int = 1000
+    """Connections of an address without a valid token so far. Too small: a crowd behind an address, which comes back together
+    after the end of a door, is refused; too large: a stranger takes the places of all clients."""
     connections_per_subject: int = 100
     """Event streams of a subject at a time."""
     operations_per_s: int = 50

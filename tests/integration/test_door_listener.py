@@ -26,6 +26,7 @@ from cryptography.x509.oid import NameOID
 
 from iris_py.doors.settings import WebLimits, WebSettings
 from iris_py.errors import ConfigurationError
+from iris_py.net.process import raise_limit
 from iris_py.servers.web.connection import Timeouts
 from iris_py.servers.web.listener import WebListener
 from tests.integration.conftest import until
@@ -41,6 +42,8 @@ HERE: Final = WebSettings(listen="127.0.0.1:0")
 LONG: Final = Timeouts(head_s=600, body_s=600, idle_s=600, progress_s=600, end_s=600)
 SOON_S: Final = 0.2
 BODY_BYTES: Final = 100_000
+#: Clients behind one address.
+CROWD: Final = 1000
 #: More than the system takes for a client that does not read.
 LARGE_BYTES: Final = 50_000_000
 GET: Final = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -549,6 +552,20 @@ def test_connections_of_one_address_have_a_bound_until_their_token_is_known(loop
             await until(lambda: listener.figures.open == 2, "the second has ended")
             sixth = await stack.enter_async_context(client(listener))
             assert await sixth.ask() == b"ok"
+
+    loops.run(main())
+
+
+def test_a_crowd_behind_one_address_has_room_by_default(loops: Loops) -> None:
+    """The clients of an office, or of a proxy that nobody has named, come back together after the end of a door."""
+
+    async def main() -> None:
+        raise_limit()
+        async with listening() as (listener, _app), contextlib.AsyncExitStack() as stack:
+            opened = [stack.enter_async_context(client(listener)) for _ in range(CROWD)]
+            crowd = await asyncio.gather(*opened)
+            assert await asyncio.gather(*[each.ask() for each in crowd]) == [b"ok"] * CROWD
+            assert listener.figures.refused["address"] == 0
 
     loops.run(main())
 
