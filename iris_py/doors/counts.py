@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import (
     Mapping,
 )
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,7 @@ from iris_py.doors.problems import PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["DoorCounts", "DoorStatistics"]
+__all__ = ["DoorClusterCounts", "DoorCounts", "DoorStatistics"]
 
 
 class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +51,19 @@ class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of their payloads."""
     viewers: int = 0
     """Viewers of the dashboard."""
+    others: int = 0
+    """Other doors of the network, of all kinds."""
+    revocations: int = 0
+    """Revocations that the door remembers."""
+
+
+class DoorClusterCounts(NamedTuple):
+    """The counts of a door in the cluster of all doors."""
+
+    others: int = 0
+    """Other doors of the network, of all kinds."""
+    revocations: int = 0
+    """Revocations that the door remembers."""
 
 
 class DoorCounts:

@@ -20,6 +20,7 @@ from iris_py.api.handler import Handler
 from iris_py.api.lifecycle import parts_of
 from iris_py.api.membership import Capacity
 from iris_py.api.runtime import runtime_of
+from iris_py.doors.counts import DoorClusterCounts
 from iris_py.doors.door_messages import (
     DOORS,
     DoorAnnouncement,
@@ -102,6 +103,11 @@ class DoorCluster(Handler):
         self._is_full_told = False
         self._membership: Membership | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def counts(self) -> DoorClusterCounts:
+        """The counts of the door in the cluster."""
+        return DoorClusterCounts(len(self.doors.all), len(self._revocations))
 
     async def join(self) -> None:
         """Read the stored revocations, join the cluster, and take over the revocations of the other doors.

@@ -62,6 +62,8 @@ _METRICS: Final = (
     _DoorMetric("iris_door_history_messages", "gauge", "Entries of all histories.", lambda door: door.history_messages),
     _DoorMetric("iris_door_history_bytes", "gauge", "Bytes of the payloads in histories.", lambda door: door.history_bytes),
     _DoorMetric("iris_door_viewers", "gauge", "Viewers of the dashboard.", lambda door: door.viewers),
+    _DoorMetric("iris_door_others", "gauge", "Other doors of the network, of all kinds.", lambda door: door.others),
+    _DoorMetric("iris_door_revocations", "gauge", "Revocations that the door remembers.", lambda door: door.revocations),
 )
 _METRICS_BY_NAME: Final = (
     _DoorMetricByName(

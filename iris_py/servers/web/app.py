@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from iris_py.api.runtime import runtime_of
 from iris_py.api.status import Health
-from iris_py.doors.counts import DoorCounts, DoorStatistics
+from iris_py.doors.counts import DoorClusterCounts, DoorCounts, DoorStatistics
 from iris_py.doors.grant_uses import GrantUseTable
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.problems import DoorRefusal, problem_of
@@ -80,6 +80,7 @@ class WebApp:
         verify: Returns the client of a token and its rights, or raises a `DoorRefusal`.
         connections: Returns the figures of the connections; None if another server has them.
         uses: The open uses of grants; None if no grant ends before its time.
+        cluster: Returns the counts of the cluster of all doors.
 
     Attributes:
         sessions: The sessions of browsers.
@@ -93,7 +94,9 @@ class WebApp:
         verify: Callable[[str], Grant],
         connections: Callable[[], ConnectionFigures | None] = lambda: None,
         uses: GrantUseTable | None = None,
+        cluster: Callable[[], DoorClusterCounts] = DoorClusterCounts,
     ) -> None:
+        self._cluster = cluster
         self._uses = GrantUseTable() if uses is None else uses
         self.sessions = Sessions(verify)
         self._node = node
@@ -153,6 +156,8 @@ class WebApp:
             history_messages=streams.history_messages,
             history_bytes=streams.history_bytes,
             viewers=self._watch.viewers,
+            others=self._cluster().others,
+            revocations=self._cluster().revocations,
         )
 
     def apply(self, settings: DoorSettings) -> None:
@@ -214,7 +219,7 @@ class WebApp:
             if wait_s := self._rates.take(grant.subject, asyncio.get_running_loop().time()):
                 raise DoorRefusal("too-many", retry_after_s=wait_s)
             self._counts.operations[spec.operation] += 1
-            with self._uses.open(grant) as use:
+            with self._uses.open_verified(grant) as use:
                 return await self._operations[spec.operation](ClientCall(request, name, use, self._limits.body_bytes))
         except (DoorRefusal, IrisError) as exc:
             return self._refuse(problem_of(exc, tells_remote_errors=grant is not None and grant.sees_remote_errors))

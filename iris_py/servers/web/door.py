@@ -69,9 +69,13 @@ class MountedDoor(AsyncClosable):
         file = None
         if not runtime_of(node).is_simulated:
             file = RevocationsFile(runtime_of(node).config.state_directory, lambda: runtime_of(node).keyring)
-        self._cluster = DoorCluster(node, "web", settings.web.public_url, revocations, self._uses.review, file)
+        self._cluster = DoorCluster(
+            node, "web", settings.web.public_url, revocations, lambda: self._uses.end_revoked(revocations.includes), file
+        )
         self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key, uses=self._uses)
-        self._app = WebApp(node, settings, self._streams, self._verify, self._connection_figures, self._uses)
+        self._app = WebApp(
+            node, settings, self._streams, self._verify, self._connection_figures, self._uses, lambda: self._cluster.counts
+        )
 
     @property
     def app(self) -> ASGIApp:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import io
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from iris_py.cli import token as command
 from iris_py.cli.app import run
+from iris_py.cli.settings import Settings
+from iris_py.doors.door_messages import DoorAnnouncement, RevocationReceipt
 from iris_py.doors.problems import DoorRefusal
+from iris_py.doors.revocations import TOKEN_KEPT_S, TokenRevocation, TotalRevocation
 from iris_py.doors.rights import Rights
+from iris_py.servers import door_cluster
+from iris_py.servers.door_cluster import RevocationReport
 from iris_py.servers.tokens import TOKEN_BYTES_MAX, TokenVerifier, make_token
 from iris_security import Keyring, Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from iris_py.doors.revocations import Revocation, RevocationOutcome
     from iris_py.doors.rights import Grant
 
 SECRET, NEXT = Secret(b"k" * 32), Secret(b"n" * 32)
@@ -157,6 +165,68 @@ def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.
     assert words in captured.err
     assert captured.err.count("\n") == 1
     assert SECRET.text not in captured.err
+
+
+class Answers:
+    """The answers of the doors to a revocation, in place of a network."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *outcomes: RevocationOutcome, silent: tuple[str, ...] = ()) -> None:
+        self.asked: list[Revocation] = []
+        self._outcomes = outcomes
+        self._silent = silent
+        monkeypatch.setattr(door_cluster, "revoke_tokens", self._revoke)
+        monkeypatch.setattr(Settings, "visit", lambda *_: contextlib.nullcontext())
+
+    async def _revoke(self, _node: object, revocations: list[Revocation], _timeout_s: float) -> RevocationReport:
+        self.asked += revocations
+        doors = [DoorAnnouncement(id=f"{number:016x}", kind="web", address=f"http://d{number}") for number in range(3)]
+        receipts = [(f"{number}" * 32, RevocationReceipt(doors[number], (each,))) for number, each in enumerate(self._outcomes)]
+        return RevocationReport(tuple(receipts), self._silent, len(self._silent))
+
+
+def test_a_revocation_names_each_door_with_its_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = made(capsys, "--sub", "ann", "--observe")
+    grant = grant_of(token)
+    for given, until in ((token, grant.until), (grant.token_id.upper(), time.time() + TOKEN_KEPT_S)):
+        answers = Answers(monkeypatch, "added", "known", "ended")
+        assert run(["token", "revoke", given]) == 0
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        assert captured.out.splitlines()[:3] == [
+            "web door http://d0 (node 00000000): revoked",
+            "web door http://d1 (node 11111111): was revoked before",
+            "web door http://d2 (node 22222222): has ended there",
+        ]
+        assert captured.out.splitlines()[3].startswith("3 doors confirmed; the revocation ends at ")
+        (asked,) = answers.asked
+        assert isinstance(asked, TokenRevocation)
+        assert asked.id == grant.token_id
+        assert asked.until == pytest.approx(until, abs=30)
+
+
+def test_a_refusal_and_a_silent_door_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Answers(monkeypatch, "added", "full", "ahead", silent=("ab" * 16,))
+    assert run(["token", "revoke", "--subject", "ann"]) == 1
+    captured = capsys.readouterr()
+    assert "http://d1 (node 11111111): REFUSED: the door remembers as many revocations as it can" in captured.out
+    assert "http://d2 (node 22222222): REFUSED: the time lies ahead of the door's clock" in captured.out
+    assert "1 door confirmed" in captured.out
+    assert "1 door did not confirm (nodes abababab)" in captured.err
+    Answers(monkeypatch, "added", silent=("ab" * 16,))
+    assert run(["token", "revoke", "--all-before", "now", "--json"]) == 4
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["confirmed"], summary["refused"], summary["silent"], summary["silent_nodes"]) == (1, 0, 1, ["ab" * 16])
+
+
+def test_a_time_without_a_zone_is_a_local_one(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(monkeypatch, "added")
+    hour_ago = datetime.now().astimezone().replace(microsecond=0) - timedelta(hours=1)
+    for text in (hour_ago.replace(tzinfo=None).isoformat(), hour_ago.isoformat(), hour_ago.astimezone(UTC).isoformat()):
+        assert run(["token", "revoke", "--all-before", text]) == 0
+    assert answers.asked == [TotalRevocation(hour_ago.timestamp())] * 3
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("arguments", [["new", "--observe"], ["show", "x"], ["revoke", "x"]])

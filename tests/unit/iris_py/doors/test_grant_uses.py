@@ -46,6 +46,16 @@ def test_a_use_ends_once_with_the_problem_of_its_grant() -> None:
     assert len(table) == 0
 
 
+def test_uses_of_revoked_grants_end_and_no_others() -> None:
+    ended = list[str]()
+    table = GrantUseTable(lambda _grant: pytest.fail("no grant is renewed"))
+    ann, bob = table.open_verified(ANN), table.open_verified(BOB)
+    ann.on_end = bob.on_end = ended.append
+    assert table.end_revoked(lambda grant: grant.subject == "ann") == 1
+    assert (ended, ann.problem, bob.problem, len(table)) == (["token-revoked"], "token-revoked", "", 1)
+    assert table.end_revoked(lambda grant: grant.subject == "ann") == 0
+
+
 def test_a_use_ends_without_its_right() -> None:
     changes, ended = Changes(), list[str]()
     table = GrantUseTable(changes.renew)

@@ -94,6 +94,9 @@ def test_doors_know_each_other_and_who_leaves() -> None:
         await doors.simulation.until(lambda: all(len(door.others) == 2 for door in doors.all))
         assert {each.kind for each in one.others} == {"web"}
         assert {each.version for each in one.others} == {iris.__version__}
+        await doors.revoke(SubjectRevocation("ann", time.time()))
+        series = {sample.name: sample.value for metric in two.collector.collect() for sample in metric.samples}
+        assert (series["iris_door_others"], series["iris_door_revocations"]) == (2, 1)
         await two.close(timeout=0.0)
         await doors.simulation.until(lambda: len(one.others) == len(three.others) == 1)
 
