@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
+    from uvicorn.protocols.http.flow_control import FlowControl
 
     from iris_py.doors.limits import ConnectionCounts, CountedConnection
 
@@ -162,20 +163,39 @@ class _AnswerTransport:
     The head of an answer leaves with the first part of its content, which saves a system call and a packet: uvicorn writes both
     by themselves. An answer that ends the connection lets the client read it first.
 
+    The app gets it as ``iris.writer``, and writes parts of a chunked answer past its own task.
+
     Args:
         transport: The transport of the connection.
+        flow: Whether the client takes bytes.
         loop: The event loop.
         close: Ends the connection.
     """
 
-    __slots__ = ("_head", "_loop", "_transport", "close", "is_closing")
+    __slots__ = ("_flow", "_head", "_loop", "_transport", "close", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, flow: FlowControl, loop: asyncio.AbstractEventLoop, close: Callable[[], None]
+    ) -> None:
         self.is_closing = transport.is_closing
         self.close = close
         self._transport = transport
+        self._flow = flow
         self._loop = loop
         self._head = b""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes bytes."""
+        return not self._flow.write_paused and not self.is_closing()
+
+    def write_content(self, content: bytes) -> None:
+        """Write a part of a chunked answer whose head the app has sent (RFC 9112, section 7.1).
+
+        Args:
+            content: The part; not empty.
+        """
+        self.write(b"%x\r\n%b\r\n" % (len(content), content))
 
     def write(self, data: bytes) -> None:
         """Write bytes; the head of an answer at the end of this turn, if no content follows before."""
@@ -222,7 +242,7 @@ class WebConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         made = cast("asyncio.Transport", transport)  # uvloop's are no subclass
         super().connection_made(made)
-        self._answer_transport = _AnswerTransport(made, self.loop, self._end)
+        self._answer_transport = _AnswerTransport(made, self.flow, self.loop, self._end)
         made.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
         self._limit(self._owner.timeouts.head_s)
         if self._owner.is_closing:
@@ -255,7 +275,7 @@ class WebConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._owner.set_date()
-        self.scope["extensions"] = {"iris.admitted": self._place.admit}  # type: ignore[dict-item]
+        self.scope["extensions"] = {"iris.admitted": self._place.admit, "iris.writer": self._answer_transport}  # type: ignore[dict-item]
         address = "" if self.client is None else self.client[0]
         client = find_client(address, self.headers, self._owner.counts.proxies)
         if client is not None:

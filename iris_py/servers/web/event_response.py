@@ -42,6 +42,7 @@ class EventResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events until the stream or the connection ends."""
         stream = self._stream
+        stream.writer = scope.get("extensions", {}).get("iris.writer")
         if scope["method"] == "HEAD":
             stream.close()
         watcher = asyncio.create_task(self._wait_until_gone(receive))

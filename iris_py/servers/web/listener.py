@@ -38,7 +38,8 @@ class WebListener:
 
     The listener uses the running event loop, sets no signal handlers, and knows no lifespan events. Each scope has in its
     ``extensions`` the function ``iris.admitted``. The app calls the function when a request has shown a valid token: the
-    connection then no longer counts for its address.
+    connection then no longer counts for its address. The object ``iris.writer`` is a
+    :class:`~iris_py.servers.web.topic_streams.ContentWriter` for chunked answers.
 
     Args:
         app: The app.

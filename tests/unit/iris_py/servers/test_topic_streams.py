@@ -374,3 +374,66 @@ def test_the_answer_of_http_carries_the_stream_and_ends_with_the_connection() ->
             assert sent[-1]["more_body"] is False
 
     run(main())
+
+
+class Writer:
+    """Takes the parts of an answer, as the connection of a door does."""
+
+    def __init__(self) -> None:
+        self.is_writable = True
+        self.parts: list[bytes] = []
+
+    def write_content(self, content: bytes) -> None:
+        self.parts.append(content)
+
+
+def test_a_stream_writes_past_its_task_while_the_client_takes_bytes() -> None:
+    async def main() -> None:
+        async with VirtualNetwork() as network, door(network) as streams:
+            publisher = await network.connect()
+            writer = Writer()
+            stream = await streams.open(("notes.*",), ANN, LINES)
+            stream.writer = writer
+            await anext(stream)
+            waiting = asyncio.ensure_future(anext(stream))
+            await publish(publisher, "notes.a", 1)
+            await publish(publisher, "notes.a", 2)
+            assert [msgspec.json.decode(part)["json"] for part in writer.parts] == [1, 2]
+            assert not waiting.done()
+            assert streams.status.sent_bytes >= sum(map(len, writer.parts))
+            writer.is_writable = False
+            await publish(publisher, "notes.a", 3)
+            assert msgspec.json.decode(await waiting)["json"] == 3, "the task waits for the client"
+            await publish(publisher, "notes.a", 4)
+            writer.is_writable = True
+            assert msgspec.json.decode(await anext(stream))["json"] == 4, "what the task has to take keeps its place"
+            assert len(writer.parts) == 2
+            waiting = asyncio.ensure_future(anext(stream))
+            await settle(0.0)
+            stream.end("closing")
+            with pytest.raises(StopAsyncIteration):
+                await waiting
+            assert msgspec.json.decode(writer.parts[2])["kind"] == "closing"
+
+    run(main())
+
+
+def test_a_pause_of_a_client_counts_from_its_last_bytes_past_the_task() -> None:
+    async def main() -> None:
+        async with VirtualNetwork() as network, door(network) as streams:
+            publisher = await network.connect()
+            stream = await streams.open(("other.*",), ANN, LINES)
+            stream.writer = writer = Writer()
+            await anext(stream)
+            waiting = asyncio.ensure_future(anext(stream))
+            await settle(2 * STALLED_S)
+            assert len(writer.parts) >= STALLED_S // HEARTBEAT_S
+            writer.is_writable = False
+            await publish(publisher, "other.a", 1)
+            await waiting
+            await settle(STALLED_S - HEARTBEAT_S)
+            assert streams.status.streams == 1, "the pause is short"
+            await settle(2 * HEARTBEAT_S)
+            assert streams.status.stalled == 1
+
+    run(main())
