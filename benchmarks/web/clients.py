@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: Connections that open at a time.
 OPENING: Final = 100
 #: How long anything may take before the benchmark has failed.
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 240.0
 GAP: Final = b"event: gap\n"
 HEAD_END: Final = b"\r\n\r\n"
 #: A text frame from a client with the packet of Socket.IO that connects; its mask is zero.

@@ -29,7 +29,7 @@ _DOOR, _BARE, _SOCKETIO = "iris door", "bare starlette", "python-socketio"
 
 def section(*, quick: bool) -> Section:
     """Return the comparison."""
-    streams, alone, messages = (40, 5, 50) if quick else (5000, 50, 300)
+    streams, alone, messages = (40, 5, 50) if quick else (5000, 50, 100)
     roles: dict[str, Role] = {_DOOR: serve_door, _BARE: serve_bare}
     if not (reason := missing_reason("socketio", "websockets")):
         roles[_SOCKETIO] = serve_socketio
@@ -51,7 +51,7 @@ def _measure(role: Role, streams: int, alone: int, messages: int) -> Sequence[Sa
         server.begin({"secret": stage.home.secret})
         place = server.listen(START_TIMEOUT_S)
         clients.begin({**place, "process": server.pid, "streams": streams, "alone": alone, "messages": messages})
-        found = clients.listen(START_TIMEOUT_S + 3 * MEASURE_TIMEOUT_S)
+        found = clients.listen(START_TIMEOUT_S + 10 * MEASURE_TIMEOUT_S)
     note = f"{found['gaps']:,} gaps" if found["gaps"] else ""
     return [
         Sample("last one, p50", median(found["alone_ms"]), "ms"),

@@ -113,7 +113,7 @@ def _measure(stage: Stage, publisher: Worker, role: Role, parameters: Parameters
     publisher.begin({})
     published = publisher.listen(START_TIMEOUT_S)["published"]
     clients.begin({"published": published})
-    found = clients.listen(START_TIMEOUT_S + MEASURE_TIMEOUT_S)
+    found = clients.listen(START_TIMEOUT_S + 3 * MEASURE_TIMEOUT_S)
     return [
         Sample("published", published, "messages"),
         Sample("missing", found["missing"], "deliveries"),
