@@ -15,6 +15,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from iris_overlay.timers import DeadlineTable
 
 if TYPE_CHECKING:
@@ -243,7 +245,7 @@ def number_of(module: str, expression: str) -> int:
 
 
 def constant(module: str, name: str) -> object:
-    """Return a constant by its name in a module, or its dotted name; or the default of a field of a dataclass."""
+    """Return a constant by its name in a module, or its dotted name; or the default of a field of a dataclass or struct."""
     path = [*(module.split(".") if "." not in name else ()), *name.split(".")]
     for length in range(len(path) - 1, 0, -1):
         try:
@@ -253,6 +255,8 @@ def constant(module: str, name: str) -> object:
         for part in path[length:]:
             if isinstance(found, type) and dataclasses.is_dataclass(found):
                 found = next((field.default for field in dataclasses.fields(found) if field.name == part), None)
+            elif isinstance(found, type) and issubclass(found, msgspec.Struct):
+                found = next((field.default for field in msgspec.structs.fields(found) if field.name == part), None)
             else:
                 found = getattr(found, part, None)
         return found

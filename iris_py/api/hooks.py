@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import types
+from collections.abc import Callable
+from concurrent.futures import Executor
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from iris_py.api.handler import Handler, check_answers, check_handler, is_async_function, is_method
 from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
-    from concurrent.futures import Executor
+    from collections.abc import Awaitable, Generator, Sequence
     from contextvars import Context
 
     from iris_py.patterns.messages import Request
@@ -30,8 +32,7 @@ Result = TypeVar("Result")
 NOTHING: Final = object()
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerHook:
+class HandlerHook(msgspec.Struct, frozen=True):
     """A function of a handler, or the callback of a subscription, with the place to run it."""
 
     function: Callable[[Any], Any]
@@ -59,8 +60,7 @@ class HandlerHook:
         return await run_in(context, result) if is_awaitable(result) else result
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerHooks:
+class HandlerHooks(msgspec.Struct, frozen=True):
     """All functions of a handler, by pattern."""
 
     on_request: HandlerHook

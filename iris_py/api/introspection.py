@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -162,8 +161,7 @@ FOUND_MAX: Final = 250_000
 LINK_VERSIONS: Final = (VERSION_MIN, VERSION_MAX)
 
 
-@dataclass(slots=True)
-class _PendingQuestion:
+class _PendingQuestion(msgspec.Struct):
     """A question in flight, to a node or to the root of a key."""
 
     source: NodeId | None

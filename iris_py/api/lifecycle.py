@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import msgspec
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.events import Departed, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
@@ -182,7 +183,7 @@ class Parts:
             entropy=entropy,
             config=CoreConfig(
                 LinkConfig() if is_simulated else LinkConfig(offer=Offer(preferred=fastest_suite())),
-                OverlayConfig(groups=replace(groups or GroupConfig(), tells_counts=config.observe != "none")),
+                OverlayConfig(groups=msgspec.structs.replace(groups or GroupConfig(), tells_counts=config.observe != "none")),
                 config.max_message_bytes,
             ),
             name=config.name,

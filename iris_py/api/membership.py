@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iris_py.api.arguments import check_flag, check_join_options, check_time
 from iris_py.api.awaitable_context import AsyncClosable, Opening
@@ -93,8 +94,7 @@ class Membership(LoopBound, AsyncClosable):
     _end = leave
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """The work that a member accepts, and its share of the load: arguments of :meth:`iris_py.Node.join`."""
 
     concurrency: int | None = None

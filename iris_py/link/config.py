@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from iris_py.link.handshake import DEFAULT_OFFER, Offer
 
 
-@dataclass(frozen=True)
-class LinkConfig:
+class LinkConfig(msgspec.Struct, frozen=True):
     """Timeouts and queue bounds of a link, chosen by the node or gateway that owns the link.
 
     Attributes:

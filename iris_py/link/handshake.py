@@ -7,8 +7,9 @@ number from the peer.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import msgspec
 
 from iris_security import SIGNATURE_BYTES, Handshake, Purpose, Suite, verify_signature
 
@@ -31,8 +32,7 @@ _LENGTH = struct.Struct(">H")
 _CHOICE = struct.Struct(">BB")
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """The versions and ciphers a side supports, and its preferred cipher.
 
     Attributes:

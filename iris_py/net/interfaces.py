@@ -11,9 +11,10 @@ import os
 import socket
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,8 +44,7 @@ _PROC: Final = Path("/proc/self/net")
 _ELSEWHERE: Final = {4: "192.0.2.1", 6: "2001:db8::1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(msgspec.Struct, frozen=True):
     """A network interface of this machine that is up."""
 
     index: int

@@ -11,8 +11,9 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
 
 from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
@@ -25,14 +26,16 @@ from iris_py.net.addresses import (
     parse_address,
     without_ports,
 )
+from iris_py.net.interfaces import InterfaceAddress
+from iris_py.net.network import Address
 from iris_py.net.port_holder import HolderKind, PortHolder, ask_holder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from iris_py.net.driver import Driver
-    from iris_py.net.interfaces import InterfaceAddress, Machine
-    from iris_py.net.network import Address, NetworkStack
+    from iris_py.net.interfaces import Machine
+    from iris_py.net.network import NetworkStack
     from iris_py.net.port_holder import Credentials
 
 __all__ = ["ListenAddress", "ListenSettings", "listen", "resolve", "settle_place"]
@@ -58,8 +61,7 @@ _LOOPBACK: Final = {4: "127.0.0.1", 6: "::1"}
 _LOOPBACK_HOSTS: Final = ("127.0.0.1", "127.0.1.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True):
     """The addresses of a node, for listening and to advertise to other nodes."""
 
     address: str

@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, LinkHandshake, ProtocolError
 from iris_security import AuthenticationError
 
@@ -42,8 +44,7 @@ class HolderKind(enum.Enum):
     """The connection ended silently, as with a node that is starting or ending, and with some other programs."""
 
 
-@dataclass(frozen=True, slots=True)
-class PortHolder:
+class PortHolder(msgspec.Struct, frozen=True):
     """The process on a port wanted by a node, as identified by the answer."""
 
     answer: HolderKind

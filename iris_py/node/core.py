@@ -7,8 +7,9 @@ The owner (:mod:`iris_py.net.driver`) passes input, then calls these methods in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from iris_overlay.config import OverlayConfig
 from iris_overlay.overlay import Overlay
@@ -61,13 +62,12 @@ if TYPE_CHECKING:
     from iris_security import Identity, Keyring
 
 
-@dataclass(frozen=True, slots=True)
-class CoreConfig:
+class CoreConfig(msgspec.Struct, frozen=True):
     """The configuration of a node's core."""
 
-    link: LinkConfig = field(default_factory=LinkConfig)
+    link: LinkConfig = msgspec.field(default_factory=LinkConfig)
     """Timeouts and queue bounds of links."""
-    overlay: OverlayConfig = field(default_factory=OverlayConfig)
+    overlay: OverlayConfig = msgspec.field(default_factory=OverlayConfig)
     """Timeouts and bounds of the overlay."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """The largest payload that the node sends."""

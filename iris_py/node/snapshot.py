@@ -427,7 +427,7 @@ def _overlay(overlay: Overlay, tables: Mapping[str, int]) -> OverlayStatistics:
 
 
 def _counted(counters: Counters | PastryCounters | DetectorCounters) -> dict[str, int]:
-    return {name: getattr(counters, name) for name in counters.__slots__}
+    return {name: getattr(counters, name) for name in counters.__struct_fields__}
 
 
 def _security(core: NodeCore) -> SecurityStatistics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from iris_overlay.detector.config import DetectorConfig
 from iris_overlay.groups.config import GroupConfig
@@ -10,20 +10,19 @@ from iris_overlay.peers.config import ContactsConfig
 from iris_overlay.ring.config import PastryConfig
 
 
-@dataclass(frozen=True, slots=True)
-class OverlayConfig:
+class OverlayConfig(msgspec.Struct, frozen=True):
     """The configuration of an overlay. The defaults suit one machine as well as a data centre."""
 
-    ring: PastryConfig = field(default_factory=PastryConfig)
+    ring: PastryConfig = msgspec.field(default_factory=PastryConfig)
     """The configuration of the ring."""
 
-    detector: DetectorConfig = field(default_factory=DetectorConfig)
+    detector: DetectorConfig = msgspec.field(default_factory=DetectorConfig)
     """The configuration of the failure detector."""
 
-    groups: GroupConfig = field(default_factory=GroupConfig)
+    groups: GroupConfig = msgspec.field(default_factory=GroupConfig)
     """The configuration of memberships, membership views and multicast trees."""
 
-    contacts: ContactsConfig = field(default_factory=ContactsConfig)
+    contacts: ContactsConfig = msgspec.field(default_factory=ContactsConfig)
     """The configuration of links on demand."""
 
     dials_max: int = 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
@@ -346,8 +345,7 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """Counters of dropped messages and abandoned work, by reason: every loss is counted. Only the overlay writes them."""
 
     messages_invalid: int = 0

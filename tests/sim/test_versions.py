@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,7 +29,7 @@ async def echo(request: iris.Request) -> bytes:
 def make_newer(node: iris.Node) -> None:
     """Let a node speak the next version, too: it describes itself with fields that this one does not have."""
     peers = node._core.peers
-    peers._config = replace(peers._config, offer=Offer(version_max=VERSION_MAX + 1))
+    peers._config = msgspec.structs.replace(peers._config, offer=Offer(version_max=VERSION_MAX + 1))
     id_, addresses, zone, facts = (*msgspec.msgpack.decode(peers._hello), b"")[:4]
     facts += b"\xc8\x03new"  # of a type that this one does not have
     peers._hello = msgspec.msgpack.encode([id_, addresses, zone, facts, {"load": 0.5}, "of the next version"])

@@ -21,8 +21,9 @@ The longest time of a check (`check_s_max`): probe_timeout_s_min + indirect_time
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 #: The largest number of contacts (nodes to watch); the last ones beyond the bound are left out and counted. Too small: large
 #: routing tables are not watched. Too large: each contact is probed once in that number of periods, so a death may stay
@@ -65,8 +66,7 @@ LOSSY_PART: Final = 0.08
 LOST_GAIN: Final = 1 / 32
 
 
-@dataclass(frozen=True, slots=True)
-class DetectorConfig:
+class DetectorConfig(msgspec.Struct, frozen=True):
     """The configuration of a failure detector. The defaults suit one machine as well as sites 200 ms apart."""
 
     period_s: float = 1.0
@@ -151,8 +151,7 @@ class DetectorConfig:
         return self.probe_timeout_s_min + self.indirect_timeout_s + self.suspicion_s_min
 
 
-@dataclass(slots=True)
-class DetectorCounters:
+class DetectorCounters(msgspec.Struct):
     """The counters of a failure detector; every dropped datagram is counted here."""
 
     probes: int = 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from iris_overlay.groups.entries import ENTRIES_MAX
 from iris_overlay.groups.messages import VIEW_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(msgspec.Struct, frozen=True):
     """The configuration of a node's groups. All nodes of a network should agree on `renew_s`."""
 
     told_timeout_s: float = 1.0

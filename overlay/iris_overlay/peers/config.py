@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ContactsConfig:
+class ContactsConfig(msgspec.Struct, frozen=True):
     """The configuration of links on demand."""
 
     waiting_messages_max: int = 64

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class PastryConfig:
+class PastryConfig(msgspec.Struct, frozen=True):
     """The configuration of the ring. All nodes of a network should agree, but different values break nothing."""
 
     leaf_half: int = 8

@@ -7,8 +7,9 @@ only through the calls of `Core`.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from iris_overlay.ids import position
 from iris_overlay.ring.events import LeavesChanged
@@ -64,8 +65,7 @@ class Timer(enum.IntEnum):
 TimerKey: TypeAlias = "tuple[Timer, NodeId | int | None]"
 
 
-@dataclass(slots=True)
-class PastryCounters:
+class PastryCounters(msgspec.Struct):
     """The counters of dropped and repeated messages of a ring, by reason."""
 
     messages_invalid: int = 0

@@ -1,11 +1,11 @@
 """Tests of iris_py/link/link.py."""
 
-import dataclasses
 import itertools
 import struct
 import tracemalloc
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
@@ -855,7 +855,7 @@ def test_queued_bytes_counts_what_waits() -> None:
 
 
 def test_congestion_has_a_hysteresis() -> None:
-    config = dataclasses.replace(CONFIG, queue_bytes_high=100_000)
+    config = msgspec.structs.replace(CONFIG, queue_bytes_high=100_000)
     pair = opened(config=config)
     link = pair.initiator.link
     while link.queued_bytes <= 100_000:
@@ -873,7 +873,7 @@ def test_congestion_has_a_hysteresis() -> None:
 
 
 def test_what_is_large_does_not_make_a_link_busy() -> None:
-    pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=100_000))
+    pair = opened(config=msgspec.structs.replace(CONFIG, queue_bytes_high=100_000))
     link = pair.initiator.link
     link.send_packet(UNICAST, GROUP, NONCE, body(1_000_000))
     assert (link.congested, link.is_busy) == (True, False)
@@ -892,7 +892,7 @@ def test_what_is_large_does_not_make_a_link_busy() -> None:
 
 
 def test_the_end_is_the_last_event_also_of_a_congested_link() -> None:
-    pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=10_000))
+    pair = opened(config=msgspec.structs.replace(CONFIG, queue_bytes_high=10_000))
     pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(20_000))
     assert pair.initiator.link.congested
     pair.initiator.receive(Rogue(pair, pair.responder).record(frame(CLOSE, b"\x00")), pair.now)
@@ -904,7 +904,7 @@ def test_the_end_is_the_last_event_also_of_a_congested_link() -> None:
 @pytest.mark.parametrize("size", [1000, 100_000])
 @pytest.mark.parametrize("control", [False, True])
 def test_a_peer_that_does_not_read_is_given_up(size: int, control: bool) -> None:
-    pair = opened(config=dataclasses.replace(CONFIG, queue_bytes_high=10_000, queue_bytes_max=1_000_000))
+    pair = opened(config=msgspec.structs.replace(CONFIG, queue_bytes_high=10_000, queue_bytes_max=1_000_000))
     link = pair.initiator.link
     before = 0
     while pair.initiator.link.state is LinkState.OPEN:
