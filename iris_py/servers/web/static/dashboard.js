@@ -62,6 +62,7 @@ function showPage() {
   document.title = `${wanted.title} - Iris`;
   drawNavigation(kind);
   wanted.show(main);
+  showCommands([]);
   main.focus();
   shown = wanted;
   follow(name ? `${kind}:${name}` : kind);
@@ -86,7 +87,7 @@ function follow(page) {
     if (content.head.page !== page || source !== events) return;
     heardAt = performance.now();
     setText(/** @type {HTMLElement} */ (document.getElementById("network")), content.head.network);
-    showCommands(content.head);
+    showCommands([{command: content.head.command, text: "shows the same"}, ...content.head.actions]);
     shown.update(content);
     const {answered, asked, is_sample: isSample} = content.head.summary;
     const partial = answered < asked ? `, ${asked - answered} of ${asked} nodes did not answer` : isSample ? `, from ${answered} nodes` : "";
@@ -102,9 +103,8 @@ function follow(page) {
   };
 }
 
-/** Shows the commands of a page, which change something where the page does not. @param {any} head */
-function showCommands(head) {
-  const commands = [{command: head.command, text: "shows the same"}, ...head.actions];
+/** Shows the commands of a page, which change something where the page does not. @param {{command: string, text: string}[]} commands */
+function showCommands(commands) {
   const shown = JSON.stringify(commands);
   if (command.dataset.shown === shown) return;
   command.dataset.shown = shown;

@@ -54,7 +54,7 @@ export class Ring {
     this.shown = "";
     /** The node under the pointer, also after the picture was drawn anew. */
     this.pointed = "";
-    this.picture = draw("svg", {role: "img", class: "ring-picture"});
+    this.picture = draw("svg", {role: "img", class: "ring-picture", "aria-label": "The ring"});
     const narrow = matchMedia("(max-width: 560px)");
     narrow.addEventListener("change", () => this.frame(narrow.matches));
     this.frame(narrow.matches);
