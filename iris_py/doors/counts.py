@@ -15,6 +15,8 @@ from iris_py.doors.problems import PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iris_py.doors.door_table import KnownDoor
+
 __all__ = ["DoorClusterCounts", "DoorCounts", "DoorStatistics"]
 
 
@@ -58,10 +60,10 @@ class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoorClusterCounts(NamedTuple):
-    """The counts of a door in the cluster of all doors."""
+    """The knowledge of a door from the cluster of all doors."""
 
-    others: int = 0
-    """Other doors of the network, of all kinds."""
+    doors: tuple[KnownDoor, ...] = ()
+    """The other doors of the network, of all kinds."""
     revocations: int = 0
     """Revocations that the door remembers."""
 

@@ -107,7 +107,7 @@ class DoorCluster(Handler):
     @property
     def counts(self) -> DoorClusterCounts:
         """The counts of the door in the cluster."""
-        return DoorClusterCounts(len(self.doors.all), len(self._revocations))
+        return DoorClusterCounts(self.doors.all, len(self._revocations))
 
     async def join(self) -> None:
         """Read the stored revocations, join the cluster, and take over the revocations of the other doors.

@@ -144,6 +144,7 @@ async def main() -> None:
         settings = parse_settings(DOOR, "door.toml")
         await open_clouds(stack, await start("gateway", "eu/a"))
         door = await stack.enter_async_context(open_door(node, settings))
+        await stack.enter_async_context(open_door(members[0], parse_settings(DOOR, "door.toml")))
         token = door.make_token("ann", rights=Rights(subscribe=("news.>",)))
         loading = asyncio.gather(make_load(members[0]), follow(door.url, token))
         told = {"url": door.url, "codes": [door.make_code() for _ in range(CODES)]}

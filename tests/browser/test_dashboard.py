@@ -127,6 +127,8 @@ def test_the_door_tells_of_its_clients_and_refusals(pages: Pages, network: Netwo
         page.locator("main table td", has_text=text).first.wait_for()
     said = answer(page, "door")
     assert [client["subject"] for client in said["clients"]] == ["ann"]
+    assert [(other["kind"], other["name"], other["is_draining"]) for other in said["doors"]] == [("web", "alpha", False)]
+    page.get_by_role("cell", name=said["doors"][0]["address"]).wait_for()
     assert page.locator(".tile", has_text=f"event streams{said['door']['streams']}").count() == 1
     page.context.close()
     assert pages.faults == []

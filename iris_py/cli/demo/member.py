@@ -57,7 +57,8 @@ async def serve(
     is_to_hold = threading.Event()
     ended = _watch_input(is_to_hold)
     # A `Config` replaces environment and file, so no setting of the user reaches the demo.
-    config = iris_py.Config(network=network, secret=secret, seeds=(seed,), discovery=False)
+    name = f"{cluster}-{os.getpid()}"
+    config = iris_py.Config(network=network, secret=secret, seeds=(seed,), discovery=False, name=name)
     async with iris_py.connect(config=config) as node:
         answer = make(node)
 

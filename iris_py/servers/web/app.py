@@ -109,7 +109,7 @@ class WebApp:
         self._rates = RateLimits(settings.web.limits.operations_per_s, settings.web.limits.burst)
         self.apply(settings)
         self._assets = Assets("iris_py.servers.web")
-        door = DoorMonitor(lambda: self.statistics, streams)
+        door = DoorMonitor(lambda: self.statistics, streams, lambda: cluster().doors)
         self._watch = NetworkWatch(node, door, Examinations(node))
         self._description = describe_interface()
         operations = Operations(node, streams, self._uses)
@@ -156,7 +156,7 @@ class WebApp:
             history_messages=streams.history_messages,
             history_bytes=streams.history_bytes,
             viewers=self._watch.viewers,
-            others=self._cluster().others,
+            others=len(self._cluster().doors),
             revocations=self._cluster().revocations,
         )
 

@@ -10,8 +10,9 @@ from iris_py.doors.counts import DoorStatistics
 from iris_py.servers.web.dashboard.page_head import DETAILS_MAX, PageHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from iris_py.doors.door_table import KnownDoor
     from iris_py.servers.web.dashboard.page_head import HeadMaker
     from iris_py.servers.web.topic_streams import TopicStreams
 
@@ -62,6 +63,22 @@ class PageHistory(msgspec.Struct, kw_only=True):
     """Messages dropped as repetitions since the start."""
 
 
+class PageDoor(msgspec.Struct, kw_only=True):
+    """Another door of the network."""
+
+    node: str
+    """The id of its node."""
+    name: str
+    """The label of the node; empty without one, or if the node has not answered."""
+    kind: str
+    """The kind of its clients: ``web``, or ``nats``."""
+    address: str
+    """The address for clients; empty if another server listens for the door."""
+    version: str
+    is_draining: bool
+    """Whether the door closes."""
+
+
 class DoorPage(msgspec.Struct, kw_only=True):
     """The door."""
 
@@ -84,6 +101,8 @@ class DoorPage(msgspec.Struct, kw_only=True):
     """The clients with event streams, those with most waiting bytes first; 200 at most."""
     clients_total: int
     """The number of all clients with event streams."""
+    doors: list[PageDoor]
+    """The other doors of the network; 200 at most."""
     items: list[PageHistory]
     """The histories."""
 
@@ -94,11 +113,18 @@ class DoorMonitor:
     Args:
         read: Returns the counts.
         streams: The event streams.
+        doors: Returns the other doors of the network.
     """
 
-    def __init__(self, read: Callable[[], DoorStatistics], streams: TopicStreams) -> None:
+    def __init__(
+        self,
+        read: Callable[[], DoorStatistics],
+        streams: TopicStreams,
+        doors: Callable[[], Sequence[KnownDoor]] = tuple,
+    ) -> None:
         self._read = read
         self._streams = streams
+        self._doors = doors
         self._first: tuple[float, DoorStatistics] | None = None
         self._last: tuple[float, DoorStatistics] | None = None
 
@@ -135,6 +161,7 @@ class DoorMonitor:
             return sorted(rows, key=lambda row: (-row.count, row.name))
 
         clients = self._clients()
+        names = {seen.node.id: seen.node.name for seen in head.view.seen}
         histories = [
             PageHistory(
                 pattern=history.settings.pattern,
@@ -160,6 +187,17 @@ class DoorMonitor:
             dropped_per_s=per_s(lambda door: door.dropped_messages),
             clients=clients[:DETAILS_MAX],
             clients_total=len(clients),
+            doors=[
+                PageDoor(
+                    node=node,
+                    name=names.get(node, ""),
+                    kind=door.kind,
+                    address=door.address,
+                    version=door.version,
+                    is_draining=door.is_draining,
+                )
+                for node, door in self._doors()[:DETAILS_MAX]
+            ],
             items=histories,
         )
 

@@ -117,6 +117,7 @@ KINDS: Final[Mapping[str, PageKind]] = {
         lambda _name: (
             PageCommand("prints the rights of each role", "iris door web FILE --check"),
             PageCommand("makes a token for a client", "iris token new --sub SUBJECT --role ROLE"),
+            PageCommand("ends a token at all doors", "iris token revoke ID"),
             PageCommand("lets the door read its file again; run it on its host", "kill -HUP PID"),
         ),
     ),

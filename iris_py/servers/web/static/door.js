@@ -2,7 +2,7 @@
 
 import {make} from "./elements.js";
 import {bytes, duration, number} from "./format.js";
-import {Tiles} from "./parts.js";
+import {linkTo, nodeText, Tiles} from "./parts.js";
 import {Table} from "./table.js";
 
 /** A table of counters. @param {string} label @param {string} title @param {string} empty @param {boolean} isBad whether a growing counter is marked */
@@ -26,26 +26,35 @@ export class Door {
       {title: "bytes", text: item => bytes(item.waiting_bytes), sort: item => item.waiting_bytes, isNumber: true},
       {title: "dropped", text: item => number(item.dropped), sort: item => item.dropped, isNumber: true},
     ], {key: item => item.subject, isBad: item => item.is_late || item.dropped > 0, empty: "No client follows topics.", sort: 3, isDescending: true});
+    this.doors = new Table("Other doors", [
+      {title: "address", text: item => item.address || "mounted"},
+      {title: "kind", text: item => item.kind},
+      {title: "node", text: item => nodeText(item.node, item.name), link: item => linkTo("node", item.node)},
+      {title: "state", text: item => item.is_draining ? "closes" : "open"},
+      {title: "version", text: item => item.version},
+    ], {key: item => item.node + item.kind + item.address, empty: "This is the only door of the network."});
     this.histories = new Table("Histories", [
       {title: "pattern", text: item => item.pattern},
       {title: "messages", text: item => `${number(item.messages)} of ${number(item.messages_max)}`, sort: item => item.messages, isNumber: true},
       {title: "bytes", text: item => `${bytes(item.bytes)} of ${bytes(item.bytes_max)}`, sort: item => item.bytes, isNumber: true},
-      {title: "oldest", text: item => `${duration(item.oldest_s) || "none"} of ${duration(item.seconds_max)}`, sort: item => item.oldest_s, isNumber: true},
+      {title: "oldest", text: item => item.oldest_s === null ? "none" : `${duration(item.oldest_s)} of ${duration(item.seconds_max)}`, sort: item => item.oldest_s, isNumber: true},
       {title: "last of topics", text: item => number(item.topics), sort: item => item.topics, isNumber: true},
       {title: "repetitions", text: item => number(item.repeated), sort: item => item.repeated, isNumber: true},
     ], {key: item => item.pattern, empty: "The file of the door names no history."});
     const block = (title, table) => make("section", {}, make("h2", {}, title), table.element);
     this.clientsTitle = make("h2", {}, "Clients with event streams");
+    this.refusedTable = block("Connections refused or ended", this.refused);
     this.children = [this.tiles.element, this.mounted, this.clientsTitle, this.clients.element,
       make("div", {class: "columns"}, block("Operations of clients", this.operations), block("Problems told to clients", this.problems),
-        block("Connections refused or ended", this.refused)),
-      make("h2", {}, "Histories"), this.histories.element];
+        this.refusedTable),
+      make("h2", {}, "Histories"), this.histories.element, make("h2", {}, "Other doors"), this.doors.element];
   }
 
   /** @param {any} page */
   update(page) {
     const door = page.door;
     this.mounted.hidden = door.connections !== null;
+    this.refusedTable.hidden = door.connections === null;
     if (door.connections !== null) this.tiles.set("connections", number(door.connections));
     this.tiles.set("event streams", number(door.streams));
     this.tiles.set("their clients", number(page.clients_total));
@@ -60,6 +69,8 @@ export class Door {
     this.operations.update(page.operations);
     this.problems.update(page.problems);
     this.refused.update(page.refused);
+    this.tiles.set("revoked tokens", number(door.revocations));
+    this.doors.update(page.doors, door.others);
     this.histories.update(page.items, page.head.summary.total);
   }
 }

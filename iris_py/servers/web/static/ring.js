@@ -5,9 +5,9 @@ import {number, shortId} from "./format.js";
 import {linkTo, nodeText} from "./parts.js";
 import {Table} from "./table.js";
 
-const SIZE = 560;
+const SIZE = 600;
 const CENTRE = SIZE / 2;
-const RADIUS = 190;
+const RADIUS = 186;
 const ZONES_RADIUS = 170;
 const COLOURS = 10;
 /** Nodes up to which each has its name beside it. */
@@ -99,7 +99,7 @@ export class Ring {
 
   /** Shows the picture with its names, or on narrow pages closer and without names. @param {boolean} isNarrow */
   frame(isNarrow) {
-    const edge = isNarrow ? 50 : 0;
+    const edge = isNarrow ? 72 : 0;
     this.picture.setAttribute("viewBox", `${edge} ${edge} ${SIZE - 2 * edge} ${SIZE - 2 * edge}`);
   }
 

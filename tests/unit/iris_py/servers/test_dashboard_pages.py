@@ -12,6 +12,8 @@ from iris_py import NodeName, NodeReport, NodeReports
 from iris_py.doctor.check import DoctorCheck, ok, warning
 from iris_py.doctor.examination import Examined
 from iris_py.doors.counts import DoorStatistics
+from iris_py.doors.door_messages import DoorAnnouncement
+from iris_py.doors.door_table import KnownDoor
 from iris_py.doors.grant_uses import GrantUse, GrantUseTable
 from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.rights import Grant
@@ -168,6 +170,15 @@ def test_the_slowest_clients_come_first_each_with_all_of_its_streams() -> None:
     ]
     assert [(row.dropped, row.is_late) for row in page.clients] == [(0, False), (0, False), (3, True)]
     assert page.clients_total == 3
+
+
+def test_the_door_knows_the_other_doors() -> None:
+    announced = DoorAnnouncement(id="0" * 16, kind="nats", address="nats://eu.example:4222", is_draining=True)
+    other = KnownDoor(id_of(7), announced)
+    door = DoorMonitor(lambda: DoorStatistics(kind="web", others=1), Streams(), lambda: [other])  # type: ignore[arg-type]
+    door.take(0.0)
+    (row,) = door.page(head_of("door"), 0.0).doors
+    assert (row.node, row.kind, row.address, row.is_draining) == (id_of(7), "nats", "nats://eu.example:4222", True)
 
 
 # -- findings
