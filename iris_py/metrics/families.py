@@ -438,6 +438,7 @@ _SUMS: Final[tuple[tuple[str, str, str, tuple[tuple[str, _Key], ...]], ...]] = (
 _Number: TypeAlias = "Callable[[Statistics], float]"
 _COUNTERS: Final[tuple[tuple[str, str, _Number], ...]] = (
     ("iris_requests_hedged_total", "Requests that were also sent to a second member.", lambda node: node.hedged),
+    ("iris_requests_recalled_total", "Requests that slow members gave back for other members.", lambda node: node.recalled),
     ("iris_repeated_total", "Repeated requests, which this node had executed or was executing.", lambda node: node.repeated),
     ("iris_tunnels_opened_total", "Tunnels that this node opened.", lambda node: node.tunnels.opened),
     ("iris_tunnels_served_total", "Tunnels passed to handlers of this node.", lambda node: node.tunnels.served),

@@ -93,6 +93,7 @@ class Inbound:
         self.receivers[packets.TUNNEL_ACCEPT] = self._receive_tunnel_accept
         self.receivers[packets.RESERVE] = patterns.service.receive_reservation
         self.receivers[packets.LOSSES] = self._receive_losses
+        self.receivers[packets.RECALL] = self._receive_recall
         # The peer sends its requests again after this side closes a link as idle.
         self._receivers_released = list(self.receivers)
         self._receivers_released[packets.REQUEST] = self._refuse_request
@@ -396,6 +397,13 @@ class Inbound:
     def _receive_cancel(self, message: PeerMessage, now: float) -> None:
         if not self._tunnels.receive_cancel(message.peer, message.id):
             self._service.receive_cancel(message.peer, message.id, now)
+
+    def _receive_recall(self, message: PeerMessage, now: float) -> None:
+        ids = packets.decode_ids(message.payload)
+        if ids is None:
+            self._count_drop("malformed")
+        else:
+            self._service.receive_recall(message.peer, ids, now)
 
     def _receive_pause(self, message: PeerMessage, now: float) -> None:
         if not message.group.is_realm:

@@ -103,6 +103,7 @@ def statistics_of(
         repeated=service.repetitions.repeated,
         failed=requests.failed,
         hedged=requests.hedged,
+        recalled=requests.recalled,
         uptime_s=now - started_at,
         clusters=clusters,
         far_requests={name: _far(counts) for name, counts in requests.far.all().items()},

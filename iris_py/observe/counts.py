@@ -93,17 +93,19 @@ class RequesterCounts:
         failed: Requests that ended because a handler failed.
         retries: Times that a request was sent to another member.
         hedged: Times that an idempotent request went to a second member because the first was slow.
+        recalled: Times that a slow member gave back a request that had not begun.
         late: Replies that came after the end of their request.
         openings: Times that members took to accept a tunnel.
         far: Requests to other clouds, through gateways.
     """
 
-    __slots__ = ("failed", "far", "hedged", "late", "openings", "retries")
+    __slots__ = ("failed", "far", "hedged", "late", "openings", "recalled", "retries")
 
     def __init__(self) -> None:
         self.failed = 0
         self.retries = 0
         self.hedged = 0
+        self.recalled = 0
         self.late = 0
         self.openings = Histogram()
         self.far = FarTable()

@@ -488,6 +488,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hedged: int = 0
     """Hedged requests: times that an idempotent request of this node went to a second member, because the first was slower
     than usual."""
+    recalled: int = 0
+    """Requests of this node that a slow member gave back before they had begun, for another member."""
     uptime_s: float = 0.0
     """Seconds since the start of the node."""
     clusters: Mapping[str, ClusterStatistics] = {}

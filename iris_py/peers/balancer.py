@@ -75,6 +75,7 @@ class MemberLoad:
 
     Attributes:
         distance: The distance of the zone; 0 for the own zone.
+        answered: Number of replies of the member.
         in_flight: Requests in progress at the member.
         service_time_s: Running mean of the time to a reply, 0.0 before the first; decays while the member is passed over.
         cost: Load of a request in flight: the reciprocal of the member's weight, relative to a mean weight of 1.
@@ -88,6 +89,7 @@ class MemberLoad:
     __slots__ = (
         "_failed_measured",
         "_measured_s",
+        "answered",
         "cost",
         "distance",
         "failed",
@@ -102,6 +104,7 @@ class MemberLoad:
     def __init__(self, distance: int = 0) -> None:
         self.distance = distance
         self.cost = 1.0
+        self.answered = 0
         self.in_flight = 0
         self.limit = math.inf
         self.rank = 0
@@ -126,10 +129,12 @@ class MemberLoad:
         if duration_s > self.service_time_s:
             failed, measured = self.failed, self._failed_measured
             self.observe(duration_s)
+            self.answered -= 1
             self.failed, self._failed_measured = failed, measured  # no reply, so the failures stand
 
     def observe(self, duration_s: float) -> None:
         """Add a reply's time to the running mean."""
+        self.answered += 1
         if self._measured_s:
             kept = self.service_time_s / self._measured_s
             duration_s = self.service_time_s + (1 - (1 - SERVICE_TIME_WEIGHT) * kept) * (duration_s - self.service_time_s)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import enum
 import functools
 import struct
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from iris_overlay.peers.dial_back import PACKET_BYTES_MAX
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: kind, flags, bytes of headers, bytes of payload, id, argument
 MESSAGE = struct.Struct(">BBHIQI")
@@ -74,7 +78,8 @@ FETCH, FETCHED = 21, 22
 LOSSES = 24  # members lost by requests with keys (iris_py.patterns.request.losses)
 RESERVE = 25  # reserves a place for an exclusive request; the payload is its identity
 MOVED = 26  # from now on, messages for an entry come by CAST
-KINDS = 27  # one more than the largest kind: the length of a dispatch table, in which 23 is unassigned
+RECALL = 27  # asks for requests that have not begun (iris_py.patterns.request.recalls)
+KINDS = 28  # one more than the largest kind: the length of a dispatch table, in which 23 is unassigned
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.
@@ -126,6 +131,13 @@ class Rejection(enum.IntEnum):
     BUSY = 7
     #: Not a rejection: an exclusive request has its place; send it now.
     RESERVED = 8
+    #: The caller has asked for the request back (RECALL), and it had not begun.
+    RECALLED = 9
+
+
+#: The most requests that a RECALL names. Too small: a burst needs many messages; too large: a RECALL fills a body.
+RECALLED_MAX = 1024
+_ID_BYTES = 8
 
 
 class _FailureRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +170,17 @@ def decode_failure(payload: bytes) -> tuple[str, str]:
     except (msgspec.MsgspecError, ValueError, RecursionError):  # the decoder raises these for bad UTF-8 and deep nesting
         return "UnknownError", "the member's description of the failure was malformed"
     return failure.type, failure.text
+
+
+def encode_ids(ids: Sequence[int]) -> bytes:
+    """Encode the payload of a RECALL: the ids of at most ``RECALLED_MAX`` requests."""
+    return struct.pack(f">{len(ids)}Q", *ids)
+
+
+def decode_ids(payload: bytes) -> tuple[int, ...] | None:
+    """Decode the payload of a RECALL; return None if it is malformed."""
+    count, rest = divmod(len(payload), _ID_BYTES)
+    return None if rest or count > RECALLED_MAX else struct.unpack(f">{count}Q", payload)
 
 
 def check_size(payload: bytes, limit: int = MAX_MESSAGE_BYTES) -> None:

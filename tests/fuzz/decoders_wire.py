@@ -124,6 +124,9 @@ def run_packets(data: bytes) -> None:
     payloads = packets.decode_run(data, 0, len(data))
     if payloads is not None:
         assert sum(map(len, payloads)) + packets.RUN_COUNT.size + packets.RUN_MESSAGE_BYTES * len(payloads) == len(data)
+    ids = packets.decode_ids(data)
+    if ids is not None:
+        assert packets.encode_ids(ids) == data
     registrations, reason = packets.decode_answer(int.from_bytes(data[:4], "big"))
     assert registrations >= 1
     assert 0 <= reason <= 255
@@ -325,6 +328,7 @@ TARGETS = (
             packets.encode_failure(ValueError("text")),
             packets.encode_routed(5, b"g" * 16, b"n" * 12, b"sealed", 7),
             b"".join(packets.encode_run(b"", [b"one", b"two"], 1, 1)[2:]),
+            packets.encode_ids([1, 2, 3]),
         ),
         400,
     ),

@@ -187,6 +187,11 @@ class Deduplicator(Generic[Work]):
         """Tell whether a caller waits for an execution."""
         return caller in self._waiting
 
+    def has_only(self, caller: Caller) -> bool:
+        """Tell whether a caller is the only one that waits for its execution."""
+        key = self._waiting.get(caller)
+        return key is not None and (key not in self._callers or len(self._callers[key]) == 1)
+
     def detach(self, caller: Caller) -> Work | None:
         """Remove a waiting caller; return the execution, still running, if no caller is left, else None."""
         key = self._waiting.pop(caller)

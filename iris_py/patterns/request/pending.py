@@ -137,6 +137,7 @@ class Pending(msgspec.Struct, eq=False):
         stopped: Ids of the members that took too long and were sent a CANCEL, but may still execute the request.
         attempt_by: The deadline of the attempt; 0.0 without one.
         members_by: The deadline of the wait for a member; 0.0 outside of this wait.
+        recalled: The member, if it was asked to give the request back; it is asked once.
     """
 
     token: object
@@ -174,6 +175,7 @@ class Pending(msgspec.Struct, eq=False):
     stopped: tuple[bytes, ...] = ()
     attempt_by: float = 0.0
     members_by: float = 0.0
+    recalled: KnownMember | None = None
 
     @property
     def is_spent(self) -> bool:
@@ -236,6 +238,17 @@ class Pending(msgspec.Struct, eq=False):
         if self.retry is None:
             return math.inf
         return self.retry.delay_s(self.group.hedging, self.timeout_s)
+
+    @property
+    def may_be_recalled(self) -> bool:
+        """Whether the caller may take the request back from its member, if it has not begun, for any other member."""
+        return (
+            self.waits
+            and self.kind in packets.REQUESTS
+            and not (self.anchor or self.also or self.is_routed)
+            and self.reservation is None
+            and (self.placement is None or not (self.placement.prefer or self.placement.require))
+        )
 
     @property
     def may_wait(self) -> bool:
@@ -325,6 +338,7 @@ class Pending(msgspec.Struct, eq=False):
         if self.reservation is not None:
             self.offer, self.kind = self.reservation, packets.RESERVE
         self.probed_at = 0.0  # the next member gets the full time
+        self.recalled = None
         if is_tried:
             self.tried = [*(self.tried or ()), member]
             self.tried_count = max(self.tried_count, len(self.tried))

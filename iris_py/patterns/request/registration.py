@@ -127,7 +127,8 @@ class Registration:
 
     def remove(self, gone: list[Execution]) -> None:
         """Remove requests from the queue."""
-        self.queue = deque(execution for execution in self.queue if execution not in gone)
+        left = set(gone)
+        self.queue = deque(execution for execution in self.queue if execution not in left)
         self.queued_bytes = sum(execution.size for execution in self.queue)
 
 

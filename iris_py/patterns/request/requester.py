@@ -22,6 +22,7 @@ from iris_py.patterns.request.attempts import ROUTED_RETRY_S, Attempts, Hedges, 
 from iris_py.patterns.request.caller_backlog import Backlog, room_key_of
 from iris_py.patterns.request.deduplication import identities_of_keys
 from iris_py.patterns.request.pending import TIMEOUT_S_MAX, Pending, Ticket, Together
+from iris_py.patterns.request.recalls import REVIEWED_IN_FLIGHT, Recalls
 from iris_py.patterns.request.request_queues import QueueKind, pause_s
 from iris_py.patterns.request.retry import IDEMPOTENT, Retry
 from iris_py.peers.balancer import choose_near
@@ -75,6 +76,7 @@ class Requester:
         self._rooms = self._backlog.rooms
         self._hedges = Hedges(self, self._pending, rng)
         self._attempts = Attempts()
+        self._recalls = Recalls(self, self._pending, self._rooms)
         self.out: list[PeerMessage] = []
         self.has_new_deadline = False
         self.earliest = math.inf
@@ -316,6 +318,8 @@ class Requester:
             return
         if reason == packets.Rejection.RESERVED and pending.kind == packets.RESERVE:
             return self._use_reservation(request_id, pending, now)
+        if reason == packets.Rejection.RECALLED and pending.recalled is pending.member:
+            return self._give_to_receiver(request_id, pending, now)
         pending.note_place_refused()
         if is_news:
             pending.refused += 1
@@ -374,6 +378,18 @@ class Requester:
             self._try_another(request_id, pending, now, stays=stays)
         else:
             self.finish(request_id, pending, outcomes.of_loss(pending))
+
+    def _give_to_receiver(self, request_id: int, pending: Pending, now: float) -> None:
+        """Send a request that its member has given back to a member with fewer requests."""
+        self.counts.recalled += 1
+        pending.attempts -= 1
+        self._take_from_member(request_id, pending)
+        pending.tried = None  # members that were full have answered since
+        member = self._recalls.take_receiver(pending)
+        if member is None:
+            self.dispatch(request_id, pending, now)
+        else:
+            self.send(request_id, pending, member, now)
 
     def _use_reservation(self, request_id: int, pending: Pending, now: float) -> None:
         """Send an exclusive request to the member with the reserved place."""
@@ -458,6 +474,8 @@ class Requester:
             self._backlog.handle_timeout(now)
         if self._hedges.times:
             self._hedges.handle_timeout(now)
+        if self._recalls.reviews:
+            self._recalls.handle_timeout(now)
 
     # -- choice of a member
 
@@ -507,6 +525,8 @@ class Requester:
         pending.member = member
         pending.sent_at = now
         member.in_flight += 1
+        if not (member.in_flight % REVIEWED_IN_FLIGHT or pending.anchor):
+            self._recalls.begin_reviews(pending.group, now)
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
         payload = pending.payload if pending.offer is None else pending.offer.make(member.peer, request_id)
@@ -676,7 +696,8 @@ class Requester:
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         hedges = self._hedges.deadline() if self._hedges.times else None
-        times = (self._deadlines.deadline(), self._backlog.deadline(), self._attempts.deadline(), hedges)
+        recalls = self._recalls.deadline() if self._recalls.reviews else None
+        times = (self._deadlines.deadline(), self._backlog.deadline(), self._attempts.deadline(), hedges, recalls)
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
         self.earliest = math.inf if earliest is None else earliest

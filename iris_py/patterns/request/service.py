@@ -413,6 +413,24 @@ class RequestService:
         if not is_reserved:
             self._remember_cancel(peer, request_id)
 
+    def receive_recall(self, peer: Peer, ids: Sequence[int], now: float) -> None:
+        """Give back the requests of a caller that have not begun and have no other caller."""
+        wanted = frozenset(ids)
+        for registration in list(self._each_registration()):
+            recalled = [
+                queued
+                for queued in registration.queue
+                if queued.peer is peer
+                and queued.id in wanted
+                and not queued.surveyed
+                and (not queued.identity or self.repetitions.has_only((peer, queued.id)))
+            ]
+            if recalled:
+                registration.remove(recalled)
+                for execution in recalled:
+                    self._turn_away(execution, packets.Rejection.RECALLED, now)
+                self._maybe_drained(registration)
+
     def receive_broadcast(self, group: Group, peer: Peer, sequence: int, payload: bytes, headers: Headers = NO_HEADERS) -> None:
         """Hand a broadcast to every registration of the cluster. Stand-ins ignore broadcasts that a tree brings."""
         for registration in self._serving(group):
@@ -673,7 +691,8 @@ class RequestService:
         surveyed: int = 0,
         payload: bytes = b"",
     ) -> None:
-        self._count_rejection(reason, group)
+        if reason != packets.Rejection.RECALLED:  # which is no refusal
+            self._count_rejection(reason, group)
         argument = packets.encode_answer(surveyed, reason)
         self.out.append(PeerMessage(group, peer, packets.REJECTION, request_id, argument, payload))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -134,6 +135,7 @@ class Caller:
         assert not requester._rooms
         assert requester._rooms.deadline() is None
         assert (requester._rooms.requests, requester._rooms.bytes) == (0, 0)
+        requester._recalls.handle_timeout(math.inf)  # the review of no requests ends them
         assert requester.deadline() is None
         assert all(member.in_flight == 0 for member in self.all_members())
 

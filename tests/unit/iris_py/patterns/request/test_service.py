@@ -1042,3 +1042,73 @@ def test_what_is_rejected_after_all_its_callers_went_is_begun_anew_for_those_who
     member.service.reply(again, b"done", 0.0)
     assert member.sent() == [(REPLY, second, 0)]
     member.check_idle()
+
+
+# -- requests that the caller takes back
+
+
+def test_requests_that_have_not_begun_are_given_back() -> None:
+    member = Member((1, 10))
+    running, first, second, third = (member.request() for _ in range(4))
+    (execution,) = member.started()
+    member.service.receive_recall(member.peer, [third, running, first, 999], 0.1)
+    assert member.sent() == [(REJECTION, first, Rejection.RECALLED), (REJECTION, third, Rejection.RECALLED)]
+    assert not member.service.rejected, "nothing was refused"
+    assert not member.started(), "what runs goes on"
+    member.service.reply(execution, b"reply", 0.2)
+    assert [started.id for started in member.started()] == [second]
+    assert member.sent() == [(REPLY, running, 0)]
+
+
+def test_a_request_of_another_caller_is_not_given_back() -> None:
+    member = Member((1, 10))
+    other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    member.request()
+    id_ = member.request(peer=other)
+    member.service.receive_recall(member.peer, [id_], 0.1)
+    assert not member.sent()
+    member.service.receive_recall(other, [id_], 0.1)
+    assert member.sent() == [(REJECTION, id_, Rejection.RECALLED)]
+
+
+def test_an_idempotent_request_is_given_back_unless_others_wait_for_it() -> None:
+    member = Member((1, 10))
+    other = Peer(NodeInfo(NodeId(b"o" * 16), ()), None)
+    member.request()
+    (execution,) = member.started()
+    alone, shared = member.request_once(identity=b"a" * 16), member.request_once(identity=b"s" * 16)
+    joined = member.request_once(identity=b"s" * 16, peer=other)
+    member.service.receive_recall(member.peer, [alone, shared], 0.1)
+    assert member.sent() == [(REJECTION, alone, Rejection.RECALLED)]
+    member.service.receive_recall(other, [joined], 0.1)
+    assert not member.sent()
+    again = member.request_once(identity=b"a" * 16)
+    for _ in range(3):
+        member.service.reply(execution, b"reply", 0.2)
+        (execution,) = member.started() or (execution,)
+    assert {id_ for kind, id_, _reason in member.sent() if kind == REPLY} >= {shared, joined, again}
+    member.check_idle()
+
+
+def test_a_survey_is_never_given_back() -> None:
+    member = Member((1, 10))
+    member.request()
+    member.started()
+    id_ = member.survey()
+    member.service.receive_recall(member.peer, [id_], 0.1)
+    assert not member.sent()
+
+
+def test_a_registration_that_drains_ends_when_its_last_request_is_given_back() -> None:
+    member = Member((1, 10))
+    running, waiting = member.request(), member.request()
+    (execution,) = member.started()
+    member.service.close(member.registration)
+    member.service.reply(execution, b"reply", 0.1)
+    (started,) = member.started()
+    assert (running, started.id) == (execution.id, waiting)
+    last = Member((0, 10))
+    id_ = last.request()
+    last.service.close(last.registration)
+    last.service.receive_recall(last.peer, [id_], 0.1)
+    assert isinstance(only(last.service.events_received()), RegistrationDrained)
