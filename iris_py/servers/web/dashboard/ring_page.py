@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.overview.ring_picture import links_of
-from iris_py.overview.topology import nodes_of, positions_of
+from iris_py.overview.topology import nodes_of
 from iris_py.servers.web.dashboard.page_head import PageHead
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from iris_py.overview.ring_picture import NodePosition
     from iris_py.overview.topology import TopologyNodeLine
     from iris_py.servers.web.dashboard.page_head import HeadMaker
 
@@ -72,11 +70,10 @@ class RingPage(msgspec.Struct, kw_only=True):
 def make_ring_page(head: HeadMaker) -> RingPage:
     """Return the page."""
     nodes = sorted(nodes_of(head.view.found), key=lambda node: node.id)
-    positions = positions_of(nodes, "zone")
-    links = links_of(positions)
+    links = _links_of(nodes)
     is_small = len(nodes) <= RING_NODES_MAX
-    shown = _shown_links(nodes, links) if is_small else []
-    zones, zone_links = ([], []) if is_small else _zones_of(positions, links)
+    shown = sorted(links)[:RING_LINKS_MAX] if is_small else []
+    zones, zone_links = ([], []) if is_small else _zones_of(nodes, links)
     return RingPage(
         head=head.head(len(nodes), len(nodes) if is_small else 0),
         items=_items_of(nodes, shown) if is_small else [],
@@ -87,9 +84,18 @@ def make_ring_page(head: HeadMaker) -> RingPage:
     )
 
 
-def _shown_links(nodes: Sequence[TopologyNodeLine], links: set[tuple[str, str]]) -> list[tuple[int, int]]:
+def _links_of(nodes: Sequence[TopologyNodeLine]) -> set[tuple[int, int]]:
+    """Return each link between two nodes once, as their positions, even if only one end reports the link."""
     places = {node.id: place for place, node in enumerate(nodes)}
-    return sorted((places[one], places[other]) for one, other in links)[:RING_LINKS_MAX]
+    links: set[tuple[int, int]] = set()
+    for place, node in enumerate(nodes):
+        for peer in node.links:
+            other = places.get(peer, place)
+            if other > place:
+                links.add((place, other))
+            elif other < place:
+                links.add((other, place))
+    return links
 
 
 def _items_of(nodes: Sequence[TopologyNodeLine], links: Sequence[tuple[int, int]]) -> list[PageRingNode]:
@@ -101,17 +107,14 @@ def _items_of(nodes: Sequence[TopologyNodeLine], links: Sequence[tuple[int, int]
 
 
 def _zones_of(
-    positions: Sequence[NodePosition], links: set[tuple[str, str]]
+    nodes: Sequence[TopologyNodeLine], links: Iterable[tuple[int, int]]
 ) -> tuple[list[PageRingZone], list[tuple[int, int, int]]]:
     """Return the largest zones, and the links between them."""
-    zone_of = {position.id: position.group for position in positions}
-    sizes = Counter(zone_of.values())
+    sizes = Counter(node.zone for node in nodes)
     names = sorted(sizes, key=lambda zone: (-sizes[zone], zone))[:RING_ZONES_MAX]
     places = {zone: place for place, zone in enumerate(names)}
-    between = Counter(
-        (min(one, other), max(one, other))
-        for one, other in ((places.get(zone_of[one], -1), places.get(zone_of[other], -1)) for one, other in links)
-        if one >= 0 and other >= 0
-    )
+    zone_of = [places.get(node.zone, -1) for node in nodes]
+    ends = ((zone_of[one], zone_of[other]) for one, other in links)
+    between = Counter((min(pair), max(pair)) for pair in ends if min(pair) >= 0)
     zones = [PageRingZone(zone=zone, nodes=sizes[zone], links=between[place, place]) for place, zone in enumerate(names)]
     return zones, [(one, other, count) for (one, other), count in sorted(between.items()) if one != other]
