@@ -61,4 +61,4 @@ def test_each_answer_is_as_described(network: Network) -> None:
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Tested: 6" in done.stdout, "every operation was asked"
+    assert "Tested: 9" in done.stdout, "every operation was asked"
