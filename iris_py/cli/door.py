@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import iris_py
 from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
@@ -18,7 +18,7 @@ from iris_py.observe.node_name import short_name
 from iris_py.servers.settings_file import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from iris_py.cli.settings import Settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iris_py.doors.settings import DoorSettings
     from iris_py.servers.web.door import WebDoor
 
-__all__ = ["LINES", "check", "rights_of", "serve_web"]
+__all__ = ["LINES", "check", "load_or_complain", "reload", "rights_of", "serve_web"]
 
 
 class DoorReadyLine(Line, tag="ready"):
@@ -71,7 +71,7 @@ async def check(file: Path | None, *, as_json: bool) -> int:
     Returns:
         The exit code. Mistakes have been printed on standard error.
     """
-    settings = _load_or_complain(file, None)
+    settings = load_or_complain(load_settings, file, None)
     if settings is None:
         return ExitCode.USAGE
     output = Output(as_json=as_json)
@@ -101,7 +101,7 @@ async def serve_web(settings: Settings, file: Path | None, *, at: str | None, ht
         from iris_py.servers.web.door import open_door
     except ImportError as exc:
         raise ConfigurationError(f"a web door needs {exc.name}. Run: {install_command('web')}") from exc
-    loaded = _load_or_complain(file, at)
+    loaded = load_or_complain(load_settings, file, at)
     if loaded is None:
         return ExitCode.USAGE
     async with (
@@ -112,26 +112,40 @@ async def serve_web(settings: Settings, file: Path | None, *, at: str | None, ht
     ):
         if status is not None:
             status.show(node, door.collector, reasons=door.reasons)
-        run_on_hangup(lambda: _reload(door, file, at))
+        run_on_hangup(lambda: reload(door, load_settings, file, at))
         service_manager().ready(lambda: describe_service(node, f"is a door at {door.url}"))
         _announce(door, as_json=as_json)
         return await ended
 
 
-def _load_or_complain(file: Path | None, at: str | None) -> DoorSettings | None:
+class RunningDoor(Protocol):
+    """A door of any kind."""
+
+    def check_change(self, settings: DoorSettings) -> None: ...
+
+    def apply(self, settings: DoorSettings) -> None: ...
+
+    async def reload_keys(self) -> None: ...
+
+
+#: Loads the settings of a door of some kind from a file, with another address to listen at.
+SettingsLoad: TypeAlias = "Callable[[Path | None, str | None], DoorSettings]"
+
+
+def load_or_complain(load: SettingsLoad, file: Path | None, at: str | None) -> DoorSettings | None:
     """Load the settings of a door; after a mistake, print all mistakes and return None."""
     try:
-        return load_settings(file, at)
+        return load(file, at)
     except ConfigurationError as exc:
         for line in str(exc).split("\n"):
             complain(line)
         return None
 
 
-async def _reload(door: WebDoor, file: Path | None, at: str | None) -> None:
+async def reload(door: RunningDoor, load: SettingsLoad, file: Path | None, at: str | None) -> None:
     """Read the secrets and the settings file again. After a mistake, report it and keep the old settings."""
     try:
-        loaded = load_settings(file, at)
+        loaded = load(file, at)
         door.check_change(loaded)
         await door.reload_keys()
         door.apply(loaded)

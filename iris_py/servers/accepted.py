@@ -3,25 +3,72 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
+from iris_py.net.process import raise_limit
+from iris_py.wire.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from iris_py.doors.limits import ConnectionCounts, CountedConnection
-    from iris_py.net.acceptor import AcceptedSocket
+    from iris_py.net.acceptor import AcceptedSocket, Acceptor
 
-__all__ = ["AcceptedConnections", "ConnectionFigures"]
+__all__ = ["AcceptedConnections", "ConnectionFigures", "descriptors_for", "listen_at"]
 
 logger = EventLogger("iris_py.servers")
 
+#: Share of the descriptors of the process for connections. The rest is for the node's links, and files.
+DESCRIPTORS_SHARE: Final = 1 / 2
 #: The reasons for which a connection is refused before its first request: one too many in all, or of its address, or a failed
 #: handshake.
 REASONS: Final = ("connections", "address", "handshake")
+
+
+async def listen_at(acceptor: Acceptor, listen: str) -> None:
+    """Listen for clients of a door.
+
+    Args:
+        acceptor: The acceptor.
+        listen: The address, ``host:port``.
+
+    Raises:
+        ConfigurationError: The address is taken, or not of this machine.
+    """
+    host, port = parse_address(listen, "listen")
+    try:
+        await acceptor.listen(host, port)
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            raise ConfigurationError(
+                f"the door cannot listen on {listen}: another program, perhaps another door, listens there. End it, or "
+                "choose another address."
+            ) from exc
+        raise ConfigurationError(
+            f"the door cannot listen on {listen}: {exc.strerror or exc}. Choose an address of this machine."
+        ) from exc
+
+
+def descriptors_for(connections: int) -> int:
+    """Return the number of file descriptors that a door may use for connections, and log a number below its limit.
+
+    Args:
+        connections: The limit of the door.
+    """
+    descriptors = int(raise_limit() * DESCRIPTORS_SHARE)
+    if descriptors < connections:
+        logger.warning(
+            "door_descriptors",
+            "the door takes %d connections in place of %d, because the process has few file descriptors. Raise its limit.",
+            descriptors,
+            connections,
+        )
+    return descriptors
 
 
 class ConnectionFigures(NamedTuple):

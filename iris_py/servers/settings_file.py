@@ -10,7 +10,7 @@ from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import expand_home, read_settings_text
 from iris_py.net.addresses import is_loopback, parse_address
 
-__all__ = ["check_exposure", "load_settings", "read_settings"]
+__all__ = ["check_exposure", "check_nats_exposure", "load_nats_settings", "load_settings", "read_settings"]
 
 
 def read_settings(path: Path) -> DoorSettings:
@@ -21,14 +21,14 @@ def read_settings(path: Path) -> DoorSettings:
             each mistake.
     """
     settings = parse_settings(read_settings_text(path, FILE_BYTES_MAX, danger="the rights of clients"), path.name)
-    web = settings.web
-    if not web.certificate_file:
-        return settings
-    certificate, key = (
-        str(path.parent / expand_home(Path(file), setting))
-        for file, setting in ((web.certificate_file, "certificate_file"), (web.key_file, "key_file"))
-    )
-    return replace(settings, web=replace(web, certificate_file=certificate, key_file=key))
+    web, nats = settings.web, settings.nats
+    if web.certificate_file:
+        certificate, key = _expand(path, web.certificate_file, web.key_file)
+        settings = replace(settings, web=replace(web, certificate_file=certificate, key_file=key))
+    if nats.certificate_file:
+        certificate, key = _expand(path, nats.certificate_file, nats.key_file)
+        settings = replace(settings, nats=replace(nats, certificate_file=certificate, key_file=key))
+    return settings
 
 
 def load_settings(path: Path | None, at: str | None = None) -> DoorSettings:
@@ -49,6 +49,24 @@ def load_settings(path: Path | None, at: str | None = None) -> DoorSettings:
     return settings
 
 
+def load_nats_settings(path: Path | None, at: str | None = None) -> DoorSettings:
+    """Return the settings for a NATS door.
+
+    Args:
+        path: The file; None for the defaults.
+        at: The address to listen at, ``host:port``; None for the address in the file.
+
+    Raises:
+        ConfigurationError: The file has mistakes, or the door would be open to strangers.
+    """
+    settings = DoorSettings() if path is None else read_settings(path)
+    if at is not None:
+        parse_address(at, "--at")
+        settings = replace(settings, nats=replace(settings.nats, listen=at))
+    check_nats_exposure(settings)
+    return settings
+
+
 def check_exposure(settings: DoorSettings) -> None:
     """Refuse a door that other machines reach, and that lacks encryption or roles.
 
@@ -56,16 +74,37 @@ def check_exposure(settings: DoorSettings) -> None:
         ConfigurationError: The door listens elsewhere than on loopback; the text says what is missing.
     """
     web = settings.web
-    host, _port = parse_address(web.listen)
+    roles = [] if settings.roles else ["a table [roles.NAME] with the rights of clients"]
+    _check_listen(web.listen, bool(web.certificate_file) or web.behind_proxy is not None, roles)
+
+
+def check_nats_exposure(settings: DoorSettings) -> None:
+    """Refuse a NATS door that other machines reach, and that lacks encryption or users.
+
+    Raises:
+        ConfigurationError: The door listens elsewhere than on loopback; the text says what is missing.
+    """
+    nats = settings.nats
+    users = [] if settings.users else ["a table [users.NAME] with credentials and rights"]
+    _check_listen(nats.listen, bool(nats.certificate_file) or nats.behind_proxy is not None, users)
+
+
+def _check_listen(listen: str, is_encrypted: bool, missing: list[str]) -> None:
+    host, _port = parse_address(listen)
     if is_loopback(host):
         return
-    missing = []
-    if not web.certificate_file and web.behind_proxy is None:
-        missing.append("certificate_file and key_file, or behind_proxy if a proxy in front of the door has the certificate")
-    if not settings.roles:
-        missing.append("a table [roles.NAME] with the rights of clients")
+    if not is_encrypted:
+        proxy = "certificate_file and key_file, or behind_proxy if a proxy in front of the door has the certificate"
+        missing = [proxy, *missing]
     if missing:
         raise ConfigurationError(
-            f"the door would listen at {web.listen} for other machines, and its file lacks {'; and '.join(missing)}. Add it, "
+            f"the door would listen at {listen} for other machines, and its file lacks {'; and '.join(missing)}. Add it, "
             "or listen at 127.0.0.1."
         )
+
+
+def _expand(path: Path, certificate_file: str, key_file: str) -> tuple[str, str]:
+    """Return the paths of a certificate and its key, which begin at the folder of the settings file."""
+    certificate = expand_home(Path(certificate_file), "certificate_file")
+    key = expand_home(Path(key_file), "key_file")
+    return str(path.parent / certificate), str(path.parent / key)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificate", "establish"]
 
-#: The protocol inside TLS, announced to the client (RFC 7301).
+#: The protocol inside TLS of web doors, announced to the client (RFC 7301).
 PROTOCOL_NAMES: Final = ("http/1.1",)
 
 
@@ -25,6 +25,7 @@ class Certificate:
     Args:
         certificate_file: The path of the certificate chain (PEM).
         key_file: The path of the private key (PEM), not encrypted.
+        protocol_names: The protocols inside TLS, announced to clients; empty for none.
 
     Raises:
         ConfigurationError: A file is missing or unreadable, or the files do not belong together.
@@ -33,7 +34,8 @@ class Certificate:
         context: The settings of new connections, with TLS 1.2 as the oldest version.
     """
 
-    def __init__(self, certificate_file: str, key_file: str) -> None:
+    def __init__(self, certificate_file: str, key_file: str, *, protocol_names: tuple[str, ...] = PROTOCOL_NAMES) -> None:
+        self._protocol_names = protocol_names
         self._certificate_file = certificate_file
         self._key_file = key_file
         self.context = self._load()
@@ -57,7 +59,8 @@ class Certificate:
                 ) from exc
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(list(PROTOCOL_NAMES))
+        if self._protocol_names:
+            context.set_alpn_protocols(list(self._protocol_names))
         try:
             context.load_cert_chain(self._certificate_file, self._key_file, password=_refuse_password)
         except ssl.SSLError as exc:

@@ -9,12 +9,17 @@ from iris_py.cli.options import Http, Json, make_group
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
 
-app = make_group("door", "Let programs that are not nodes use the network: with curl, a browser, or any HTTP library.")
+app = make_group("door", "Let programs that are not nodes use the network: by HTTP, or with any client of NATS.")
 
 DoorFile = Annotated[
     Path | None,
     typer.Argument(metavar="[FILE]", help="Settings of the door: roles, origins, limits, address.", show_default=False),
 ]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Listen for clients here instead of the address in FILE.", show_default=False),
+]
+Check = Annotated[bool, typer.Option("--check", metavar="", help="Only read FILE, and print each right of each role.")]
 
 
 @app.command("web", epilog=end_of_help("iris door web"))
@@ -22,13 +27,8 @@ DoorFile = Annotated[
 def door_web(
     settings: Settings,
     file: DoorFile = None,
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Listen for clients here instead of the address in FILE.", show_default=False),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", metavar="", help="Only read FILE, and print each right of each role.")
-    ] = False,
+    at: At = None,
+    check: Check = False,
     http: Http = None,
     json: Json = False,
 ) -> int:
@@ -76,3 +76,36 @@ def door_nkey(settings: Settings, json: Json = False) -> int:
     from iris_py.cli import nats_credentials as command
 
     return execute(lambda: command.make_nkey(as_json=json), verbosity=settings.verbose)
+
+
+@app.command("nats", epilog=end_of_help("iris door nats"))
+@with_settings
+def door_nats(
+    settings: Settings,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Settings of the door: users, limits, address.", show_default=False),
+    ] = None,
+    at: At = None,
+    check: Annotated[
+        bool, typer.Option("--check", metavar="", help="Only read FILE, and print each right of each user.")
+    ] = False,
+    http: Http = None,
+    json: Json = False,
+) -> int:
+    """Serve clients of NATS, in any language: subjects are topics, and queue groups are groups of subscriptions.
+
+    Without FILE the door listens on this machine alone, at 127.0.0.1:4222, for programs of the same user.
+
+    The door runs until a signal stops the command. On SIGHUP, a service reads FILE again, and after a mistake in FILE keeps the
+    old settings.
+    """
+    from iris_py.cli import nats_door as command
+
+    if check:
+        return execute(lambda: command.check(file, as_json=json), verbosity=settings.verbose, options=settings.options)
+    return execute(
+        lambda: command.serve_nats(settings, file, at=at, http=http, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+    )

@@ -88,6 +88,16 @@ class NatsClients:
         for session in list(self.sessions):
             session.announce(connect_urls, is_closing=is_closing)
 
+    def change_address(self, host: str, port: int) -> None:
+        """Tell later clients another address of the door."""
+        self._info = msgspec.structs.replace(self._info, host=host, port=port)
+
+    def change_limits(self, limits: NatsLimits) -> None:
+        """Use other limits from now on. The size of messages changes for later clients."""
+        self.limits = limits
+        self.routes.change_limits(limits.subscriptions, limits.patterns)
+        self._info = msgspec.structs.replace(self._info, max_payload=limits.payload_bytes)
+
     def change_users(self, users: UserDirectory) -> None:
         """Use other users. Clients of removed users end, and subscriptions without a right end."""
         self.users = users

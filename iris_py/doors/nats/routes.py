@@ -58,6 +58,11 @@ class Routes:
         """The number of distinct patterns and queue groups."""
         return len(self._by_key)
 
+    def change_limits(self, subscriptions_max: int, patterns_max: int) -> None:
+        """Use other limits for new subscriptions."""
+        self._subscriptions_max = subscriptions_max
+        self._patterns_max = patterns_max
+
     def has_room(self, pattern: NatsSubject, queue: bytes) -> bool:
         """Return whether the door has room for a subscription."""
         if self.count >= self._subscriptions_max:

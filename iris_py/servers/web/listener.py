@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.limits import ConnectionCounts
-from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.acceptor import Acceptor
-from iris_py.net.process import raise_limit
+from iris_py.servers.accepted import descriptors_for, listen_at
 from iris_py.servers.tls import Certificate, establish
 from iris_py.servers.web.connection import Timeouts, WebConnection, WebConnections
-from iris_py.wire.addresses import parse_address
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -26,8 +23,6 @@ __all__ = ["WebListener"]
 
 logger = EventLogger("iris_py.servers")
 
-#: Share of the descriptors of the process for connections. The rest is for the node's links, and files.
-DESCRIPTORS_SHARE: Final = 1 / 2
 #: Time (seconds) for tasks of the app to end after they are cancelled. Too small: their cleanup is cut; too large: a task that
 #: ignores its end delays the end of the door.
 CANCEL_S: Final = 1.0
@@ -57,16 +52,10 @@ class WebListener:
         if settings.certificate_file:
             self._certificate = Certificate(settings.certificate_file, settings.key_file)
         limits = settings.limits
-        descriptors = int(raise_limit() * DESCRIPTORS_SHARE)
-        if descriptors < limits.connections:
-            logger.warning(
-                "door_descriptors",
-                "the door takes %d connections in place of %d, because the process has few file descriptors. Raise its limit.",
-                descriptors,
-                limits.connections,
-            )
-        self._descriptors = descriptors
-        counts = ConnectionCounts(min(limits.connections, descriptors), limits.connections_per_address, settings.behind_proxy)
+        self._descriptors = descriptors_for(limits.connections)
+        counts = ConnectionCounts(
+            min(limits.connections, self._descriptors), limits.connections_per_address, settings.behind_proxy
+        )
         self._connections = WebConnections(app, limits.body_bytes, self._timeouts, counts)
         self._acceptor = Acceptor(self._accept)
 
@@ -102,19 +91,7 @@ class WebListener:
         Raises:
             ConfigurationError: The address is taken, or not of this machine.
         """
-        listen = self._settings.listen
-        host, port = parse_address(listen, "listen")
-        try:
-            await self._acceptor.listen(host, port)
-        except OSError as exc:
-            if exc.errno == errno.EADDRINUSE:
-                raise ConfigurationError(
-                    f"the door cannot listen on {listen}: another program, perhaps another door, listens there. End it, or "
-                    "choose another address."
-                ) from exc
-            raise ConfigurationError(
-                f"the door cannot listen on {listen}: {exc.strerror or exc}. Choose an address of this machine."
-            ) from exc
+        await listen_at(self._acceptor, self._settings.listen)
 
     async def close(self, drain_s: float = 0.0) -> None:
         """Stop listening, and end all connections. Harmless if repeated.

@@ -27,7 +27,7 @@ from iris_py.doors.web.event_text import EventForm
 from iris_py.doors.web.histories import Histories
 from iris_py.errors import ConfigurationError, IrisError
 from iris_py.logs import EventLogger
-from iris_py.servers.web.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
+from iris_py.servers.shared_subscription import SLICE_MESSAGES, SharedSubscription, deliver_messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence

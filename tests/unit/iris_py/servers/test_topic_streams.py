@@ -17,8 +17,8 @@ from iris_py.doors.settings import DoorSettings, HistorySettings, WebLimits, Web
 from iris_py.doors.web.event_router import STREAM_PATTERNS_MAX, StreamOptions
 from iris_py.doors.web.event_text import EventForm
 from iris_py.errors import ConfigurationError, NodeClosed
+from iris_py.servers.shared_subscription import LINGER_S
 from iris_py.servers.web.event_response import EventResponse
-from iris_py.servers.web.shared_subscription import LINGER_S
 from iris_py.servers.web.topic_streams import HEARTBEAT_S, STALLED_S, TopicStream, TopicStreams
 from iris_py.testing import VirtualNetwork, run
 

@@ -1,4 +1,4 @@
-"""A subscription of the node that event streams share: open while it has users, and a short time longer."""
+"""A subscription of the node that clients of a door share: open while it has users, and a short time longer."""
 
 from __future__ import annotations
 
@@ -49,8 +49,11 @@ class SharedSubscription:
         slice_messages: Returns the number of messages delivered at a time.
         deliver: Called with the pattern and messages.
         ended: Called with the subscription and its error; or with None after `LINGER_S` without users. The owner forgets it.
+        group: The group, for a shared subscription (docs/design.md 8.14), which ends at once without users: the messages would
+            be lost. Empty for none.
 
     Attributes:
+        group: As passed.
         pattern: As passed.
         users: The number of users.
     """
@@ -62,8 +65,11 @@ class SharedSubscription:
         slice_messages: Callable[[], int],
         deliver: Callable[[str, Sequence[Message[bytes]]], None],
         ended: Callable[[SharedSubscription, Exception | None], None],
+        *,
+        group: str = "",
     ) -> None:
         self.pattern = pattern
+        self.group = group
         self.users = 0
         self._node = node
         self._slice_messages = slice_messages
@@ -87,7 +93,7 @@ class SharedSubscription:
         """Remove a user."""
         self.users -= 1
         if not self.users and not self._task.done():
-            self._linger = self._loop.call_later(LINGER_S, self._ended, self, None)
+            self._linger = self._loop.call_later(0.0 if self.group else LINGER_S, self._ended, self, None)
 
     async def wait_until_open(self) -> None:
         """Return when every publisher knows of the subscription.
@@ -96,6 +102,11 @@ class SharedSubscription:
             IrisError: The node cannot subscribe.
         """
         await asyncio.shield(self._opened)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every publisher knows of the subscription, or it has failed."""
+        return self._opened.done()
 
     def check_running(self) -> None:
         """Check that the subscription has not ended since it was open: a stream would wait for its messages in vain.
@@ -120,7 +131,7 @@ class SharedSubscription:
 
     async def _run(self) -> None:
         try:
-            self._subscription = await self._node.subscribe(self.pattern, policy="drop_oldest")
+            self._subscription = await self._node.subscribe(self.pattern, policy="drop_oldest", group=self.group)
             self._opened.set_result(None)
             await deliver_messages(self._subscription, self._slice_messages, self._pass_on)
         except Exception as exc:

@@ -1,0 +1,121 @@
+"""`iris door nats`: lets programs with a client of NATS use the network until stopped, or only checks the settings file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import iris_py
+from iris_py.cli.door import load_or_complain, reload
+from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
+from iris_py.cli.outcome import ExitCode
+from iris_py.cli.output import Output
+from iris_py.cli.standard_error import tell
+from iris_py.json_lines import Line, Lines
+from iris_py.net.service_manager import service_manager
+from iris_py.observe.node_name import short_name
+from iris_py.servers.settings_file import load_nats_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from iris_py.cli.settings import Settings
+    from iris_py.doors.nats.users import NatsUser
+    from iris_py.servers.nats.door import NatsDoor
+
+__all__ = ["LINES", "check", "serve_nats"]
+
+
+class NatsReadyLine(Line, tag="ready"):
+    """A started door for NATS clients."""
+
+    id: str
+    """The node id."""
+    network: str
+    door: str
+    """``nats``."""
+    address: str
+    """The listening address."""
+    url: str
+    """The address for clients."""
+    users: list[str]
+    """The names of the users."""
+
+
+class UserLine(Line, tag="user"):
+    """A user in the settings file of a door."""
+
+    user: str
+    rights: list[str]
+    """The rights, a sentence for each."""
+
+
+class NatsCheckSummary(Line, tag="summary"):
+    """The summary of a settings file without mistakes."""
+
+    users: int
+    listen: str
+
+
+#: The lines of `--json`, by command.
+LINES: Final[Lines] = {"door nats": (NatsReadyLine, UserLine, NatsCheckSummary)}
+
+
+async def check(file: Path | None, *, as_json: bool) -> int:
+    """Check the settings file of a door and print the rights of each user, without opening a door.
+
+    Returns:
+        The exit code. Mistakes have been printed on standard error.
+    """
+    settings = load_or_complain(load_nats_settings, file, None)
+    if settings is None:
+        return ExitCode.USAGE
+    output = Output(as_json=as_json)
+    for name, user in settings.users.items():
+        lines = list(_rights_of(user))
+        output.line(UserLine(name, lines), "\n".join([f"{name}:", *(f"  {line}" for line in lines or ["nothing"])]))
+    count = len(settings.users)
+    listen = settings.nats.listen
+    output.line(NatsCheckSummary(count, listen), f"{count} user{'s' * (count != 1)}; listens at {listen}")
+    return ExitCode.OK
+
+
+async def serve_nats(settings: Settings, file: Path | None, *, at: str | None, http: str | None, as_json: bool) -> int:
+    """Run a NATS door until a signal arrives; then send its clients to other doors. Return the exit code."""
+    from iris_py.servers.nats.door import open_nats_door
+
+    loaded = load_or_complain(load_nats_settings, file, at)
+    if loaded is None:
+        return ExitCode.USAGE
+    async with (
+        ending_by_signal() as ended,
+        serving_status(http) as status,
+        iris_py.connect(**settings.connect_arguments()) as node,
+        open_nats_door(node, loaded) as door,
+    ):
+        if status is not None:
+            status.show(node, door.collector, reasons=door.reasons)
+        run_on_hangup(lambda: reload(door, load_nats_settings, file, at))
+        service_manager().ready(lambda: describe_service(node, f"is a door at {door.url}"))
+        _announce(door, as_json=as_json)
+        return await ended
+
+
+def _rights_of(user: NatsUser) -> Iterator[str]:
+    """Yield a sentence for each right."""
+    for use, rules in (("publish to", user.publish), ("subscribe to", user.subscribe)):
+        for is_given, some in ((True, rules.given), (False, rules.taken)):
+            for rule in some:
+                name = ".".join(rule.tokens) + (f"@{rule.cloud}" if rule.cloud else "")
+                queue = f" in the queue group {rule.queue.decode()}" if rule.queue else ""
+                yield f"{'' if is_given else 'not '}{use} {name}{queue}"
+
+
+def _announce(door: NatsDoor, *, as_json: bool) -> None:
+    node, users = door.node, list(door.settings.users)
+    if as_json:
+        Output(as_json=True).line(NatsReadyLine(node.id, node.network, "nats", door.address, door.url, users))
+        return
+    shown = short_name(node.id, node.name)
+    whose = "" if users else ", for programs of your user on this machine"
+    tell(f"door {shown} of {node.network!r} listens at {door.url}{whose}; Ctrl-C ends it", event="running")

@@ -1,0 +1,211 @@
+"""The connection of a NATS client: bytes between its socket and its session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from iris_py.doors.nats.session import SessionEnd
+from iris_py.errors import NodeClosed
+from iris_py.logs import EventLogger
+
+if TYPE_CHECKING:
+    from iris_py.doors.limits import CountedConnection
+    from iris_py.doors.nats.clients import NatsClients
+    from iris_py.doors.nats.session import Command
+    from iris_py.servers.accepted import AcceptedConnections
+    from iris_py.servers.nats.command_execution import CommandExecution
+    from iris_py.servers.nats.node_patterns import NodePatterns
+    from iris_py.servers.tls import Certificate
+
+__all__ = ["END_REASONS", "DoorParts", "NatsConnection"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Time (seconds) for a client to take its last bytes. Too small: an error is cut; too large: a client that takes nothing keeps
+#: its place.
+END_S: Final = 2.0
+#: The longest TLS handshake (seconds). Too small: distant clients fail; too large: strangers keep places.
+HANDSHAKE_S: Final = 5.0
+#: The reasons for which a door ends connections, for its counts.
+END_REASONS: Final = tuple(each.value for each in SessionEnd if each not in (SessionEnd.GONE, SessionEnd.CLOSING))
+_NONCE_BYTES: Final = 11
+
+
+class DoorParts(NamedTuple):
+    """The parts of a door that its connections use."""
+
+    clients: NatsClients
+    patterns: NodePatterns
+    execution: CommandExecution
+    connections: AcceptedConnections
+    certificate: Certificate | None
+    """The certificate; None without TLS."""
+
+
+class NatsConnection(asyncio.Protocol):
+    """The connection of one client.
+
+    Args:
+        parts: The door.
+        place: The connection in the counts.
+        address: The address of the client.
+    """
+
+    def __init__(self, parts: DoorParts, place: CountedConnection, address: str) -> None:
+        self._parts = parts
+        self._place = place
+        self._address = address
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._held: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes = False
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        self._session = parts.clients.open(address, nonce, self._loop.time(), self._wake)
+
+    # -- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the client."""
+        transport = cast("asyncio.Transport", transport)  # that of uvloop is no subclass
+        self._transport = transport
+        self._flush()
+        if self._parts.certificate is not None:
+            transport.pause_reading()
+            self._task = self._loop.create_task(self._begin_tls(transport, self._parts.certificate))
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes to the session, after all commands of earlier bytes."""
+        if self._task is not None:
+            self._held.append(data)
+        elif self._session.end is None:
+            self._session.receive(data, self._loop.time())
+            self._proceed()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client. Messages that have arrived are published."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._parts.clients.close(self._session)
+        self._parts.patterns.follow()
+        self._parts.connections.release(self._place)
+
+    # --
+
+    def _proceed(self) -> None:
+        """Execute the commands of the session; a task executes those that have to wait."""
+        session, parts = self._session, self._parts
+        parts.patterns.follow()
+        while commands := session.take_commands():
+            for number, command in enumerate(commands):
+                if not parts.execution.try_execute(session, command):
+                    if self._transport is not None:
+                        self._transport.pause_reading()
+                    self._task = self._loop.create_task(self._execute(commands[number:]))
+                    return
+            parts.patterns.follow()
+        if session.user is not None:
+            self._place.admit()
+
+    async def _execute(self, commands: list[Command]) -> None:
+        session, parts = self._session, self._parts
+        with contextlib.suppress(NodeClosed):
+            while commands:
+                for command in commands:
+                    if not parts.execution.try_execute(session, command):
+                        await parts.execution.execute(session, command, self._address)
+                parts.patterns.follow()
+                commands = session.take_commands()
+                if not commands and self._held:
+                    data = b"".join(self._held)
+                    self._held.clear()
+                    session.receive(data, self._loop.time())
+                    parts.patterns.follow()
+                    commands = session.take_commands()
+        self._resume()
+
+    async def _begin_tls(self, transport: asyncio.Transport, certificate: Certificate) -> None:
+        """Change to TLS behind `INFO`, as clients of NATS do."""
+        try:
+            self._transport = await self._loop.start_tls(
+                transport, self, certificate.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, ConnectionError) as exc:
+            logger.debug("door_handshake_failed", "a connection failed in its handshake: %s", exc)
+            self._parts.connections.count_refusal("handshake")
+            transport.abort()
+            return
+        self._resume()
+
+    def _resume(self) -> None:
+        """Read from the client again."""
+        self._task = None
+        if self._session.user is not None:
+            self._place.admit()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        if self._held and self._session.end is None:
+            data = b"".join(self._held)
+            self._held.clear()
+            self.data_received(data)
+
+    def _wake(self) -> None:
+        """Write the output in this turn of the event loop, together with what follows."""
+        if not self._wakes:
+            self._wakes = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._wakes = False
+        session, transport = self._session, self._transport
+        if transport is None or transport.is_closing():
+            return
+        output = session.take_output()
+        if output:
+            transport.write(output)
+        if session.end is not None:
+            self._finish(transport, session.end)
+            return
+        session.note_buffered(transport.get_write_buffer_size(), self._loop.time())
+        self._arm()
+
+    def _arm(self) -> None:
+        """Set the timer, unless it is due early enough."""
+        deadline = self._session.deadline
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        session, transport = self._session, self._transport
+        if transport is None or session.end is not None:
+            return
+        now = self._loop.time()
+        session.note_buffered(transport.get_write_buffer_size(), now)
+        session.handle_timeout(now, is_reading=self._task is None)
+        if session.end is None:
+            self._arm()
+
+    def _finish(self, transport: asyncio.Transport, reason: SessionEnd) -> None:
+        """End the connection, after the client has taken its last bytes."""
+        if reason.value in END_REASONS:
+            self._parts.connections.count_refusal(reason.value)
+        if self._timer is not None:
+            self._timer.cancel()
+        if reason is SessionEnd.SLOW:
+            transport.abort()
+            return
+        # A socket closed with unread bytes is reset, and the client may lose the error.
+        if transport.can_write_eof() and reason is not SessionEnd.CLOSING:
+            transport.write_eof()
+        else:
+            transport.close()
+        self._timer = self._loop.call_later(END_S, transport.abort)

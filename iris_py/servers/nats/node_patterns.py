@@ -1,0 +1,196 @@
+"""The subscriptions of the node for the clients of a NATS door (docs/design.md 18.7)."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from iris_py.doors.nats.encoder import Delivery
+from iris_py.doors.nats.headers import read_carried
+from iris_py.doors.nats.subjects import subject_of_topic
+from iris_py.logs import EventLogger
+from iris_py.servers.shared_subscription import SharedSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.api.node import Node
+    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.subscription import PatternKey
+    from iris_py.patterns.messages import Message
+    from iris_py.patterns.topic.names import Tokens
+
+__all__ = ["NodePatterns"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Messages that clients get before their connections have a turn. Too small: much work for each message; too large: bytes wait
+#: for clients that keep pace.
+SLICE_MESSAGES: Final = 1024
+#: The longest wait of a PONG for new patterns (seconds): a publisher that does not answer must not stop a client.
+KNOWN_S: Final = 1.0
+#: Topics whose subjects are remembered; beyond that all are forgotten. Too small: the name of each message is checked; too
+#: large: memory.
+REMEMBERED_TOPICS_MAX: Final = 4096
+
+
+class NodePatterns:
+    """Subscribes for each distinct pattern and queue group of the clients, and passes on the messages of the network.
+
+    Args:
+        node: The node.
+        routes: The subscriptions of the clients.
+
+    Attributes:
+        missed: Messages that the node missed or dropped. NATS has no way to tell clients.
+        received: Messages received from the network.
+        unspeakable: Messages whose topic is no subject, or that have headers without a form in NATS.
+    """
+
+    def __init__(self, node: Node, routes: Routes) -> None:
+        self.missed = 0
+        self.received = 0
+        self.unspeakable = 0
+        self._node = node
+        self._own_id = node.id
+        self._routes = routes
+        self._shared: dict[PatternKey, SharedSubscription] = {}
+        self._opening: dict[SharedSubscription, None] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._subjects: dict[tuple[str, str], tuple[bytes, Tokens] | None] = {}
+        self._is_leaving = False
+
+    @property
+    def count(self) -> int:
+        """The number of subscriptions of the node."""
+        return len(self._shared)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether every publisher knows the patterns that clients have subscribed to."""
+        while self._opening:
+            first = next(iter(self._opening))
+            if not first.is_open:
+                return False
+            del self._opening[first]
+        return True
+
+    def follow(self) -> None:
+        """Subscribe for new patterns, and release the subscriptions without clients."""
+        routes = self._routes
+        if not routes.changed:
+            return
+        changed, routes.changed = routes.changed, {}
+        for key, is_wanted in changed.items():
+            shared = self._shared.get(key)
+            if shared is None:
+                if is_wanted and not (self._is_leaving and key.group):
+                    self._subscribe(key)
+            elif is_wanted is not bool(shared.users):
+                (shared.hold if is_wanted else shared.release)()
+
+    async def wait_until_known(self) -> None:
+        """Return when every publisher knows the present patterns, after `KNOWN_S` at the latest."""
+        waits = [asyncio.ensure_future(each.wait_until_open()) for each in self._opening]
+        if not waits:
+            return
+        done, late = await asyncio.wait(waits, timeout=KNOWN_S)
+        for each in done:
+            each.exception()  # `_forget` has told the clients
+        for each in late:
+            each.cancel()
+
+    async def leave_groups(self) -> None:
+        """End the subscriptions of queue groups: other members of the network get the messages from now on."""
+        self._is_leaving = True
+        await self._end([key for key in self._shared if key.group])
+
+    async def close(self) -> None:
+        """End all subscriptions. Harmless if repeated."""
+        await self._end(list(self._shared))
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    # --
+
+    def _subscribe(self, key: PatternKey) -> None:
+        receive = partial(self._receive, key)
+        forget = partial(self._forget, key)
+        shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group)
+        shared.hold()
+        self._shared[key] = shared
+        self._opening[shared] = None
+
+    async def _end(self, keys: list[PatternKey]) -> None:
+        tasks = [self._close(self._shared.pop(key)) for key in keys]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _close(self, shared: SharedSubscription) -> asyncio.Task[None]:
+        self._opening.pop(shared, None)
+        task = asyncio.get_running_loop().create_task(shared.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return task
+
+    def _forget(self, key: PatternKey, shared: SharedSubscription, error: Exception | None) -> None:
+        """Forget a subscription without clients, or one that has failed; its clients lose theirs."""
+        if self._shared.get(key) is not shared:
+            return
+        del self._shared[key]
+        self._close(shared)
+        if error is not None:
+            logger.debug("door_pattern_failed", "the node cannot subscribe for clients: %s", error)
+            self._routes.refuse(key)
+            self._routes.changed.pop(key, None)
+
+    def _receive(self, key: PatternKey, _pattern: str, messages: Sequence[Message[bytes]]) -> None:
+        """Give messages of the network to clients; equal ones together."""
+        self.received += len(messages)
+        contents: list[bytes] = []
+        topic = cloud = ""
+        for message in messages:
+            self.missed += message.gap
+            if message.source == self._own_id and not key.group:
+                continue  # clients have it already
+            content = message.payload
+            if not message.headers and not key.group:
+                is_same = message.topic == topic and message.cloud == cloud
+                if contents and (not is_same or len(content) != len(contents[0])):
+                    self._give(key, topic, cloud, contents)
+                    contents = []
+                topic, cloud = message.topic, message.cloud
+                contents.append(content)
+                continue
+            if contents:
+                self._give(key, topic, cloud, contents)
+                contents = []
+            found = read_carried(message.headers, content)
+            self.unspeakable += found.omitted > 0
+            self._give(key, message.topic, message.cloud, [found.content], found.reply, found.header_bytes)
+        if contents:
+            self._give(key, topic, cloud, contents)
+
+    def _give(
+        self, key: PatternKey, topic: str, cloud: str, contents: list[bytes], reply: bytes = b"", header_bytes: int = 0
+    ) -> None:
+        found = self._subject_of(topic, cloud)
+        if found is None:
+            self.unspeakable += len(contents)
+            return
+        subject, tokens = found
+        self._routes.receive(key, tokens, Delivery(subject, reply, header_bytes, contents))
+
+    def _subject_of(self, topic: str, cloud: str) -> tuple[bytes, Tokens] | None:
+        place = (topic, cloud)
+        if place not in self._subjects:
+            if len(self._subjects) >= REMEMBERED_TOPICS_MAX:
+                self._subjects.clear()
+            subject = subject_of_topic(topic, cloud)
+            self._subjects[place] = None if subject is None else (subject, tuple(topic.split(".")))
+        return self._subjects[place]
+
+
+def _slice_messages() -> int:
+    return SLICE_MESSAGES

@@ -1,0 +1,323 @@
+"""A NATS door on sockets, beside native programs: messages both ways, queue groups, rights, TLS, and the end of a door."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import re
+import socket
+import ssl
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import iris_py
+from iris_py.doors.nats.passwords import hash_password
+from iris_py.doors.settings import parse_settings
+from iris_py.errors import ConfigurationError
+from iris_py.servers.nats.door import NatsDoor, open_nats_door
+from tests.integration.test_door_listener import make_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+    from iris_py.api.node import Node
+
+SECRET = bytes(range(32))
+QUIET = b'{"verbose":false,"pedantic":false,"protocol":1}'
+MODERN = b'{"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}'
+HERE = "[nats]\nlisten = '127.0.0.1:0'\n"
+
+
+#: Tests whose transports differ between event loops.
+BOTH_LOOPS = (
+    "test_a_client_begins_tls_behind_info",
+    "test_a_client_that_reads_nothing_ends_and_hurts_nobody",
+    "test_passwords_and_rights_of_a_file_and_its_changes",
+)
+#: The connections of a test, which its end closes.
+DIALLED: list[asyncio.StreamWriter] = []
+
+
+async def dial(door: NatsDoor) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a door."""
+    host, port = door.address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    DIALLED.append(writer)
+    return reader, writer
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in the event loop that programs get, or in both kinds one after the other."""
+    given = list(inspect.signature(test).parameters.values())
+    fixture = "loops" if test.__name__ in BOTH_LOOPS else "loop"
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        async def main() -> None:
+            try:
+                async with asyncio.timeout(60):
+                    await test(**fixtures)
+            finally:
+                for writer in DIALLED:
+                    writer.transport.abort()
+                DIALLED.clear()
+                await asyncio.sleep(0)  # the sockets close
+
+        fixtures.pop(fixture).run(main())
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    run.__signature__ = inspect.Signature([*given, inspect.Parameter(fixture, kind)])  # type: ignore[attr-defined]
+    return run
+
+
+class RawClient:
+    """A client of NATS, of which the test writes and reads each byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, info: bytes) -> None:
+        self.reader, self.writer, self.info = reader, writer, info
+
+    @classmethod
+    async def connect(cls, door: NatsDoor, options: bytes = QUIET) -> RawClient:
+        """Connect, and wait until the door has answered."""
+        reader, writer = await dial(door)
+        client = cls(reader, writer, await reader.readline())
+        client.send(b"CONNECT %b\r\n" % options)
+        assert await client.flush() == b""
+        return client
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def flush(self) -> bytes:
+        """Send ``PING``; return the bytes before ``PONG``, without `INFO`."""
+        self.send(b"PING\r\n")
+        return re.sub(rb"INFO [^\n]*\n", b"", (await self.reader.readuntil(b"PONG\r\n"))[:-6])
+
+    async def message(self) -> tuple[bytes, bytes]:
+        """Return the next control line with a message, and the message."""
+        while not (line := await self.reader.readline()).startswith((b"MSG", b"HMSG")):
+            assert line.startswith(b"INFO"), line
+        content = await self.reader.readexactly(int(line.split()[-1]) + 2)
+        return line[:-2], content[:-2]
+
+    async def rest(self) -> bytes:
+        """Return everything until the door ends the connection."""
+        with suppress(ConnectionResetError):
+            return await self.reader.read()
+        return b""
+
+
+@asynccontextmanager
+async def opened(text: str = HERE) -> AsyncIterator[tuple[NatsDoor, Node]]:
+    """Open a door, and a native node beside it."""
+    async with (
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node,
+        open_nats_door(node, parse_settings(text, "door.toml")) as door,
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False, seeds=[node.address]) as native,
+    ):
+        yield door, native
+        await door.close(timeout=0.1)
+
+
+@in_loop
+async def test_messages_go_both_ways_with_their_headers() -> None:
+    async with opened() as (door, native), native.subscribe("to.iris") as subscription:
+        client = await RawClient.connect(door, MODERN)
+        client.send(b"SUB to.nats 1\r\n")
+        await client.flush()
+        await native.publish("to.nats", b"hello", headers={"trace": "a\r\nb", "number": 7})
+        block = b"NATS/1.0\r\ntrace: a  b\r\nnumber: 7\r\n\r\n"
+        assert await client.message() == (b"HMSG to.nats 1 %d %d" % (len(block), len(block) + 5), block + b"hello")
+        client.send(b"HPUB to.iris _INBOX.x 20 23\r\nNATS/1.0\r\nkey: v\r\n\r\nabc\r\nPUB to.iris 2\r\nhi\r\n")
+        first, second = await take(subscription, 2)
+        assert (first.payload, dict(first.headers)) == (b"abc", {"key": "v", "nats-reply": "_INBOX.x"})
+        assert (second.payload, dict(second.headers)) == (b"hi", {})
+
+
+async def take(subscription: iris_py.Subscription, count: int) -> list[iris_py.Message]:
+    messages = []
+    async for message in subscription:
+        messages.append(message)
+        if len(messages) == count:
+            break
+    return messages
+
+
+@in_loop
+async def test_a_queue_group_has_native_members_and_clients_and_each_message_once() -> None:
+    async with opened() as (door, native), native.subscribe("jobs.*", group="workers") as subscription:
+        clients = [await RawClient.connect(door) for _ in range(2)]
+        for client in clients:
+            client.send(b"SUB jobs.* workers 1\r\n")
+            await client.flush()
+        sender = await RawClient.connect(door)
+        for number in range(300):
+            sender.send(b"PUB jobs.a 3\r\n%03d\r\n" % number)
+            if not number % 10:
+                await sender.flush()
+        got: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def read_client(client: RawClient) -> None:
+            while True:
+                await got.put((await client.message())[1])
+
+        async def read_native() -> None:
+            async for message in subscription:
+                await got.put(message.payload)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read_client(client)) for client in clients] + [group.create_task(read_native())]
+            found = [await got.get() for _ in range(300)]
+            for task in tasks:
+                task.cancel()
+        assert sorted(found) == [b"%03d" % number for number in range(300)]
+        assert got.empty()
+
+
+@in_loop
+async def test_a_name_of_a_native_program_forges_no_protocol() -> None:
+    async with opened() as (door, native):
+        client = await RawClient.connect(door)
+        client.send(b"SUB > 1\r\n")
+        await client.flush()
+        await native.publish("a\r\nMSG bank.transfer 1 5\r\n50000", b"x")
+        await native.publish("b", b"y")
+        assert await client.message() == (b"MSG b 1 1", b"y")
+        assert door.statistics.dropped_messages == 1
+
+
+@in_loop
+async def test_a_request_without_a_service_is_answered_at_once() -> None:
+    async with opened() as (door, native):
+        client = await RawClient.connect(door, MODERN)
+        client.send(b"SUB _INBOX.a.* 1\r\nPUB nobody _INBOX.a.1 1\r\nx\r\n")
+        line, content = await client.message()
+        assert (line, content) == (b"HMSG _INBOX.a.1 1 38 38", b"NATS/1.0 503\r\nNats-Subject: nobody\r\n\r\n")
+        async with native.subscribe("service"):
+            client.send(b"PUB service _INBOX.a.2 1\r\nx\r\n")
+            assert await client.flush() == b""
+
+
+@in_loop
+async def test_a_message_is_not_heard_twice_by_clients_of_its_door() -> None:
+    async with opened() as (door, native):
+        client = await RawClient.connect(door)
+        client.send(b"SUB a.* 1\r\nSUB a.b 2\r\n")
+        await client.flush()
+        client.send(b"PUB a.b 1\r\nx\r\n" * 3)
+        assert sorted([(await client.message())[0] for _ in range(6)]) == [b"MSG a.b 1 1"] * 3 + [b"MSG a.b 2 1"] * 3
+        await native.publish("a.b", b"last")  # from the network, as a repeated message would come
+        assert {await client.message() for _ in range(2)} == {(b"MSG a.b 1 4", b"last"), (b"MSG a.b 2 4", b"last")}
+
+
+@in_loop
+async def test_passwords_and_rights_of_a_file_and_its_changes() -> None:
+    password = hash_password("pw", bytes(16)).text()
+    text = HERE + f"[users.ann]\npassword = '{password}'\npublish = ['a.>']\nsubscribe = ['a.>']\n"
+    async with opened(text) as (door, _native):
+        ann = await RawClient.connect(door, b'{"verbose":false,"pedantic":false,"user":"ann","pass":"pw"}')
+        again = await RawClient.connect(door, b'{"verbose":false,"pedantic":false,"user":"ann","pass":"pw"}')
+        ann.send(b"SUB a.> 1\r\nPUB b 0\r\n\r\n")
+        assert await ann.flush() == b"-ERR 'Permissions Violation for Publish to \"b\"'\r\n"
+        reader, writer = await dial(door)
+        assert b'"auth_required":true' in await reader.readline()
+        writer.write(b'CONNECT {"user":"ann","pass":"wrong"}\r\nPUB a.x 0\r\n\r\n')
+        assert await reader.read() == b"-ERR 'Authorization Violation'\r\n"
+        door.apply(parse_settings(text.replace("subscribe = ['a.>']", "subscribe = ['c']"), "door.toml"))
+        assert await ann.flush() == b"-ERR 'Permissions Violation for Subscription to \"a.>\"'\r\n"
+        door.apply(parse_settings(text.replace("[users.ann]", "[users.bob]"), "door.toml"))
+        assert await again.rest() == b"-ERR 'Authorization Violation'\r\n"
+        with pytest.raises(ConfigurationError, match="listen changes only with a restart"):
+            door.apply(parse_settings(text.replace("127.0.0.1:0", "127.0.0.1:1"), "door.toml"))
+
+
+@in_loop
+async def test_a_door_for_other_machines_needs_encryption_and_users() -> None:
+    async with iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node:
+        with pytest.raises(ConfigurationError, match=r"certificate_file and key_file.*\[users.NAME\]"):
+            open_nats_door(node, parse_settings("[nats]\nlisten = '0.0.0.0:0'", "door.toml"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a process of another user takes root")
+@in_loop
+async def test_a_door_without_users_is_for_its_own_user_alone() -> None:
+    async with opened() as (door, _native):
+        host, port = door.address.rsplit(":", 1)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.setuid(65534)
+                with socket.socket() as connection:
+                    connection.connect((host, int(port)))
+                    with suppress(ConnectionError):
+                        os.write(writing, b"<" + connection.recv(100) + b">")
+            finally:
+                os._exit(0)
+        os.close(writing)
+        said = await asyncio.to_thread(os.read, reading, 100)
+        os.close(reading)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert said in (b"<>", b"")
+        assert door.statistics.connections_refused["user"] == 1
+
+
+@in_loop
+async def test_a_client_begins_tls_behind_info(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    async with opened(HERE + f"certificate_file = '{certificate}'\nkey_file = '{key}'\n") as (door, _native):
+        reader, writer = await dial(door)
+        assert b'"tls_required":true' in await reader.readline()
+        context = ssl.create_default_context(cafile=certificate)
+        context.check_hostname = False
+        await writer.start_tls(context)
+        client = RawClient(reader, writer, b"")
+        client.send(b"CONNECT %b\r\nSUB a 1\r\nPUB a 2\r\nhi\r\n" % QUIET)
+        assert await client.message() == (b"MSG a 1 2", b"hi")
+        plain_reader, plain_writer = await dial(door)
+        await plain_reader.readline()
+        plain_writer.write(b"CONNECT {}\r\nPING\r\n")
+        assert b"PONG" not in await RawClient(plain_reader, plain_writer, b"").rest()
+        writer.close()
+
+
+@in_loop
+async def test_a_closing_door_tells_its_clients_and_ends_them_after_their_messages() -> None:
+    async with (
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node,
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False, seeds=[node.address]) as second,
+        open_nats_door(second, parse_settings(HERE, "door.toml")) as other,
+    ):
+        door = await open_nats_door(node, parse_settings(HERE, "door.toml"))
+        client = await RawClient.connect(door)
+        client.send(b"SUB a 1\r\nPUB a 1\r\nx\r\n")
+        await client.flush()
+        await door.close(timeout=1.0)
+        rest = await client.rest()
+        assert b'"ldm":true' in rest
+        assert b'"connect_urls":["%b"]' % other.address.encode() in rest
+        assert door.reasons()
+        after = await RawClient.connect(other)
+        assert await after.flush() == b""
+
+
+@in_loop
+async def test_a_client_that_reads_nothing_ends_and_hurts_nobody() -> None:
+    text = HERE + "[nats.limits]\nwaiting_bytes = 1_000_000\n"
+    async with opened(text) as (door, _native):
+        slow, reader, sender = [await RawClient.connect(door) for _ in range(3)]
+        slow.send(b"SUB a 1\r\n")
+        await slow.flush()
+        reader.send(b"SUB b 1\r\n")
+        await reader.flush()
+        for _ in range(200):
+            sender.send(b"PUB a 100000\r\n%b\r\n" % bytes(100_000))
+        sender.send(b"PUB b 1\r\nx\r\n")
+        assert await reader.message() == (b"MSG b 1 1", b"x")
+        assert door.statistics.connections_refused["slow"] == 1
+        assert not (await sender.flush()).startswith(b"-ERR")
