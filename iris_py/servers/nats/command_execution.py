@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
     from iris_py.doors.nats.users import NatsUser, PasswordQuestion
+    from iris_py.servers.nats.inbox_cluster import InboxCluster
     from iris_py.servers.nats.node_patterns import NodePatterns
 
 __all__ = ["CommandExecution"]
@@ -41,17 +42,17 @@ class CommandExecution:
     Args:
         node: The node.
         patterns: The subscriptions of the node.
+        inboxes: Sends replies for clients of other doors.
 
     Attributes:
-        lost: Messages to inboxes that no client has.
         published: Messages published for clients.
     """
 
-    def __init__(self, node: Node, patterns: NodePatterns) -> None:
-        self.lost = 0
+    def __init__(self, node: Node, patterns: NodePatterns, inboxes: InboxCluster) -> None:
         self.published = 0
         self._node = node
         self._patterns = patterns
+        self._inboxes = inboxes
         self._knows_interest = False  # the node knows the subscriptions of the network
         self._known = KnownPasswords(secrets.token_bytes(_KEY_BYTES))
         self._verifications = asyncio.Semaphore(VERIFICATIONS_MAX)
@@ -62,8 +63,7 @@ class CommandExecution:
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
-            self.lost += len(command.contents)
-            return True
+            return False
         if isinstance(command, PongWait):
             if not self._patterns.are_known:
                 return False
@@ -90,7 +90,9 @@ class CommandExecution:
         elif isinstance(command, PongWait):
             await self._patterns.wait_until_known()
             session.pong()
-        elif not isinstance(command, InboxMessages):
+        elif isinstance(command, InboxMessages):
+            await self._inboxes.send(command, address)
+        else:
             session.authenticate(await self._verify(command, address))
 
     # --

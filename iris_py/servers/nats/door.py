@@ -26,6 +26,7 @@ from iris_py.servers.door_cluster import DoorCluster
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.nats.command_execution import CommandExecution
 from iris_py.servers.nats.connection import END_REASONS, DoorParts, NatsConnection
+from iris_py.servers.nats.inbox_cluster import InboxCluster
 from iris_py.servers.nats.node_patterns import NodePatterns
 from iris_py.servers.settings_file import check_nats_exposure
 from iris_py.servers.tls import Certificate
@@ -96,8 +97,9 @@ class NatsDoor(AsyncClosable):
         self._descriptors = descriptors_for(limits.connections)
         counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user), limits)
-        self._patterns = NodePatterns(node, self._clients.routes)
-        self._execution = CommandExecution(node, self._patterns)
+        self._inboxes = InboxCluster(node, self._clients.routes)
+        self._patterns = NodePatterns(node, self._clients.routes, self._inboxes)
+        self._execution = CommandExecution(node, self._patterns, self._inboxes)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))
         self._parts = DoorParts(self._clients, self._patterns, self._execution, self._connections, certificate)
         self._acceptor = Acceptor(self._accept)
@@ -132,7 +134,7 @@ class NatsDoor(AsyncClosable):
             patterns=self._clients.routes.patterns,
             subscriptions=self._patterns.count,
             received_messages=self._patterns.received,
-            dropped_messages=self._patterns.missed + self._patterns.unspeakable + self._execution.lost,
+            dropped_messages=self._patterns.missed + self._patterns.unspeakable + self._inboxes.lost,
         )
 
     @property
@@ -151,6 +153,7 @@ class NatsDoor(AsyncClosable):
             ConfigurationError: The door cannot listen.
         """
         await self._cluster.join()
+        await self._inboxes.join()
         await listen_at(self._acceptor, self._settings.nats.listen)
         host, port = parse_address(self.address)
         self._clients.change_address(host, port)
@@ -219,6 +222,7 @@ class NatsDoor(AsyncClosable):
                 session.finish(SessionEnd.CLOSING)
             self._connections.cancel_handshakes()
             await self._patterns.close()
+            await self._inboxes.leave()
             await self._cluster.leave()
 
     _end = close

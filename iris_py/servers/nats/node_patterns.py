@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.subscription import PatternKey
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
+    from iris_py.servers.nats.inbox_cluster import InboxCluster
 
 __all__ = ["NodePatterns"]
 
@@ -41,6 +42,7 @@ class NodePatterns:
     Args:
         node: The node.
         routes: The subscriptions of the clients.
+        inboxes: Learns the homes of inboxes.
 
     Attributes:
         missed: Messages that the node missed or dropped. NATS has no way to tell clients.
@@ -48,13 +50,14 @@ class NodePatterns:
         unspeakable: Messages whose topic is no subject, or that have headers without a form in NATS.
     """
 
-    def __init__(self, node: Node, routes: Routes) -> None:
+    def __init__(self, node: Node, routes: Routes, inboxes: InboxCluster) -> None:
         self.missed = 0
         self.received = 0
         self.unspeakable = 0
         self._node = node
         self._own_id = node.id
         self._routes = routes
+        self._inboxes = inboxes
         self._shared: dict[PatternKey, SharedSubscription] = {}
         self._opening: dict[SharedSubscription, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -168,6 +171,8 @@ class NodePatterns:
                 contents = []
             found = read_carried(message.headers, content)
             self.unspeakable += found.omitted > 0
+            if found.reply and message.source != self._own_id:
+                self._inboxes.note_home(found.reply, message.source)
             self._give(key, message.topic, message.cloud, [found.content], found.reply, found.header_bytes)
         if contents:
             self._give(key, topic, cloud, contents)

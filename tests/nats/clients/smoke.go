@@ -111,9 +111,8 @@ func main() {
 	must(err)
 	must(other.Flush())
 	for number := 0; number < 10; number++ {
-		must(one.Publish("last", nil))
+		must(other.Publish("last", nil))
 	}
-	must(one.Flush())
 	closed := make(chan struct{})
 	other.SetClosedHandler(func(*nats.Conn) { close(closed) })
 	must(other.Drain())

@@ -1,0 +1,183 @@
+"""Replies between the clients of different NATS doors (docs/design.md 18.9).
+
+A reply goes to the home of its inbox: the door of the client. A door learns the home from the request that names the inbox. For
+an unknown home the reply goes to all doors, and the home delivers it. The number of those is bounded, because each costs all
+doors a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from iris_py.api.handler import Handler
+from iris_py.api.lifecycle import parts_of
+from iris_py.api.membership import Capacity
+from iris_py.api.runtime import runtime_of
+from iris_py.doors.limits import RateLimits
+from iris_py.doors.nats.inbox_messages import (
+    INBOXES,
+    InboxLoss,
+    InboxReplies,
+    decode_inbox_message,
+    delivery_of,
+    door_cluster_of,
+    encode_inbox_message,
+)
+from iris_py.doors.nats.subjects import NatsSubject, SubjectKind, read_subject
+from iris_py.errors import IrisError, NodeClosed
+from iris_py.logs import EventLogger
+from iris_py.wire.headers import NO_HEADERS
+
+if TYPE_CHECKING:
+    from iris_py.api.membership import Membership
+    from iris_py.api.node import Node
+    from iris_py.doors.nats.inbox_messages import InboxMessage
+    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.session import InboxMessages
+    from iris_py.patterns.messages import Message
+
+__all__ = ["InboxCluster"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Replies of one client, and of all clients, to inboxes with an unknown home, a second and at once after a pause. Beyond these
+#: they are lost. Too small: services of a door that has just started lose replies; too large: one client busies all doors.
+CLIENT_PER_S: Final = 100.0
+DOOR_PER_S: Final = 1000.0
+_ALL: Final = "all"
+#: Time that a door has for leaving its clusters (seconds).
+LEAVE_S: Final = 2.0
+
+
+class InboxCluster(Handler):
+    """A door among all NATS doors: sends replies for clients of others, and delivers those for its own clients.
+
+    Args:
+        node: The node of the door.
+        routes: The subscriptions of the clients.
+
+    Attributes:
+        lost: Replies that no client got, as far as this door knows.
+        malformed: Messages of doors that were dropped because no door sends such.
+    """
+
+    def __init__(self, node: Node, routes: Routes) -> None:
+        self.lost = 0
+        self.malformed = 0
+        self._node = node
+        self._routes = routes
+        self._own_cluster = door_cluster_of(node.id)
+        self._client_rates = RateLimits(CLIENT_PER_S, int(CLIENT_PER_S))
+        self._door_rates = RateLimits(DOOR_PER_S, int(DOOR_PER_S))
+        self._memberships: list[Membership] = []
+
+    async def join(self) -> None:
+        """Join the clusters in which replies for own clients arrive.
+
+        Raises:
+            ConfigurationError: The node is in too many clusters.
+            NodeClosed: The node was closed.
+        """
+        for cluster in (INBOXES, self._own_cluster):
+            handler: Handler = self if cluster == self._own_cluster else _AnyHome(self)
+            enlisting = parts_of(self._node).memberships.enlist(cluster, handler, Capacity(), remembers=False)
+            self._memberships.append(await enlisting)
+
+    async def leave(self) -> None:
+        """Leave the clusters. Harmless if repeated."""
+        memberships, self._memberships = self._memberships, []
+        for membership in memberships:
+            with suppress(NodeClosed):
+                await membership.leave(timeout=LEAVE_S)
+
+    def note_home(self, reply: bytes, source: str) -> None:
+        """Note the home of the client that waits for replies to a message.
+
+        Args:
+            reply: The subject for replies.
+            source: The id of the node with the message.
+        """
+        subject = read_subject(reply)
+        if isinstance(subject, NatsSubject) and subject.kind is SubjectKind.INBOX:
+            self._routes.inboxes.remember(subject.key, source)
+
+    async def send(self, messages: InboxMessages, client: str) -> None:
+        """Send replies of a client to the home of their inbox; to all doors if the home is unknown.
+
+        Args:
+            messages: The replies.
+            client: The address of the client.
+
+        Raises:
+            NodeClosed: The node was closed.
+        """
+        subject, line, contents = messages
+        content = encode_inbox_message(InboxReplies(subject.raw, line.reply, line.header_bytes, contents))
+        inboxes = self._routes.inboxes
+        if home := inboxes.home_of(subject.key):
+            if await self._broadcast(door_cluster_of(home), content):
+                return
+            inboxes.forget(subject.key, home)
+        now = asyncio.get_running_loop().time()
+        if (
+            self._client_rates.take(client, now)
+            or self._door_rates.take(_ALL, now)
+            or not await self._broadcast(INBOXES, content)
+        ):
+            self.lost += len(contents)
+
+    # -- messages of doors
+
+    async def on_broadcast(self, message: Message) -> None:
+        """Handle a message for this door."""
+        received = decode_inbox_message(message.payload)
+        if isinstance(received, InboxLoss):
+            subject = read_subject(received.subject)
+            if isinstance(subject, NatsSubject):
+                self._routes.inboxes.forget(subject.key, message.source)
+        elif self.deliver(received, message.source) == 0 and isinstance(received, InboxReplies):
+            self.lost += len(received.contents)
+            with suppress(NodeClosed):
+                await self._broadcast(door_cluster_of(message.source), encode_inbox_message(InboxLoss(received.subject)))
+
+    def deliver(self, received: InboxMessage | None, source: str) -> int | None:
+        """Give replies to own clients; return the number of subscriptions, None for a malformed message.
+
+        Args:
+            received: The message; None if malformed.
+            source: The id of the node with the message.
+        """
+        found = delivery_of(received) if isinstance(received, InboxReplies) else None
+        if found is None:
+            self.malformed += 1
+            return None
+        subject, delivery = found
+        if delivery.reply:
+            self.note_home(delivery.reply, source)
+        return self._routes.reply(None, subject, delivery)
+
+    # --
+
+    async def _broadcast(self, cluster: str, content: bytes) -> int:
+        """Send a message to the doors in a cluster; return their number."""
+        runtime = runtime_of(self._node)
+        try:
+            return await runtime.send_to_all(runtime.core.broadcast, cluster, content, NO_HEADERS)
+        except NodeClosed:
+            raise
+        except IrisError as exc:
+            logger.debug("door_reply_failed", "a reply for another door was not sent: %s", exc)
+            return 0
+
+
+class _AnyHome(Handler):
+    """Takes replies to inboxes whose home is unknown to their sender: the home delivers them, the other doors do not."""
+
+    def __init__(self, inboxes: InboxCluster) -> None:
+        self._inboxes = inboxes
+
+    async def on_broadcast(self, message: Message) -> None:
+        """Deliver replies for own clients."""
+        self._inboxes.deliver(decode_inbox_message(message.payload), message.source)
