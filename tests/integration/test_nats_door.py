@@ -286,6 +286,86 @@ async def test_a_client_begins_tls_behind_info(tmp_path: Path) -> None:
         writer.close()
 
 
+@asynccontextmanager
+async def two_doors() -> AsyncIterator[tuple[NatsDoor, NatsDoor]]:
+    """Open two doors of a network."""
+    settings = parse_settings(HERE, "door.toml")
+    async with (
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False) as node,
+        iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False, seeds=[node.address]) as other,
+        open_nats_door(node, settings) as door,
+        open_nats_door(other, settings) as second,
+    ):
+        yield door, second
+        await door.close(timeout=0.1)
+        await second.close(timeout=0.1)
+
+
+@in_loop
+async def test_a_service_at_another_door_replies_to_the_inbox_of_its_caller() -> None:
+    async with two_doors() as (door, second):
+        caller, service = await RawClient.connect(door, MODERN), await RawClient.connect(second, MODERN)
+        service.send(b"SUB upper upper 1\r\n")
+        await service.flush()
+        caller.send(b"SUB _INBOX.a.* 1\r\nHPUB upper _INBOX.a.1 20 21\r\nNATS/1.0\r\nkey: v\r\n\r\nx\r\n")
+        line, content = await service.message()
+        assert (line, content) == (b"HMSG upper 1 _INBOX.a.1 20 21", b"NATS/1.0\r\nkey: v\r\n\r\nx")
+        service.send(b"HPUB _INBOX.a.1 _INBOX.b.1 20 21\r\nNATS/1.0\r\nkey: w\r\n\r\nX\r\nSUB _INBOX.b.* 2\r\n")
+        line, content = await caller.message()
+        assert (line, content) == (b"HMSG _INBOX.a.1 1 _INBOX.b.1 20 21", b"NATS/1.0\r\nkey: w\r\n\r\nX")
+        caller.send(b"PUB _INBOX.b.1 6\r\nthanks\r\n")
+        assert await service.message() == (b"MSG _INBOX.b.1 2 6", b"thanks")
+
+
+@in_loop
+async def test_a_reply_to_an_inbox_that_a_door_never_saw_reaches_its_client() -> None:
+    async with two_doors() as (door, second):
+        caller, service = await RawClient.connect(door), await RawClient.connect(second)
+        caller.send(b"SUB _INBOX.a.* 1\r\n")
+        await caller.flush()
+        service.send(b"PUB _INBOX.a.1 1\r\nx\r\n" * 3 + b"PUB _INBOX.a.2 1\r\ny\r\n")
+        assert [await caller.message() for _ in range(4)] == [(b"MSG _INBOX.a.1 1 1", b"x")] * 3 + [
+            (b"MSG _INBOX.a.2 1 1", b"y")
+        ]
+
+
+@in_loop
+async def test_replies_follow_a_caller_to_another_door() -> None:
+    async with two_doors() as (door, second):
+        caller, service = await RawClient.connect(door), await RawClient.connect(second)
+        service.send(b"SUB upper 1\r\n")
+        await service.flush()
+        caller.send(b"SUB _INBOX.a.* 1\r\nPUB upper _INBOX.a.1 1\r\nx\r\n")
+        await service.message()
+        caller.writer.close()
+        third = await RawClient.connect(door)  # the door has seen the end of the connection before it greets the next one
+        await third.flush()
+        moved = await RawClient.connect(second)
+        moved.send(b"SUB _INBOX.a.* 1\r\n")
+        await moved.flush()
+        service.send(b"PUB _INBOX.a.1 1\r\nX\r\n")
+        assert await moved.message() == (b"MSG _INBOX.a.1 1 1", b"X"), "the own door comes first"
+        moved.writer.close()
+        back = await RawClient.connect(door)
+        back.send(b"SUB _INBOX.a.* 1\r\n")
+        await back.flush()
+        number = 0
+        while not await arrives(back, service, b"PUB _INBOX.a.1 2\r\n%02d\r\n" % number):
+            number += 1
+            assert number < 100
+
+
+async def arrives(client: RawClient, sender: RawClient, operation: bytes) -> bool:
+    """Send an operation; return whether a message reaches a client soon."""
+    sender.send(operation)
+    await sender.flush()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await client.message()
+            return True
+    return False
+
+
 @in_loop
 async def test_a_closing_door_tells_its_clients_and_ends_them_after_their_messages() -> None:
     async with (

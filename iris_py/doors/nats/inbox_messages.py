@@ -1,4 +1,4 @@
-"""The messages between NATS doors about inboxes: replies for clients of another door (docs/design.md 18.9).
+"""The messages between NATS doors about inboxes: replies for clients of another door (docs/design.md 18.8).
 
 A message is a byte with the version and a MessagePack map. Any node of the network can send these messages, so each field is
 checked as a field of a client is.

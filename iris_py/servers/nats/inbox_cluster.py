@@ -1,4 +1,4 @@
-"""Replies between the clients of different NATS doors (docs/design.md 18.9).
+"""Replies between the clients of different NATS doors (docs/design.md 18.8).
 
 A reply goes to the home of its inbox: the door of the client. A door learns the home from the request that names the inbox. For
 an unknown home the reply goes to all doors, and the home delivers it. The number of those is bounded, because each costs all
@@ -60,7 +60,7 @@ class InboxCluster(Handler):
 
     Attributes:
         lost: Replies that no client got, as far as this door knows.
-        malformed: Messages of doors that were dropped because no door sends such.
+        malformed: Dropped messages that no door sends.
     """
 
     def __init__(self, node: Node, routes: Routes) -> None:
