@@ -70,6 +70,14 @@ def _new_secret() -> str:
     return Secret.generate(os.urandom).text
 
 
+def keeping_bytecode() -> dict[str, str]:
+    """Return the environment of this process for others, which keep the bytecode of their modules as programs of users do.
+
+    With PYTHONDONTWRITEBYTECODE, as in many images for containers, each start would compile all modules anew.
+    """
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """A network of its own: a fresh secret, and fresh directories in which a node keeps its things."""
@@ -78,12 +86,12 @@ class Home:
     secret: str = field(default_factory=_new_secret, repr=False)
 
     def environment(self, state: str = "state") -> dict[str, str]:
-        """Return the environment of a process that lives here and is configured by nothing else.
+        """Return the environment of a process that lives here and is configured by nothing else, and that keeps bytecode.
 
         Args:
             state: The state directory; nodes with different ones do not remember each other.
         """
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
+        inherited = {key: value for key, value in keeping_bytecode().items() if not key.startswith("IRIS_")}
         own = {"XDG_CONFIG_HOME": str(self.directory / "config"), "XDG_STATE_HOME": str(self.directory / state)}
         return inherited | own
 

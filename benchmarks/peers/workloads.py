@@ -202,7 +202,7 @@ def _upkeep_workloads(scale: Scale) -> list[Workload]:
         Workload(
             "start-up",
             "The time from the start of a process, including the interpreter, until the reply to its first request to a "
-            "running service, and the part of the import in it.",
+            "running service, and the part of the import in it. The bytecode of all modules was made before.",
             [
                 Case("first reply", measure.measure_start, ("service", "callers")),
                 Case("import", measure.measure_import),

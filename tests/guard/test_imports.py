@@ -1,10 +1,16 @@
-"""The modules that a node loads: code that most nodes do not use stays out of memory."""
+"""The modules that a node and a command load: code that most do not use stays out of memory, and out of the way of a start."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from iris_security import Secret
 
 #: Parsers of files that most nodes do not have: some hundred KiB of each process.
 PARSERS = ("tomllib", "json", "iris_py.federation.toml")
@@ -66,3 +72,67 @@ def test_a_node_without_a_secret_command_loads_no_runner_of_commands() -> None:
 
 def test_a_node_within_its_own_cloud_loads_no_use_of_other_clouds() -> None:
     assert {name for name in loaded() if name.startswith(OTHER_CLOUDS)} == ALLOWED
+
+
+class Start(NamedTuple):
+    """A way in which a process starts, and the modules that it may load."""
+
+    program: str
+    own_max: int
+    """Modules of Iris at most."""
+    all_max: int
+    """Modules at most beside those of a bare interpreter: a tenth more than on CPython 3.11."""
+    absent: frozenset[str]
+    """Modules, and packages with all of their modules, that are not loaded."""
+
+
+def command(*words: str) -> str:
+    """Return a program that runs `iris` with these words."""
+    return f"import sys; from iris_py.cli.app import run; run({list(words)})"
+
+
+CONNECT = """
+import asyncio, iris_py
+
+async def main():
+    async with iris_py.connect(discovery=False, listen="127.0.0.1:0") as node:
+        pass
+
+asyncio.run(main())
+"""
+#: pydantic makes validators for the options of typer: its import took half of the time of `iris version`.
+NEVER = frozenset({"pydantic", "importlib.metadata"})
+STARTS = {
+    "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
+    "connect": Start(CONNECT, 285, 525, NEVER | {"typer", "rich", "iris_py.cli"}),
+    "iris version": Start(
+        command("version"), 14, 140, NEVER | {"rich", "msgspec", "asyncio", "logging", "iris_security", "iris_overlay"}
+    ),
+    "iris --help": Start(command("--help"), 46, 370, NEVER | {"msgspec", "asyncio", "iris_security", "iris_overlay"}),
+    "iris request --help": Start(
+        command("request", "--help"), 22, 340, NEVER | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
+    ),
+    "iris request": Start(
+        command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"), 302, 590, NEVER | {"rich"}
+    ),
+}
+
+
+@cache
+def start(program: str) -> frozenset[str]:
+    """Return the modules of a process at the end of a program."""
+    code = f"{program}\nimport sys; print('\\n', *sys.modules)"
+    environment = os.environ | {"IRIS_SECRET": Secret.generate(os.urandom).text}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60, env=environment)
+    return frozenset(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_start_loads_no_more_modules_than_it_needs(name: str) -> None:
+    """Each module costs a start some 0.3 ms of processor time. Lower a limit when its figure falls."""
+    wanted = STARTS[name]
+    found = start(wanted.program)
+    own = {each for each in found if each.partition(".")[0] in ("iris_py", "iris_overlay", "iris_security")}
+    assert {each for each in found if any(each == name or each.startswith(f"{name}.") for name in wanted.absent)} == set()
+    assert len(own) <= wanted.own_max, sorted(own)
+    assert len(found - start("pass")) <= wanted.all_max, sorted(found - own)
