@@ -23,11 +23,13 @@ from iris_py.peers.group import Group
 from iris_py.peers.member import KnownMember
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
-from iris_py.wire.packets import CANCEL, REQUEST, Rejection
+from iris_py.wire.packets import CANCEL, RECALL, REQUEST, Rejection
 from iris_security import Keyring, Secret
 from tests.profiles import examples
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iris_py.link.link import Link
 
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
@@ -55,6 +57,7 @@ class Asked:
         self.losses: set[KnownMember] = set()
         self.failures = 0
         self.holder: KnownMember | None = None
+        self.recalled_from: KnownMember | None = None
         self.sends = 0
         self.returns = 0  # times that it came back surely not executed: rejected, or never sent
         self.was_lost = False
@@ -107,6 +110,33 @@ class RequesterMachine(RuleBasedStateMachine):
         asked = self.requester.begin(new_request(self.group, spec, expected, self.now), self.now)
         assert asked == expected
         self.settle()
+
+    @rule(count=st.integers(4, 20), retry=st.sampled_from(POLICIES))
+    def ask_at_once(self, count: int, retry: Retry | None) -> None:
+        for _ in range(count):
+            self.ask(10.0, retry, True, None)
+
+    @rule(index=INDEX)
+    def answer_all(self, index: int) -> None:
+        """A fast member answers all that it has, and is idle at the next review."""
+        if self.members():
+            member = self.members()[index % len(self.members())]
+            for id_ in [id_ for id_, asked in self.asked.items() if asked.holder is member]:
+                self.asked[id_].answer = b"reply"
+                self.requester.receive_reply(member.peer, id_, b"reply", self.now)
+                self.settle()
+            self.wait(0.03)
+
+    @rule(index=INDEX)
+    def return_recalled(self, index: int) -> None:
+        """A member gives back what it was asked for and has not begun."""
+        recalled = [(id_, asked) for id_, asked in self.asked.items() if asked.holder and asked.holder is asked.recalled_from]
+        for id_, asked in recalled[index:]:
+            holder, asked.holder, asked.recalled_from = asked.holder, None, None
+            assert holder is not None
+            asked.returns += 1
+            self.requester.receive_rejection(holder.peer, id_, Rejection.RECALLED, self.now)
+            self.settle()
 
     @rule(index=INDEX, kind=st.sampled_from(("reply", "failure", "overloaded", "not a member", "expired")))
     def answer(self, index: int, kind: str) -> None:
@@ -265,14 +295,16 @@ class RequesterMachine(RuleBasedStateMachine):
         for message in self.requester.messages_to_send():
             peer, kind, id_ = message.peer, message.kind, message.id
             asked = self.asked.get(id_)
-            if kind == REQUEST:
+            if kind == RECALL:
+                self.note_recall(peer, packets.decode_ids(message.payload) or ())
+            elif kind == REQUEST:
                 assert asked is not None
                 assert asked.holder is None
                 (asked.holder,) = (member for member in self.members() if member.peer is peer)
                 assert not peer.is_congested
                 self.check_rank(asked.holder, id_)
                 asked.sends += 1
-                asked.routed_until = None
+                asked.routed_until = asked.recalled_from = None
                 assert asked.retry is not None or asked.sends <= 1 + asked.returns
                 if asked.retry is not None:
                     assert len(asked.losses) < (asked.retry.members_lost_max or math.inf)
@@ -284,6 +316,16 @@ class RequesterMachine(RuleBasedStateMachine):
             assert isinstance(token, int)
             self.check_outcome(self.asked.pop(token), outcome)
         assert all(peer in [member.peer for member in self.every] for peer in self.requester.peers_wanted())
+
+    def note_recall(self, peer: Peer, ids: Sequence[int]) -> None:
+        """A member is asked for a request once, while it has the request, and may execute it."""
+        for id_ in ids:
+            asked = self.asked[id_]
+            assert asked.holder is not None
+            assert asked.holder.peer is peer
+            assert asked.recalled_from is None
+            assert asked.routed_until is None
+            asked.recalled_from = asked.holder
 
     def check_rank(self, member: KnownMember, id_: int) -> None:
         """A stand-in for the absent is asked where each one before it is gone, or says so, or cannot be reached."""

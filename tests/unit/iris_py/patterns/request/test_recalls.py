@@ -400,3 +400,41 @@ def test_the_number_of_clusters_under_review_is_bounded() -> None:
         for _ in range(4 * REVIEWED_IN_FLIGHT):
             caller.requester.begin(new_request(group, spec, "token", 0.0), 0.0)
     assert len(caller.requester._recalls.reviews) == REVIEWS_MAX
+
+
+def test_each_member_is_asked_for_its_own_surplus() -> None:
+    caller = Crowd(3)
+    fast, slow, slower = caller.members()
+    caller.ask(300)
+    caller.answer(fast, 100, 0.01)
+    caller.answer(slow, 40, 0.02)
+    caller.review(REVIEW_S_MIN)
+    asked = {member_: len(ids) for member_, ids in caller.asked}
+    assert asked.keys() == {slower}, "the other one has its share"
+    caller.asked.clear()
+    caller.answer(fast, 1000, 0.03)
+    caller.answer(slow, 10, 0.03)
+    for number in range(2, 30):
+        caller.review(number * REVIEW_S_MAX)
+    later = {member_: sum(len(ids) for other, ids in caller.asked if other is member_) for member_ in (slow, slower)}
+    assert 0 < later[slow] < slow.in_flight
+
+
+def test_a_member_that_was_full_gets_requests_again() -> None:
+    caller = Crowd()
+    fast, slow = caller.members()
+    caller.ask(200)
+    caller.answer(fast, 100, 0.01)
+    (newest,) = caller.ask(1, 0.01)
+    assert caller.at[newest] is fast
+    caller.requester.receive_rejection(fast.peer, newest, Rejection.OVERLOADED, 0.01)
+    caller.take()
+    assert caller.at[newest] is slow
+    caller.review(REVIEW_S_MIN)
+    assert not caller.asked, "it was full a moment ago"
+    caller.review(2 * REVIEW_S_MIN)
+    ((_slow, ids),) = caller.asked
+    assert newest in ids
+    caller.requester._recalls.reviews[caller.group].receivers.clear()
+    caller.give_back(slow, ids, 0.05)
+    assert caller.at[newest] is fast, "the balancer tries it, too"
