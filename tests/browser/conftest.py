@@ -38,10 +38,12 @@ class Network(msgspec.Struct):
     Attributes:
         url: The address of its door.
         codes: One-time codes that are left.
+        token: A token that may observe and subscribe to some topics.
     """
 
     url: str
     codes: list[str]
+    token: str = ""
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ async def make_load(caller: Node) -> None:
     while True:
         with contextlib.suppress(iris.IrisError):
             await asyncio.gather(*[caller.request("quotes", b"x") for _ in range(5)], return_exceptions=True)
-            await caller.publish("news.a", b"x" * 10)
+            await caller.publish("news.a", HOSTILE.encode())
             await caller.request("nobody", b"")
         with contextlib.suppress(iris.IrisError):
             await caller.request("scorers@eu", b"x", timeout=1)
@@ -147,7 +147,8 @@ async def main() -> None:
         await stack.enter_async_context(open_door(members[0], parse_settings(DOOR, "door.toml")))
         token = door.make_token("ann", rights=Rights(subscribe=("news.>",)))
         loading = asyncio.gather(make_load(members[0]), follow(door.url, token))
-        told = {"url": door.url, "codes": [door.make_code() for _ in range(CODES)]}
+        reader = door.make_token("reader", rights=Rights(observe=True, subscribe=("news.>",)))
+        told = {"url": door.url, "codes": [door.make_code() for _ in range(CODES)], "token": reader}
         print(msgspec.json.encode(told).decode(), flush=True)
         with contextlib.suppress(asyncio.CancelledError):
             await iris.until_stopped()

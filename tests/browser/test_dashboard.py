@@ -134,6 +134,31 @@ def test_the_door_tells_of_its_clients_and_refusals(pages: Pages, network: Netwo
     assert pages.faults == []
 
 
+def test_messages_of_a_topic_come_if_the_token_allows_it(pages: Pages, network: Network) -> None:
+    page = pages.open()
+    go(page, network, "topic/news.%3E")
+    page.click("text=Follow")
+    page.get_by_text("No rule allows this.").wait_for()
+    page.context.close()
+    page = pages.open_signed_out()
+    page.context.clear_cookies()
+    page.goto(network.url)
+    page.fill("#token", network.token)
+    page.press("#token", "Enter")
+    page.wait_for_selector(".tile")
+    go(page, network, "topic/news.%3E")
+    page.click("text=Follow")
+    page.get_by_role("cell", name="news.a").first.wait_for()
+    assert page.get_by_role("cell", name=HOSTILE).count() > 0, "a payload is text"
+    streams = answer(page, "door")["door"]["streams"]
+    go(page, network, "topics")
+    page.wait_for_function(
+        "before => fetch('v1/pages/door').then(answer => answer.json()).then(page => page.door.streams < before)", arg=streams
+    )
+    page.context.close()
+    assert [fault for fault in pages.faults if "403" not in fault and "401" not in fault] == []
+
+
 def examine(page: Page, network: Network) -> None:
     """Let the door examine the network, unless it has."""
     go(page, network, "findings")

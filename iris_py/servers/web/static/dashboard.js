@@ -61,6 +61,7 @@ function showPage() {
   if (!wanted) { location.replace(linkTo("overview")); return; }
   document.title = `${wanted.title} - Iris`;
   drawNavigation(kind);
+  shown?.leave();
   wanted.show(main);
   showCommands([]);
   main.focus();
@@ -113,6 +114,7 @@ function showCommands(commands) {
 
 /** @param {string} text @param {boolean} isBad */
 function say(text, isBad) {
+  state.setAttribute("aria-live", isBad ? "polite" : "off"); // nobody wants to hear the time each second
   setText(state, text);
   state.classList.toggle("is-bad", isBad);
 }

@@ -36,10 +36,10 @@ export class Findings {
     this.progress.hidden = !isRunning;
     this.progress.max = page.steps || 1;
     this.progress.value = Math.max(0, page.step_number - 1);
-    const again = !isRunning && page.wait_s > 0 ? ` Again in ${page.wait_s} s.` : "";
+    setText(this.button, !isRunning && page.wait_s > 0 ? `Examine again in ${page.wait_s} s` : "Examine the network");
     const cut = page.clusters_left_out ? ` ${page.clusters_left_out} clusters with fewer requests were left out.` : "";
     const state = isRunning ? `Check ${page.step_number} of ${page.steps}: ${page.step}` : STATES[page.state] ?? `Examined at ${clock(page.began_unix_s)}.`;
-    setText(this.state, state + cut + again);
+    setText(this.state, state + cut);
     this.tiles.element.hidden = page.state === "none";
     this.tiles.set("faults", String(page.summary.faults), page.summary.faults > 0);
     this.tiles.set("warnings", String(page.summary.warnings));

@@ -9,6 +9,7 @@ import {bytes, clock, duration, estimated, number, shortId} from "./format.js";
 import {Faults, linkTo, nodeText, Tiles} from "./parts.js";
 import {Ring} from "./ring.js";
 import {Table} from "./table.js";
+import {Tail} from "./tail.js";
 
 /** The pages with their titles, in the order of the navigation. */
 export const TITLES = {
@@ -159,7 +160,9 @@ class Topics {
 }
 
 class Topic {
-  constructor() {
+  /** @param {string} pattern */
+  constructor(pattern) {
+    this.tail = new Tail(pattern);
     this.tiles = new Tiles();
     this.table = new Table("Subscriptions", [
       {title: "node", text: item => nodeText(item.node, item.name), link: item => linkTo("node", item.node)},
@@ -169,7 +172,11 @@ class Topic {
       {title: "queued", text: item => number(item.queued), sort: item => item.queued, isNumber: true},
       {title: "dropped", text: item => number(item.dropped), sort: item => item.dropped, isNumber: true},
     ], {key: item => item.node, isBad: item => item.dropped > 0, empty: "No node that answered subscribes to this pattern."});
-    this.children = [this.tiles.element, make("h2", {}, "Subscriptions"), this.table.element];
+    this.children = [this.tiles.element, make("h2", {}, "Subscriptions"), this.table.element, this.tail.element];
+  }
+
+  leave() {
+    this.tail.stop();
   }
 
   /** @param {any} page */
@@ -276,12 +283,13 @@ const KINDS = {
 export function makePage(kind, name) {
   const Page = Object.hasOwn(KINDS, kind) ? KINDS[kind] : null;
   if (!Page) return null;
-  const page = new Page();
+  const page = new Page(name);
   const title = TITLES[kind] ?? `${kind === "cluster" ? "Cluster" : kind === "topic" ? "Topic" : "Node"} ${kind === "node" ? shortId(name) : name}`;
   const heading = make("h1", {}, title);
   return {
     title,
     show: main => fill(main, heading, ...page.children),
+    leave: () => page.leave?.(),
     /** @param {any} content */
     update: content => {
       page.update(content);
