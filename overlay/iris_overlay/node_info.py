@@ -5,9 +5,9 @@ A `Beacon` is a datagram; the owner encrypts it. Link messages are in `ring/mess
 
 Decoding never allocates by a received number: it checks counts against the bounds below, and reserves no more than the received
 bytes can fill.
-"""
 
-from __future__ import annotations
+This module omits `from __future__ import annotations`, which would make msgspec evaluate each annotation for the decoder.
+"""
 
 from typing import Annotated, Final, TypeAlias
 

@@ -13,9 +13,9 @@ the sender of the datagram.
 
 **accused** is the incarnation in which the target is suspected. The target answers with a higher incarnation, which only the
 target itself raises (SWIM section 4.2).
-"""
 
-from __future__ import annotations
+This module omits `from __future__ import annotations`, which would make msgspec evaluate each annotation for the decoder.
+"""
 
 import ipaddress
 from typing import Annotated, Final, TypeAlias

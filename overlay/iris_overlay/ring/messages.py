@@ -2,9 +2,9 @@
 
 They travel in CONTROL frames of an authenticated, ordered link. Decoding never allocates by a received number: it checks counts
 against the bounds below.
-"""
 
-from __future__ import annotations
+This module omits `from __future__ import annotations`, which would make msgspec evaluate each annotation for the decoder.
+"""
 
 import enum
 from typing import Annotated, Final, TypeAlias, get_args
