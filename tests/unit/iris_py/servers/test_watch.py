@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from iris_py.doors.counts import DoorStatistics
@@ -168,3 +169,26 @@ def test_the_number_of_viewers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert raised.value.name == "too-many"
 
     simulate(scenario)
+
+
+def test_a_page_comes_with_all_its_statistics_or_not_yet() -> None:
+    async def scenario(watch: NetworkWatch, _node: CountingNode) -> None:
+        await take(watch.view(["overview"]), 5.0)
+        events = [event for event in await take(watch.view(["links"]), 5.0) if event.startswith(b"event: page")]
+        assert events
+        assert all(msgspec.json.decode(event.partition(b"data: ")[2])["items"] for event in events)
+
+    simulate(scenario)
+
+
+def test_a_door_whose_node_tells_nothing_is_left_out() -> None:
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            others = await simulation.start_nodes(2)
+            node = await simulation.start_node(observe="none")
+            watch = NetworkWatch(node, MONITOR, Examinations(node))
+            page = msgspec.json.decode(await watch.page("nodes"))
+            assert {item["id"] for item in page["items"]} == {other.id for other in others}
+            watch.close()
+
+    run(main(), limit_s=1000.0)
