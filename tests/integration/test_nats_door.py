@@ -35,6 +35,7 @@ HERE = "[nats]\nlisten = '127.0.0.1:0'\n"
 
 #: Tests whose transports differ between event loops.
 BOTH_LOOPS = (
+    "test_no_operation_before_tls_reaches_the_encrypted_connection",
     "test_a_client_begins_tls_behind_info",
     "test_a_client_that_reads_nothing_ends_and_hurts_nobody",
     "test_passwords_and_rights_of_a_file_and_its_changes",
@@ -284,6 +285,24 @@ async def test_a_client_begins_tls_behind_info(tmp_path: Path) -> None:
         plain_writer.write(b"CONNECT {}\r\nPING\r\n")
         assert b"PONG" not in await RawClient(plain_reader, plain_writer, b"").rest()
         writer.close()
+
+
+@in_loop
+async def test_no_operation_before_tls_reaches_the_encrypted_connection(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    text = HERE + f"certificate_file = '{certificate}'\nkey_file = '{key}'\n"
+    async with opened(text) as (door, native), native.subscribe("forged") as forged:
+        reader, writer = await dial(door)
+        writer.write(b"CONNECT {}\r\nPUB forged 1\r\nx\r\n")  # before `INFO` arrives
+        context = ssl.create_default_context(cafile=certificate)
+        context.check_hostname = False
+        with suppress(OSError):
+            await reader.readline()
+            await writer.start_tls(context)
+            writer.write(b"CONNECT %b\r\nPING\r\n" % QUIET)
+            await reader.read()
+        await native.publish("forged", b"last")
+        assert [message.payload for message in await take(forged, 1)] == [b"last"]
 
 
 @asynccontextmanager

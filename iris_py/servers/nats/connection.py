@@ -73,9 +73,9 @@ class NatsConnection(asyncio.Protocol):
         """Greet the client."""
         transport = cast("asyncio.Transport", transport)  # that of uvloop is no subclass
         self._transport = transport
-        self._flush()
-        if self._parts.certificate is not None:
-            transport.pause_reading()
+        if self._parts.certificate is None:
+            self._flush()
+        else:
             self._task = self._loop.create_task(self._begin_tls(transport, self._parts.certificate))
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +130,16 @@ class NatsConnection(asyncio.Protocol):
         self._resume()
 
     async def _begin_tls(self, transport: asyncio.Transport, certificate: Certificate) -> None:
-        """Change to TLS behind `INFO`, as clients of NATS do."""
+        """Change to TLS behind `INFO`, as clients of NATS do.
+
+        The client begins its handshake when it has read `INFO`. So nothing comes between `INFO` and the change. Bytes before it
+        are unencrypted: kept, they would become operations of the encrypted connection.
+        """
+        if self._held:
+            self._parts.connections.count_refusal("handshake")
+            transport.abort()
+            return
+        self._flush()
         try:
             self._transport = await self._loop.start_tls(
                 transport, self, certificate.context, server_side=True, ssl_handshake_timeout=HANDSHAKE_S
