@@ -23,7 +23,7 @@ from iris_py.logs import EventLogger
 from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.incoming_shares import SharedQueue
 from iris_py.patterns.topic.names import parse_pattern
-from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue
+from iris_py.patterns.topic.queue import POLICIES, OthersQueue, SubscriptionQueue
 from iris_py.patterns.topic.share_entries import check_group
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -241,8 +241,28 @@ class Topics:
         queue, alias = self._make_queue(pattern, options, is_counted=True)
         return Opening(self._subscribe_counted(queue, alias))
 
+    def subscribe_to_others(self, pattern: str, options: SubscribeOptions) -> Opening[Subscription[bytes]]:
+        """Subscribe to the messages of other nodes: publications of this node do not arrive, and do not count as received here.
+
+        Args:
+            pattern: As for :meth:`iris_py.Node.subscribe`.
+            options: The options, without a group.
+
+        Raises:
+            ConfigurationError: As for :meth:`iris_py.Node.subscribe`.
+            NodeClosed: The node was closed.
+        """
+        self._runtime.check_open()
+        queue, alias = self._make_queue(pattern, options, queue_type=OthersQueue)
+        return Opening(self._subscribe(partial(Inbox, queue, None), alias))
+
     def _make_queue(
-        self, pattern: str, options: SubscribeOptions, *, is_counted: bool = False
+        self,
+        pattern: str,
+        options: SubscribeOptions,
+        *,
+        is_counted: bool = False,
+        queue_type: type[SubscriptionQueue] = SubscriptionQueue,
     ) -> tuple[SubscriptionQueue, str]:
         """Return the queue of a subscription, and the alias of the cloud of its topics; empty for this cloud."""
         policy, queue_messages, queue_bytes = options["policy"], options["queue_messages"], options["queue_bytes"]
@@ -261,8 +281,7 @@ class Topics:
         if group == "":
             if weight != 1.0:
                 raise ConfigurationError("weight= is for members of a group. Give group=, too, or leave weight= out.")
-            queue = SubscriptionQueue(tokens, pattern, policy, queue_messages, queue_bytes, lags, is_counted=is_counted)
-            return queue, alias
+            return queue_type(tokens, pattern, policy, queue_messages, queue_bytes, lags, is_counted=is_counted), alias
         with refusals:
             check_group(group)
         if alias:

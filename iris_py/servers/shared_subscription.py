@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.lifecycle import parts_of
+from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES
 from iris_py.errors import NodeClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from iris_py.api.awaitable_context import Opening
     from iris_py.api.node import Node
+    from iris_py.api.options import SubscribeOptions
     from iris_py.api.subscription import Subscription
     from iris_py.patterns.messages import Message
 
@@ -51,6 +55,7 @@ class SharedSubscription:
         ended: Called with the subscription and its error; or with None after `LINGER_S` without users. The owner forgets it.
         group: The group, for a shared subscription (docs/design.md 8.14), which ends at once without users: the messages would
             be lost. Empty for none.
+        takes_own: Whether messages of the node itself are delivered, too. A group takes them in any case.
 
     Attributes:
         group: As passed.
@@ -67,8 +72,10 @@ class SharedSubscription:
         ended: Callable[[SharedSubscription, Exception | None], None],
         *,
         group: str = "",
+        takes_own: bool = True,
     ) -> None:
         self.pattern = pattern
+        self._takes_own = takes_own or bool(group)
         self.group = group
         self.users = 0
         self._node = node
@@ -129,9 +136,21 @@ class SharedSubscription:
 
     # --
 
+    def _open(self) -> Opening[Subscription[bytes]]:
+        if self._takes_own:
+            return self._node.subscribe(self.pattern, policy="drop_oldest", group=self.group)
+        options: SubscribeOptions = {
+            "policy": "drop_oldest",
+            "queue_messages": None,
+            "queue_bytes": SUBSCRIPTION_QUEUE_BYTES,
+            "group": "",
+            "weight": 1.0,
+        }
+        return parts_of(self._node).topics.subscribe_to_others(self.pattern, options)
+
     async def _run(self) -> None:
         try:
-            self._subscription = await self._node.subscribe(self.pattern, policy="drop_oldest", group=self.group)
+            self._subscription = await self._open()
             self._opened.set_result(None)
             await deliver_messages(self._subscription, self._slice_messages, self._pass_on)
         except Exception as exc:

@@ -205,6 +205,19 @@ async def test_a_request_without_a_service_is_answered_at_once() -> None:
 
 
 @in_loop
+async def test_a_request_to_a_service_that_has_just_left_is_answered_at_once() -> None:
+    async with opened() as (door, native):
+        service, caller = await RawClient.connect(door), await RawClient.connect(door, MODERN)
+        service.send(b"SUB upper 1\r\n")
+        await service.flush()
+        assert await native.publish("upper", b"") == 1
+        service.send(b"UNSUB 1\r\n")
+        await service.flush()
+        caller.send(b"SUB _INBOX.a.* 1\r\nPUB upper _INBOX.a.1 1\r\nx\r\n")
+        assert (await caller.message())[1].startswith(b"NATS/1.0 503")
+
+
+@in_loop
 async def test_a_message_is_not_heard_twice_by_clients_of_its_door() -> None:
     async with opened() as (door, native):
         client = await RawClient.connect(door)

@@ -11,7 +11,7 @@ import pytest
 
 import iris_py as iris
 from iris_overlay.groups.config import GroupConfig
-from iris_py.api.lifecycle import CLOSE_TIMEOUT_S
+from iris_py.api.lifecycle import CLOSE_TIMEOUT_S, parts_of
 from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import MAX_MESSAGE_BYTES
@@ -65,6 +65,26 @@ def test_every_subscriber_gets_what_matches_once_and_in_the_order_of_its_publish
             }
             assert {message.source for message in messages} <= {first.id, second.id}
         assert all(not node.statistics().drops for node in simulation.nodes)
+
+    simulate(scenario)
+
+
+def test_a_subscription_to_others_hears_nothing_of_its_own_node() -> None:
+    async def scenario(simulation: NodeSimulation) -> None:
+        node, other = await simulation.start_nodes(2)
+        options: Any = {"policy": "drop_oldest", "queue_messages": None, "queue_bytes": 1 << 20, "group": "", "weight": 1.0}
+        subscription = await parts_of(node).topics.subscribe_to_others("a.>", options)
+        plain = await other.subscribe("a.both")
+        for _ in range(3):
+            assert await node.publish("a.own", b"own") == 0
+            assert await node.publish("a.both", b"own") == 1
+            assert await other.publish("a.both", b"other") == 2
+        assert [message.payload for message in await take(subscription, 3)] == [b"other"] * 3
+        assert len(await take(plain, 6)) == 6
+        await node.subscribe("a.*")
+        assert await node.publish("a.own", b"own") == 1
+        await other.publish("a.own", b"last")
+        assert (await anext(subscription)).payload == b"last"
 
     simulate(scenario)
 

@@ -603,7 +603,7 @@ class Publisher:
             return None
         route, tags, stem = self._index.match(topic)
         route.refresh(self._version)
-        local = self._deliveries.match(tokens)
+        local = [queue for queue in self._deliveries.match(tokens) if queue.takes_own]
         count = route.count_receivers(self._deliveries.casts.by_group) + bool(local)
         plan = TopicPlan(self._counts.of(tokens[0]), route, tags, stem, local, count, tables)
         bits = self._index.literal_bits(stem, len(tokens)) | self._deliveries.literal_bits(tokens)

@@ -86,6 +86,8 @@ class SubscriptionQueue:
 
     #: Whether it accepts messages from other clouds.
     takes_imported: ClassVar[bool] = True
+    #: Whether it accepts messages of its own node.
+    takes_own: ClassVar[bool] = True
     #: The group that the subscription belongs to; empty for a plain one.
     group: str = ""
 
@@ -385,6 +387,14 @@ class SubscriptionQueue:
 
     def _count(self, reason: str, times: int) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + times
+
+
+class OthersQueue(SubscriptionQueue):
+    """A subscription to the messages of other nodes: its owner has the messages of its own node already."""
+
+    takes_own = False
+
+    __slots__ = ()
 
 
 def size_of(message: Message) -> int:

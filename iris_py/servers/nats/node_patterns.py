@@ -120,7 +120,8 @@ class NodePatterns:
     def _subscribe(self, key: PatternKey) -> None:
         receive = partial(self._receive, key)
         forget = partial(self._forget, key)
-        shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group)
+        # Clients have the messages of the node itself already.
+        shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group, takes_own=False)
         shared.hold()
         self._shared[key] = shared
         self._opening[shared] = None
@@ -155,8 +156,6 @@ class NodePatterns:
         topic = cloud = ""
         for message in messages:
             self.missed += message.gap
-            if message.source == self._own_id and not key.group:
-                continue  # clients have it already
             content = message.payload
             if not message.headers and not key.group:
                 is_same = message.topic == topic and message.cloud == cloud
