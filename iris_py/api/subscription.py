@@ -448,6 +448,7 @@ class Subscription(AsyncClosable, Generic[Payload]):
                 batch = [*inbox.taken, *inbox.take()]
                 inbox.note_handed(len(batch))
                 yield batch
+                del batch  # no message stays in memory while none comes
         finally:
             inbox.end_loop()
 

@@ -42,6 +42,7 @@ async def deliver_messages(
         for start in range(count, len(batch), count):
             await asyncio.sleep(0)  # connections take what they have got
             deliver(batch[start : start + count])
+        del batch  # no message stays in memory while none comes
 
 
 class SharedSubscription:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, cast
@@ -207,6 +208,20 @@ def test_a_publisher_that_waits_is_told_when_a_callback_or_a_batch_has_taken_eno
         assert blocked.told == [0]
 
     run(main(), limit_s=1.0)
+
+
+def test_a_batch_stays_in_memory_no_longer_than_its_reader_keeps_it() -> None:
+    async def main() -> int:
+        batches = Blocked().subscription.batches()
+        first = (await anext(batches))[0]
+        waiting = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        references = sys.getrefcount(first)
+        waiting.cancel()
+        return references
+
+    assert run(main(), limit_s=1.0) == 2, "that of this test, and that of the call"
 
 
 def test_others_have_a_turn_between_many_calls_of_a_callback() -> None:
