@@ -29,7 +29,7 @@ _DOOR, _BARE, _SOCKETIO = "iris door", "bare starlette", "python-socketio"
 
 def section(*, quick: bool) -> Section:
     """Return the comparison."""
-    streams, alone, messages = (40, 5, 50) if quick else (5000, 50, 100)
+    streams, alone, messages = (40, 5, 50) if quick else (5000, 50, 40)
     roles: dict[str, Role] = {_DOOR: serve_door, _BARE: serve_bare}
     if not (reason := missing_reason("socketio", "websockets")):
         roles[_SOCKETIO] = serve_socketio
@@ -106,7 +106,6 @@ async def _take(parameters: Parameters) -> None:
     lines = b"\n".join([b'"%b"' % (b"x" * (MESSAGE_BYTES - 2))] * BURST)
 
     found = {"one by one": await _timed(parameters, one_by_one, wait, messages * streams)}
-    # Only now, for uvicorn ends connections that are idle for a while.
     bursts = await Caller(parameters, parameters["publish"], **{"Content-Type": NDJSON}).connect(parameters["address"])
 
     async def in_bursts() -> None:

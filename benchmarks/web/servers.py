@@ -259,6 +259,7 @@ def _serve(app: object, parameters: Parameters, told: Parameters) -> None:
         http="httptools",
         ws="websockets" if told["kind"] == "socket" else "none",
         ws_ping_interval=None,  # the clients answer no pings
+        timeout_keep_alive=3600,  # or the connection of the publisher ends while the clients are slow
         lifespan="off",
         access_log=False,
         log_level="error",
