@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Worker
     from benchmarks.worker import Role
 
-HISTORIES: Final = '"notes.>" = {seconds = 60, messages = 1000000, bytes = 268435456}'
+HISTORIES: Final = '"notes.>" = {seconds = 60, messages = 1000000, bytes = 67108864}'
 #: A server that ends in order takes as long at most (seconds).
 DRAIN_S: Final = 4.0
 #: Doors know each other's places only after they have heard for a while (`OVERLAP_S`), and one more turn.
