@@ -119,5 +119,5 @@ class LoneDoor:
             delivery = Delivery(line.subject, line.reply, line.header_bytes, [content])
             for key in groups:
                 self.clients.routes.receive(key, topic, delivery)
-        if command.wants_responders and not groups:
+        if command.is_unheard_request and not groups:
             session.tell_no_responders(line)

@@ -57,17 +57,18 @@ class Delivery:
 
     Attributes:
         contents: As passed.
+        header_bytes: As passed; 0 for none.
         reply: As passed.
         subject: As passed.
     """
 
-    __slots__ = ("_header_bytes", "_payloads", "contents", "reply", "subject")
+    __slots__ = ("_payloads", "contents", "header_bytes", "reply", "subject")
 
     def __init__(self, subject: bytes, reply: bytes, header_bytes: int, contents: Sequence[bytes]) -> None:
         self.subject = subject
         self.reply = reply
         self.contents = contents
-        self._header_bytes = max(0, header_bytes)
+        self.header_bytes = max(0, header_bytes)
         self._payloads: Sequence[bytes] | None = None if header_bytes > 0 else contents
 
     @property
@@ -75,7 +76,7 @@ class Delivery:
         """The payloads without their header blocks."""
         found = self._payloads
         if found is None:
-            found = self._payloads = [content[self._header_bytes :] for content in self.contents]
+            found = self._payloads = [content[self.header_bytes :] for content in self.contents]
         return found
 
     def text(self, sid: bytes, *, has_headers: bool, count: int) -> bytes:
@@ -87,9 +88,9 @@ class Delivery:
             count: The number of messages, the first ones; at least 1.
         """
         begin = b"%b %b %b " % (self.subject, sid, self.reply) if self.reply else b"%b %b " % (self.subject, sid)
-        if has_headers and self._header_bytes:
+        if has_headers and self.header_bytes:
             contents = self.contents
-            head = b"HMSG %b%d %d\r\n" % (begin, self._header_bytes, len(contents[0]))
+            head = b"HMSG %b%d %d\r\n" % (begin, self.header_bytes, len(contents[0]))
         else:
             contents = self.payloads
             head = b"MSG %b%d\r\n" % (begin, len(contents[0]))

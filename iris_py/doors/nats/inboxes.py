@@ -7,23 +7,34 @@ of the whole network. Instead a door knows the inboxes of its clients, and learn
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from iris_py.patterns.topic.names import TopicTrie
 
 if TYPE_CHECKING:
-    from iris_py.doors.nats.subscription import ClientSubscription
+    from iris_py.doors.nats.encoder import Delivery
+    from iris_py.doors.nats.subscription import ClientSubscription, DoorClient
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["HOMES_MAX", "Inboxes"]
+__all__ = ["HOMES_MAX", "AskedClient", "Inboxes"]
 
 #: Clients of other doors whose home is remembered; the longest unused is forgotten. Too small: a reply goes to all doors; too
 #: large: memory, some 250 bytes for each.
 HOMES_MAX: Final = 65_536
 
 
+class AskedClient(Protocol):
+    """A request of a native program that a client has."""
+
+    def answer(self, delivery: Delivery) -> None:
+        """Take the client's reply."""
+
+    def lose(self) -> None:
+        """Note that the client has gone."""
+
+
 class Inboxes:
-    """The inboxes of the clients of a door, and the homes of other clients.
+    """The inboxes of the clients of a door, the homes of other clients, and the requests that clients have.
 
     Args:
         homes_max: The largest number of remembered homes.
@@ -33,6 +44,8 @@ class Inboxes:
         self._trie: TopicTrie[ClientSubscription] = TopicTrie()
         self._homes: OrderedDict[Tokens, str] = OrderedDict()
         self._homes_max = homes_max
+        self._asked: dict[bytes, tuple[DoorClient, AskedClient]] = {}
+        self._asked_of: dict[DoorClient, dict[bytes, None]] = {}
 
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription to an inbox, or to a pattern of inboxes."""
@@ -49,6 +62,41 @@ class Inboxes:
             chosen = {each.key if each.queue else each: each for each in found}
             return list(chosen.values())
         return found
+
+    def expect(self, inbox: bytes, client: DoorClient, asked: AskedClient) -> None:
+        """Expect the reply of a client to an inbox of the door itself."""
+        self._asked[inbox] = client, asked
+        self._asked_of.setdefault(client, {})[inbox] = None
+
+    def forget_asked(self, inbox: bytes) -> None:
+        """Expect no reply any more. Harmless if repeated."""
+        found = self._asked.pop(inbox, None)
+        if found is not None:
+            inboxes = self._asked_of[found[0]]
+            del inboxes[inbox]
+            if not inboxes:
+                del self._asked_of[found[0]]
+
+    def answer(self, sender: DoorClient | None, inbox: bytes, delivery: Delivery) -> bool:
+        """Take a reply to an inbox of the door itself; return whether there is such an inbox.
+
+        The reply of any other client than the asked one is dropped.
+        """
+        found = self._asked.get(inbox)
+        if found is None:
+            return False
+        client, asked = found
+        if client is sender:
+            self.forget_asked(inbox)
+            asked.answer(delivery)
+        return True
+
+    def lose(self, client: DoorClient) -> None:
+        """Note that a client has gone, with all its requests."""
+        for inbox in list(self._asked_of.get(client, ())):
+            _client, asked = self._asked[inbox]
+            self.forget_asked(inbox)
+            asked.lose()
 
     def remember(self, key: Tokens, home: str) -> None:
         """Remember the door of a client, from which a request of the client came.

@@ -161,6 +161,8 @@ class Routes:
         Returns:
             The number of subscriptions with the messages.
         """
+        if self.inboxes.answer(sender, subject.raw, delivery):
+            return 1
         count = 0
         for subscription in self.inboxes.match(subject.tokens):
             if not subscription.is_open or (subscription.client is sender and not sender.hears_itself):
@@ -168,6 +170,20 @@ class Routes:
             count += 1
             self._give(subscription, delivery)
         return count
+
+    def choose(self, key: PatternKey) -> ClientSubscription | None:
+        """Choose a client of a queue group for a request, in turn; None without any."""
+        users = self._by_key.get(key)
+        if not users:
+            return None
+        subscription = next(iter(users))
+        del users[subscription]
+        users[subscription] = None
+        return subscription
+
+    def give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
+        """Give messages to a single subscription."""
+        self._give(subscription, delivery)
 
     def answer(self, client: DoorClient, subject: NatsSubject, delivery: Delivery) -> None:
         """Give an answer of the door to the subscriptions of a single client."""

@@ -79,8 +79,8 @@ class TopicMessages(NamedTuple):
     line: PubLine
     contents: list[bytes]
     """The header block and payload of each message."""
-    wants_responders: bool
-    """Whether the client is told (`NatsSession.tell_no_responders`) if the network has no subscriber; this door has none."""
+    is_unheard_request: bool
+    """Whether a client waits for a reply, and this door has no subscriber: without any in the network, a cluster is asked."""
 
 
 class InboxMessages(NamedTuple):
@@ -318,6 +318,7 @@ class NatsSession:
         for subscription in self._subscriptions.values():
             self._place.routes.remove(subscription)
         self._subscriptions.clear()
+        self._place.routes.inboxes.lose(self)
         self._place.note_waiting(-self.waiting_bytes)
         self.waiting_bytes = 0
         self._wake()
@@ -452,8 +453,7 @@ class NatsSession:
                 self._commands.append(InboxMessages(subject, line, contents))
             return
         count = routes.publish(self, subject, delivery)
-        wants_responders = not count and bool(line.reply) and self.options.no_responders
-        self._commands.append(TopicMessages(subject.name, line, contents, wants_responders))
+        self._commands.append(TopicMessages(subject.name, line, contents, not count and bool(line.reply)))
 
     def _check_subject(self, run: PubRun) -> NatsSubject | None:
         """Return the subject of messages; None after an error."""

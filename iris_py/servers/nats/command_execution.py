@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.session import Command, NatsSession
     from iris_py.doors.nats.users import NatsUser, PasswordQuestion
     from iris_py.servers.nats.inbox_cluster import InboxCluster
+    from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
 
 __all__ = ["CommandExecution"]
@@ -43,16 +44,18 @@ class CommandExecution:
         node: The node.
         patterns: The subscriptions of the node.
         inboxes: Sends replies for clients of other doors.
+        requests: Asks native clusters for clients.
 
     Attributes:
         published: Messages published for clients.
     """
 
-    def __init__(self, node: Node, patterns: NodePatterns, inboxes: InboxCluster) -> None:
+    def __init__(self, node: Node, patterns: NodePatterns, inboxes: InboxCluster, requests: NativeRequests) -> None:
         self.published = 0
         self._node = node
         self._patterns = patterns
         self._inboxes = inboxes
+        self._requests = requests
         self._knows_interest = False  # the node knows the subscriptions of the network
         self._known = KnownPasswords(secrets.token_bytes(_KEY_BYTES))
         self._verifications = asyncio.Semaphore(VERIFICATIONS_MAX)
@@ -98,8 +101,8 @@ class CommandExecution:
     # --
 
     def _try_publish(self, session: NatsSession, command: TopicMessages) -> bool:
-        topic, line, contents, wants_responders = command
-        if len(contents) > 1 or (wants_responders and not self._knows_interest):
+        topic, line, contents, is_unheard_request = command
+        if len(contents) > 1 or (is_unheard_request and not self._knows_interest):
             return False
         payload, headers = contents[0], None
         if line.reply or line.header_bytes > 0:
@@ -113,12 +116,12 @@ class CommandExecution:
             self._refuse(session, line, exc)
             return True
         self.published += 1
-        if wants_responders and count == 0:
-            session.tell_no_responders(line)
+        if is_unheard_request and count == 0:
+            self._requests.ask(session, topic, line, contents[0])
         return True
 
     async def _publish(self, session: NatsSession, command: TopicMessages) -> None:
-        topic, line, contents, wants_responders = command
+        topic, line, contents, is_unheard_request = command
         try:
             if not line.reply and line.header_bytes <= 0:
                 await self._node.publish_many(topic, contents)
@@ -126,8 +129,8 @@ class CommandExecution:
                 for content in contents:
                     carried = carry(content, line.header_bytes, line.reply)
                     count = await self._node.publish(topic, carried.payload, headers=carried.headers)
-                    if wants_responders and not count:
-                        session.tell_no_responders(line)
+                    if is_unheard_request and not count:
+                        self._requests.ask(session, topic, line, content)
         except NodeClosed:
             session.finish(SessionEnd.CLOSING)
             raise

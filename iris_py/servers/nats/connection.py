@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.session import Command
     from iris_py.servers.accepted import AcceptedConnections
     from iris_py.servers.nats.command_execution import CommandExecution
+    from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
     from iris_py.servers.tls import Certificate
 
@@ -40,6 +41,7 @@ class DoorParts(NamedTuple):
     clients: NatsClients
     patterns: NodePatterns
     execution: CommandExecution
+    requests: NativeRequests
     connections: AcceptedConnections
     certificate: Certificate | None
     """The certificate; None without TLS."""
@@ -92,6 +94,7 @@ class NatsConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._parts.clients.close(self._session)
+        self._parts.requests.forget(self._session)
         self._parts.patterns.follow()
         self._parts.connections.release(self._place)
 

@@ -24,9 +24,11 @@ from iris_py.net.peer_user import peer_user
 from iris_py.servers.accepted import AcceptedConnections, descriptors_for, listen_at
 from iris_py.servers.door_cluster import DoorCluster
 from iris_py.servers.metrics import DoorCollector
+from iris_py.servers.nats.client_clusters import ClientClusters
 from iris_py.servers.nats.command_execution import CommandExecution
 from iris_py.servers.nats.connection import END_REASONS, DoorParts, NatsConnection
 from iris_py.servers.nats.inbox_cluster import InboxCluster
+from iris_py.servers.nats.native_requests import NativeRequests
 from iris_py.servers.nats.node_patterns import NodePatterns
 from iris_py.servers.settings_file import check_nats_exposure
 from iris_py.servers.tls import Certificate
@@ -98,10 +100,11 @@ class NatsDoor(AsyncClosable):
         counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user), limits)
         self._inboxes = InboxCluster(node, self._clients.routes)
-        self._patterns = NodePatterns(node, self._clients.routes, self._inboxes)
-        self._execution = CommandExecution(node, self._patterns, self._inboxes)
+        self._patterns = NodePatterns(node, self._clients.routes, self._inboxes, ClientClusters(node, self._clients.routes))
+        self._requests = NativeRequests(node, self._clients.routes)
+        self._execution = CommandExecution(node, self._patterns, self._inboxes, self._requests)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))
-        self._parts = DoorParts(self._clients, self._patterns, self._execution, self._connections, certificate)
+        self._parts = DoorParts(self._clients, self._patterns, self._execution, self._requests, self._connections, certificate)
         self._acceptor = Acceptor(self._accept)
         self._cluster = DoorCluster(node, "nats", nats.advertise, RevocationTable(), lambda: None)
         self._told: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.subscription import PatternKey
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
+    from iris_py.servers.nats.client_clusters import ClientClusters
     from iris_py.servers.nats.inbox_cluster import InboxCluster
 
 __all__ = ["NodePatterns"]
@@ -43,6 +44,7 @@ class NodePatterns:
         node: The node.
         routes: The subscriptions of the clients.
         inboxes: Learns the homes of inboxes.
+        clusters: The clusters that clients serve.
 
     Attributes:
         missed: Messages that the node missed or dropped. NATS has no way to tell clients.
@@ -50,7 +52,7 @@ class NodePatterns:
         unspeakable: Messages whose topic is no subject, or that have headers without a form in NATS.
     """
 
-    def __init__(self, node: Node, routes: Routes, inboxes: InboxCluster) -> None:
+    def __init__(self, node: Node, routes: Routes, inboxes: InboxCluster, clusters: ClientClusters) -> None:
         self.missed = 0
         self.received = 0
         self.unspeakable = 0
@@ -58,6 +60,7 @@ class NodePatterns:
         self._own_id = node.id
         self._routes = routes
         self._inboxes = inboxes
+        self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
         self._opening: dict[SharedSubscription, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -86,6 +89,7 @@ class NodePatterns:
             return
         changed, routes.changed = routes.changed, {}
         for key, is_wanted in changed.items():
+            self._clusters.follow(key, is_wanted=is_wanted)
             shared = self._shared.get(key)
             if shared is None:
                 if is_wanted and not (self._is_leaving and key.group):
@@ -105,8 +109,9 @@ class NodePatterns:
             each.cancel()
 
     async def leave_groups(self) -> None:
-        """End the subscriptions of queue groups: other members of the network get the messages from now on."""
+        """Leave the clusters and queue groups: other members of the network get requests and messages from now on."""
         self._is_leaving = True
+        await self._clusters.leave()
         await self._end([key for key in self._shared if key.group])
 
     async def close(self) -> None:

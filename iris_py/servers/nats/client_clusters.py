@@ -1,0 +1,294 @@
+"""Clusters that NATS clients serve, by queue subscriptions to the name of the cluster (docs/design.md 18.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from iris_py.api.handler import Handler
+from iris_py.api.lifecycle import parts_of
+from iris_py.api.membership import Capacity
+from iris_py.api.server import Server
+from iris_py.doors.nats.encoder import Delivery
+from iris_py.doors.nats.headers import read_carried
+from iris_py.errors import IrisError, NodeClosed
+from iris_py.logs import EventLogger
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.wire.names import CLOUD_MARK
+from iris_py.wire.packets import Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.api.membership import Membership
+    from iris_py.api.node import Node
+    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
+    from iris_py.patterns.request.registration import Execution
+
+__all__ = ["ClientClusters"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Requests of one cluster that clients of the door have at a time. Too small: many services wait for each other; too large: a
+#: slow service gets more than it can answer in time.
+CONCURRENCY: Final = 256
+#: Time for which the door stays a member without a service (seconds). Too small: services that reconnect change the directory
+#: each time; too large: requests come that no client takes.
+LINGER_S: Final = 1.0
+#: Time for leaving a cluster (seconds).
+LEAVE_S: Final = 2.0
+#: The header with the code of an error, as services of NATS tell it, and the header with the text.
+ERROR_CODE: Final = "Nats-Service-Error-Code"
+ERROR_TEXT: Final = "Nats-Service-Error"
+_INBOX: Final = "_INBOX"
+_INBOX_BYTES: Final = 12
+
+
+class ClientClusters:
+    """The clusters that the clients of a door serve.
+
+    Args:
+        node: The node of the door.
+        routes: The subscriptions of the clients.
+    """
+
+    def __init__(self, node: Node, routes: Routes) -> None:
+        self._node = node
+        self._routes = routes
+        self._served: dict[str, _ServedCluster] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_leaving = False
+
+    def follow(self, key: PatternKey, *, is_wanted: bool) -> None:
+        """Serve a cluster from the first queue subscription of its name on, until after the last one.
+
+        Args:
+            key: A pattern and a queue group.
+            is_wanted: Whether clients have such a subscription.
+        """
+        if not key.group or any(mark in key.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK)):
+            return
+        served = self._served.get(key.pattern)
+        if served is None:
+            if is_wanted and not self._is_leaving:
+                served = self._served[key.pattern] = _ServedCluster(self._node, self._routes, key.pattern)
+                served.keys[key] = None
+                self._start(self._join(served))
+        elif is_wanted:
+            served.keys[key] = None
+        else:
+            served.keys.pop(key, None)
+            if not served.keys:
+                asyncio.get_running_loop().call_later(LINGER_S, self._end_unused, served)
+
+    async def leave(self) -> None:
+        """Leave all clusters. Harmless if repeated."""
+        self._is_leaving = True
+        for served in list(self._served.values()):
+            self._end(served)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --
+
+    async def _join(self, served: _ServedCluster) -> None:
+        try:
+            await served.join()
+        except NodeClosed:
+            self._served.pop(served.name, None)
+        except IrisError as exc:
+            logger.debug("door_cluster_failed", "the clients cannot serve %r: %s", served.name, exc)
+            self._served.pop(served.name, None)
+
+    def _end_unused(self, served: _ServedCluster) -> None:
+        if not served.keys and self._served.get(served.name) is served:
+            self._end(served)
+
+    def _end(self, served: _ServedCluster) -> None:
+        del self._served[served.name]
+        self._start(served.leave())
+
+    def _start(self, coroutine: Any) -> None:  # noqa: ANN401 - a coroutine
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _ClientHandler(Handler):
+    """Stands for the clients, which answer requests alone."""
+
+    async def on_request(self, request: object) -> bytes:
+        """Never called: :class:`_ClientServer` gives requests to clients."""
+        raise NotImplementedError
+
+
+class _ServedCluster:
+    """A cluster that clients of the door serve.
+
+    Attributes:
+        keys: The queue groups of the clients.
+        name: The name of the cluster.
+    """
+
+    def __init__(self, node: Node, routes: Routes, name: str) -> None:
+        self.name = name
+        self.keys: dict[PatternKey, None] = {}
+        self._node = node
+        self._routes = routes
+        self._membership: Membership | None = None
+        self._is_over = False
+
+    async def join(self) -> None:
+        """Join the cluster.
+
+        Raises:
+            ConfigurationError: The node cannot join.
+            NodeClosed: The node was closed.
+        """
+        memberships = parts_of(self._node).memberships
+        server_type = partial(_ClientServer, self)
+        capacity = Capacity(concurrency=CONCURRENCY)
+        self._membership = await memberships.enlist(self.name, _ClientHandler(), capacity, server_type=server_type)
+        if self._is_over:
+            await self.leave()
+
+    async def leave(self) -> None:
+        """Leave the cluster, after the requests under way or `LEAVE_S`. Harmless if repeated."""
+        self._is_over = True
+        membership, self._membership = self._membership, None
+        if membership is not None:
+            with suppress(NodeClosed):
+                await membership.leave(timeout=LEAVE_S)
+
+    def choose(self) -> ClientSubscription | None:
+        """Choose a client, of all queue groups in turn; None without any."""
+        for key in list(self.keys):
+            subscription = self._routes.choose(key)
+            if subscription is not None:
+                del self.keys[key]
+                self.keys[key] = None
+                return subscription
+        return None
+
+    @property
+    def routes(self) -> Routes:
+        """The subscriptions of the clients."""
+        return self._routes
+
+
+class _ClientServer(Server):
+    """Gives the requests of native programs to clients.
+
+    Args:
+        served: The cluster.
+        args: The arguments of a :class:`Server`; ``options`` are its keyword arguments.
+    """
+
+    def __init__(self, served: _ServedCluster, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
+        super().__init__(*args, **options)
+        self._served = served
+        self._asked: dict[Execution, _AskedService] = {}
+
+    def start(self, executions: Sequence[Execution]) -> None:
+        """Give each request to a client; clients answer no surveys."""
+        service, now = self._core.service, self._loop.time()
+        for execution in executions:
+            if execution.surveyed:
+                service.decline(execution, now)
+            elif (subscription := self._served.choose()) is None:
+                service.reject(execution, Rejection.NOT_A_MEMBER, now)
+            else:
+                self._ask(execution, subscription)
+        self._driver.wake()
+
+    def cancel(self, execution: Execution) -> None:
+        """Take no reply any more: the caller no longer waits."""
+        asked = self._asked.pop(execution, None)
+        if asked is not None:
+            asked.forget()
+            self._core.service.drop(execution, self._loop.time())
+            self._driver.wake()
+
+    def abort(self) -> list[asyncio.Task[None]]:
+        """Count the clients as lost that have not answered; returns the tasks of a server, which has none."""
+        for asked in list(self._asked.values()):
+            asked.forget()
+            asked.lose()
+        return super().abort()
+
+    def answer(self, execution: Execution, delivery: Delivery, header_bytes: int) -> None:
+        """Answer a request with the first message of a client.
+
+        Args:
+            execution: The request.
+            delivery: The message.
+            header_bytes: The size of its header block.
+        """
+        del self._asked[execution]
+        service, now = self._core.service, self._loop.time()
+        headers = _headers_of(delivery.contents[0][:header_bytes])
+        payload = delivery.payloads[0]
+        if ERROR_CODE in headers:
+            service.fail_as(execution, "NatsServiceError", f"{headers[ERROR_CODE]} {headers.get(ERROR_TEXT, '')}".strip(), now)
+        elif len(payload) > self._max_message_bytes:
+            service.fail_as(execution, "MessageTooLarge", f"the reply has {len(payload)} bytes", now)
+        else:
+            service.reply_many(execution.registration, [(execution, bytes(payload))], now)
+        self._driver.wake()
+
+    def lose(self, execution: Execution) -> None:
+        """Tell the caller that the client has gone."""
+        if self._asked.pop(execution, None) is not None:
+            self._core.service.reject(execution, Rejection.LOST, self._loop.time())
+            self._driver.wake()
+
+    # --
+
+    def _ask(self, execution: Execution, subscription: ClientSubscription) -> None:
+        inbox = f"{_INBOX}.{secrets.token_urlsafe(_INBOX_BYTES)}".encode()
+        found = read_carried(execution.headers, execution.payload)
+        asked = self._asked[execution] = _AskedService(self, execution, inbox)
+        routes = self._served.routes
+        routes.inboxes.expect(inbox, subscription.client, asked)
+        routes.give(subscription, Delivery(subscription.pattern.raw, inbox, found.header_bytes, [found.content]))
+
+    def forget(self, inbox: bytes) -> None:
+        """Expect no reply to an inbox any more."""
+        self._served.routes.inboxes.forget_asked(inbox)
+
+
+class _AskedService:
+    """A request that a client has."""
+
+    __slots__ = ("_execution", "_inbox", "_server")
+
+    def __init__(self, server: _ClientServer, execution: Execution, inbox: bytes) -> None:
+        self._server = server
+        self._execution = execution
+        self._inbox = inbox
+
+    def answer(self, delivery: Delivery) -> None:
+        """Take the client's reply."""
+        self._server.answer(self._execution, delivery, delivery.header_bytes)
+
+    def lose(self) -> None:
+        """Note that the client has gone."""
+        self._server.lose(self._execution)
+
+    def forget(self) -> None:
+        """Expect no reply any more."""
+        self._server.forget(self._inbox)
+
+
+def _headers_of(block: bytes) -> dict[str, str]:
+    """Return the headers in a block, as far as they are text."""
+    headers = {}
+    for line in block.decode(errors="replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip()] = value.strip()
+    return headers

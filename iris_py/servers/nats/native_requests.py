@@ -1,0 +1,122 @@
+"""Requests of NATS clients to native clusters (docs/design.md 18.10)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from iris_py.doors.nats.encoder import Delivery
+from iris_py.doors.nats.headers import carry, write_block
+from iris_py.doors.nats.subjects import NatsSubject, read_subject
+from iris_py.errors import (
+    CloudUnavailable,
+    DecodeError,
+    IrisError,
+    MemberLost,
+    NodeClosed,
+    NoMembers,
+    NotConnected,
+    NotExported,
+    Overloaded,
+    RemoteError,
+    RequestTimeout,
+)
+from iris_py.logs import EventLogger
+
+if TYPE_CHECKING:
+    from iris_py.api.node import Node
+    from iris_py.doors.nats.operations import PubLine
+    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.session import NatsSession
+
+__all__ = ["NativeRequests"]
+
+logger = EventLogger("iris_py.servers")
+
+#: Requests of one client under way; beyond it the client is told that the service is full. Too small: a fast client waits; too
+#: large: one client busies all members.
+REQUESTS_MAX: Final = 1024
+#: Time for a reply (seconds); the client's own time is shorter. Too small: long work fails; too large: requests of clients that
+#: have given up stay under way.
+TIMEOUT_S: Final = 30.0
+#: The errors for which a client is told that nobody responds.
+NO_RESPONDERS: Final = (NoMembers, NotExported, CloudUnavailable, NotConnected)
+#: The names and codes of other errors, as services of NATS tell them. Texts of Iris and of handlers are not for clients.
+CODES: Final[tuple[tuple[type[IrisError], str], ...]] = (
+    (RemoteError, "500"),
+    (MemberLost, "502"),
+    (Overloaded, "503"),
+    (DecodeError, "500"),
+    (IrisError, "500"),
+)
+
+
+class NativeRequests:
+    """The requests of the clients of a door to native clusters.
+
+    Args:
+        node: The node of the door.
+        routes: The subscriptions of the clients.
+
+    Attributes:
+        asked: Requests since the start.
+    """
+
+    def __init__(self, node: Node, routes: Routes) -> None:
+        self.asked = 0
+        self._node = node
+        self._routes = routes
+        self._tasks: dict[NatsSession, set[asyncio.Task[None]]] = {}
+
+    def ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
+        """Ask a cluster in place of a client, which gets the reply in its inbox.
+
+        Args:
+            session: The client.
+            cluster: The cluster, with the name of the subject.
+            line: The control line of the request.
+            content: The header block and the payload.
+        """
+        if session.end is not None:
+            return
+        tasks = self._tasks.setdefault(session, set())
+        if len(tasks) >= REQUESTS_MAX:
+            self._fail(session, line, Overloaded("the client has too many requests under way"))
+            return
+        self.asked += 1
+        task = asyncio.get_running_loop().create_task(self._ask(session, cluster, line, content))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def forget(self, session: NatsSession) -> None:
+        """Cancel the requests of a client that has gone."""
+        for task in self._tasks.pop(session, ()):
+            task.cancel()
+
+    # --
+
+    async def _ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
+        carried = carry(content, line.header_bytes, b"")
+        try:
+            reply = await self._node.request(cluster, carried.payload, headers=carried.headers or None, timeout=TIMEOUT_S)
+        except NodeClosed:
+            return
+        except NO_RESPONDERS:
+            session.tell_no_responders(line)
+        except RequestTimeout as exc:  # the client's own time is over
+            logger.debug("door_request_late", "a request of a client got no reply in time: %s", exc)
+        except IrisError as exc:
+            self._fail(session, line, exc)
+        else:
+            self._answer(session, line, 0, reply)
+
+    def _fail(self, session: NatsSession, line: PubLine, error: IrisError) -> None:
+        logger.debug("door_request_failed", "a request of a client failed: %s", error)
+        name, code = next((kind.__name__, code) for kind, code in CODES if isinstance(error, kind))
+        block, _omitted = write_block({"Nats-Service-Error": name, "Nats-Service-Error-Code": code})
+        self._answer(session, line, len(block), block)
+
+    def _answer(self, session: NatsSession, line: PubLine, header_bytes: int, content: bytes) -> None:
+        subject = read_subject(line.reply)
+        if isinstance(subject, NatsSubject) and session.end is None:
+            self._routes.answer(session, subject, Delivery(line.reply, b"", header_bytes, [content]))

@@ -1,0 +1,136 @@
+"""Requests between NATS clients and native programs, under one name: answered once, by the asked client alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import iris_py
+from iris_py.errors import MemberLost, NoMembers, RemoteError
+from tests.integration.test_nats_door import MODERN, RawClient, in_loop, opened
+
+
+async def served(native: iris_py.Node, cluster: str) -> None:
+    """Wait until a cluster has a member."""
+    await native.request(cluster, b"first", wait_for_members=10.0, timeout=10.0)
+
+
+async def answer(service: RawClient, reply: bytes) -> bytes:
+    """Answer the next request; return its payload."""
+    line, content = await service.message()
+    inbox = line.split()[3]
+    service.send(b"PUB %b %d\r\n%b\r\n" % (inbox, len(reply), reply))
+    return content
+
+
+@in_loop
+async def test_a_native_program_asks_a_client() -> None:
+    async with opened() as (door, native):
+        service = await RawClient.connect(door, MODERN)
+        service.send(b"SUB upper any 1\r\n")
+        await service.flush()
+        first = asyncio.create_task(answer(service, b"READY"))
+        await served(native, "upper")
+        assert await first == b"first"
+        asking = asyncio.create_task(native.request("upper", b"hello", headers={"key": "v"}))
+        line, content = await service.message()
+        assert content == b"NATS/1.0\r\nkey: v\r\n\r\nhello"
+        service.send(b"HPUB %b 20 25\r\nNATS/1.0\r\nkey: w\r\n\r\nHELLO\r\n" % line.split()[3])
+        assert await asking == b"HELLO"
+
+
+@in_loop
+async def test_the_error_of_a_service_reaches_its_caller() -> None:
+    async with opened() as (door, native):
+        service = await RawClient.connect(door, MODERN)
+        service.send(b"SUB stock any 1\r\n")
+        await service.flush()
+        first = asyncio.create_task(answer(service, b""))
+        await served(native, "stock")
+        await first
+        asking = asyncio.create_task(native.request("stock", b"lamp"))
+        line, _content = await service.message()
+        block = b"NATS/1.0\r\nNats-Service-Error: no stock\r\nNats-Service-Error-Code: 404\r\n\r\n"
+        service.send(b"HPUB %b %d %d\r\n%b\r\n" % (line.split()[3], len(block), len(block), block))
+        with pytest.raises(RemoteError, match="404 no stock"):
+            await asking
+
+
+@in_loop
+async def test_a_client_that_goes_away_with_a_request_is_a_lost_member() -> None:
+    async with opened() as (door, native):
+        service = await RawClient.connect(door)
+        service.send(b"SUB upper any 1\r\n")
+        await service.flush()
+        first = asyncio.create_task(answer(service, b""))
+        await served(native, "upper")
+        await first
+        asking = asyncio.create_task(native.request("upper", b"x"))
+        await service.message()
+        service.writer.close()
+        with pytest.raises(MemberLost):
+            await asking
+
+
+@in_loop
+async def test_no_other_client_answers_a_request() -> None:
+    async with opened() as (door, native):
+        service, liar = await RawClient.connect(door), await RawClient.connect(door)
+        service.send(b"SUB upper any 1\r\n")
+        await service.flush()
+        first = asyncio.create_task(answer(service, b""))
+        await served(native, "upper")
+        await first
+        asking = asyncio.create_task(native.request("upper", b"x"))
+        line, _content = await service.message()
+        liar.send(b"PUB %b 3\r\nlie\r\n" % line.split()[3])
+        assert await liar.flush() == b""
+        assert not asking.done()
+        service.send(b"PUB %b 5\r\ntruth\r\nPUB %b 5\r\nagain\r\n" % (line.split()[3], line.split()[3]))
+        assert await asking == b"truth"
+
+
+@in_loop
+async def test_services_take_turns_and_the_cluster_ends_with_the_last() -> None:
+    async with opened() as (door, native):
+        services = [await RawClient.connect(door) for _ in range(2)]
+        for number, service in enumerate(services):
+            service.send(b"SUB upper group%d 1\r\nSUB upper.* any 2\r\nSUB upper 3\r\n" % number)
+            await service.flush()
+        first = asyncio.create_task(answer(services[0], b""))
+        await served(native, "upper")
+        await first
+        for service, other in (services[::-1], services):
+            asking = asyncio.create_task(native.request("upper", b"x"))
+            assert await answer(service, b"y") == b"x"
+            assert await asking == b"y"
+            assert await other.flush() == b""
+        services[0].writer.close()
+        services[1].writer.close()
+        while True:
+            try:
+                await native.request("upper", b"x", timeout=1.0)
+            except NoMembers:
+                break
+            except (MemberLost, iris_py.RequestTimeout):
+                continue
+
+
+@in_loop
+async def test_a_client_asks_a_native_program() -> None:
+    async def shout(request: iris_py.Request) -> bytes:
+        if request.payload == b"fail":
+            raise ValueError("a secret text")
+        return request.payload.upper() + str(request.headers.get("key", "")).encode()
+
+    async with opened() as (door, native), native.join("upper", shout):
+        client = await RawClient.connect(door, MODERN)
+        client.send(b"SUB _INBOX.a.* 1\r\nHPUB upper _INBOX.a.1 20 25\r\nNATS/1.0\r\nkey: v\r\n\r\nhello\r\n")
+        assert await client.message() == (b"MSG _INBOX.a.1 1 6", b"HELLOv")
+        client.send(b"PUB upper _INBOX.a.2 4\r\nfail\r\n")
+        line, content = await client.message()
+        assert line.startswith(b"HMSG _INBOX.a.2 1 ")
+        assert content == b"NATS/1.0\r\nNats-Service-Error: RemoteError\r\nNats-Service-Error-Code: 500\r\n\r\n"
+        client.send(b"PUB nobody _INBOX.a.3 1\r\nx\r\n")
+        assert (await client.message())[1].startswith(b"NATS/1.0 503")
