@@ -20,6 +20,7 @@ from iris_py.json_lines import Line, PayloadLine, payload_fields
 from iris_py.overview.clusters import ClusterLine, MemberStatsLine
 from iris_py.overview.nodes import NodeLine
 from iris_py.overview.topics import TopicLine
+from iris_py.overview.topology import TopologyNodeLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,7 +171,7 @@ TABLES: Any = {
         topology._COLUMNS,
         topology._Row(
             "eu-west/a",
-            topology.TopologyNodeLine(
+            TopologyNodeLine(
                 id=NODE.id,
                 name=NODE.name,
                 address=NODE.address,

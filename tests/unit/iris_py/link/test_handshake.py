@@ -173,7 +173,7 @@ def test_who_is_between_cannot_take_back_what_was_offered(position: int, value: 
 
 @pytest.mark.parametrize("choice", [(2, 1), (0, 1), (1, 0), (1, 3)])
 def test_a_choice_beyond_the_offer_is_refused(choice: tuple[int, int]) -> None:
-    class Bold(Offer):
+    class Bold(Offer, frozen=True):
         """Chooses what was not offered."""
 
         def choose(self, *_offered: int) -> tuple[int, Suite]:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from iris_py.patterns.messages import Message
-from iris_py.servers.web.shared_subscription import deliver_messages
+from iris_py.servers.shared_subscription import deliver_messages
 from iris_py.testing.clock import run
 
 if TYPE_CHECKING:
