@@ -50,7 +50,7 @@ def test_an_extra_brings_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 #: Extras for whoever works on Iris.
-OURS = {"browser", "all", "bench", "dev", "docs", "fuzz", "mutants", "release"}
+OURS = {"all", "bench", "browser", "dev", "docs", "fuzz", "interface", "mutants", "nats", "release"}
 
 
 def test_one_extra_is_all_that_a_user_may_want() -> None:
