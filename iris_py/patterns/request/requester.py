@@ -77,6 +77,7 @@ class Requester:
         self._hedges = Hedges(self, self._pending, rng)
         self._attempts = Attempts()
         self._recalls = Recalls(self, self._pending, self._rooms)
+        self._reviews = self._recalls.reviews
         self.out: list[PeerMessage] = []
         self.has_new_deadline = False
         self.earliest = math.inf
@@ -474,7 +475,7 @@ class Requester:
             self._backlog.handle_timeout(now)
         if self._hedges.times:
             self._hedges.handle_timeout(now)
-        if self._recalls.reviews:
+        if self._reviews:
             self._recalls.handle_timeout(now)
 
     # -- choice of a member
@@ -525,7 +526,7 @@ class Requester:
         pending.member = member
         pending.sent_at = now
         member.in_flight += 1
-        if not (member.in_flight % REVIEWED_IN_FLIGHT or pending.anchor):
+        if not (member.in_flight % REVIEWED_IN_FLIGHT or pending.anchor or pending.group in self._reviews):
             self._recalls.begin_reviews(pending.group, now)
         member.peer.awaited += 1
         time_left = packets.encode_time_left(pending.deadline - now)
@@ -696,7 +697,7 @@ class Requester:
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         hedges = self._hedges.deadline() if self._hedges.times else None
-        recalls = self._recalls.deadline() if self._recalls.reviews else None
+        recalls = self._recalls.deadline() if self._reviews else None
         times = (self._deadlines.deadline(), self._backlog.deadline(), self._attempts.deadline(), hedges, recalls)
         earliest = min((time for time in times if time is not None), default=None)
         self.has_new_deadline = False
