@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: The checker of accessibility, which the package has as a file.
 AXE = files("axe_playwright_python").joinpath("axe.min.js")
+#: Time for a test that shows all pages, on a busy machine (seconds).
+ALL_PAGES_S = 400
 #: The pages, and a column of their first table with the field that it shows.
 TABLES = {
     "overview": None,
@@ -244,6 +246,7 @@ def test_the_keyboard_alone_is_enough(pages: Pages, network: Network) -> None:
     assert pages.faults == []
 
 
+@pytest.mark.timeout(ALL_PAGES_S)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])
 def test_pages_fit_and_are_readable(pages: Pages, network: Network, scheme: str, width: int) -> None:
     page = pages.open(color_scheme=scheme, viewport={"width": width, "height": 900})
@@ -259,6 +262,7 @@ def test_pages_fit_and_are_readable(pages: Pages, network: Network, scheme: str,
     assert pages.faults == []
 
 
+@pytest.mark.timeout(ALL_PAGES_S)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(pages: Pages, network: Network, scheme: str) -> None:
     # The policy of the page lets no foreign script in, so the checker comes by the protocol of the tools.
