@@ -48,6 +48,10 @@ logger = EventLogger("iris_py")
 MANY_AT_ONCE: Final = 1024
 
 
+#: The topic of a publication that is only made while the subscriptions of the network are unknown, and so never sent.
+UNSENT_TOPIC: Final = "unsent"
+
+
 class Topics:
     """Publishes and subscribes for one node.
 
@@ -159,6 +163,19 @@ class Topics:
                 count = run.count
             begin, used = end, ends[end - 1]
         return count
+
+    async def wait_until_known(self) -> None:
+        """Learn the subscriptions of the network before the first publication.
+
+        Raises:
+            NodeClosed: The node was closed.
+        """
+        runtime = self._runtime
+        while not self._publisher.is_known:
+            runtime.check_open()
+            self._publisher.publish(UNSENT_TOPIC, b"", self._loop.time())  # asks for the table, and sends nothing
+            self._driver.wake()
+            await runtime.wait_for_room()
 
     def try_publish(
         self,

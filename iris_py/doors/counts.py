@@ -39,6 +39,12 @@ class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Distinct patterns of all event streams."""
     subscriptions: int = 0
     """Subscriptions of the node for event streams, also those kept for a short time after their last stream."""
+    client_messages: Mapping[str, int] = {}
+    """Messages of NATS clients since the start: ``in`` from them, ``out`` to them."""
+    client_bytes: Mapping[str, int] = {}
+    """The bytes of these messages, likewise."""
+    client_subscriptions: int | None = None
+    """Subscriptions of all NATS clients; None for a web door."""
     received_messages: int = 0
     """Messages received since the start for event streams and histories; one for many streams counts once."""
     sent_bytes: int = 0

@@ -45,6 +45,12 @@ _METRICS: Final = (
         "iris_door_subscriptions", "gauge", "Subscriptions of the node for event streams.", lambda door: door.subscriptions
     ),
     _DoorMetric(
+        "iris_door_client_subscriptions",
+        "gauge",
+        "Subscriptions of NATS clients; missing for a web door.",
+        lambda door: door.client_subscriptions,
+    ),
+    _DoorMetric(
         "iris_door_received_messages_total",
         "counter",
         "Messages that the door received for event streams and histories; one for many streams counts once.",
@@ -66,6 +72,10 @@ _METRICS: Final = (
     _DoorMetric("iris_door_revocations", "gauge", "Revocations that the door remembers.", lambda door: door.revocations),
 )
 _METRICS_BY_NAME: Final = (
+    _DoorMetricByName(
+        "iris_door_messages_total", "way", "Messages from NATS clients, and to them.", lambda door: door.client_messages
+    ),
+    _DoorMetricByName("iris_door_bytes_total", "way", "Bytes of these messages.", lambda door: door.client_bytes),
     _DoorMetricByName(
         "iris_door_connections_refused_total",
         "reason",

@@ -27,7 +27,8 @@ def read_settings(path: Path) -> DoorSettings:
         settings = replace(settings, web=replace(web, certificate_file=certificate, key_file=key))
     if nats.certificate_file:
         certificate, key = _expand(path, nats.certificate_file, nats.key_file)
-        settings = replace(settings, nats=replace(nats, certificate_file=certificate, key_file=key))
+        client_ca = nats.client_ca_file and str(path.parent / expand_home(Path(nats.client_ca_file), "client_ca_file"))
+        settings = replace(settings, nats=replace(nats, certificate_file=certificate, key_file=key, client_ca_file=client_ca))
     return settings
 
 

@@ -26,6 +26,7 @@ class Certificate:
         certificate_file: The path of the certificate chain (PEM).
         key_file: The path of the private key (PEM), not encrypted.
         protocol_names: The protocols inside TLS, announced to clients; empty for none.
+        client_ca_file: The path of the certificates (PEM) that sign those of clients; empty to ask clients for none.
 
     Raises:
         ConfigurationError: A file is missing or unreadable, or the files do not belong together.
@@ -34,7 +35,15 @@ class Certificate:
         context: The settings of new connections, with TLS 1.2 as the oldest version.
     """
 
-    def __init__(self, certificate_file: str, key_file: str, *, protocol_names: tuple[str, ...] = PROTOCOL_NAMES) -> None:
+    def __init__(
+        self,
+        certificate_file: str,
+        key_file: str,
+        *,
+        protocol_names: tuple[str, ...] = PROTOCOL_NAMES,
+        client_ca_file: str = "",
+    ) -> None:
+        self._client_ca_file = client_ca_file
         self._protocol_names = protocol_names
         self._certificate_file = certificate_file
         self._key_file = key_file
@@ -68,6 +77,15 @@ class Certificate:
                 f"certificate_file {self._certificate_file} and key_file {self._key_file} are no certificate with its key: "
                 f"{exc.reason or exc}. Give a PEM file with the certificate chain, and a PEM file with its private key."
             ) from exc
+        if self._client_ca_file:
+            try:
+                context.load_verify_locations(self._client_ca_file)
+            except (OSError, ssl.SSLError) as exc:
+                raise ConfigurationError(
+                    f"client_ca_file {self._client_ca_file} has no certificates: {exc}. Give a PEM file with the certificates "
+                    "of those who sign certificates of clients."
+                ) from exc
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
 
 

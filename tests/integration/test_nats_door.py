@@ -37,6 +37,7 @@ HERE = "[nats]\nlisten = '127.0.0.1:0'\n"
 BOTH_LOOPS = (
     "test_no_operation_before_tls_reaches_the_encrypted_connection",
     "test_a_client_begins_tls_behind_info",
+    "test_tls_may_begin_before_info_and_ask_for_a_certificate_of_the_client",
     "test_a_client_that_reads_nothing_ends_and_hurts_nobody",
     "test_passwords_and_rights_of_a_file_and_its_changes",
 )
@@ -433,3 +434,35 @@ async def test_a_client_that_reads_nothing_ends_and_hurts_nobody() -> None:
         assert await reader.message() == (b"MSG b 1 1", b"x")
         assert door.statistics.connections_refused["slow"] == 1
         assert not (await sender.flush()).startswith(b"-ERR")
+
+
+@in_loop
+async def test_a_message_to_a_queue_group_is_not_lost_right_behind_its_subscription() -> None:
+    async with opened() as (door, _native):
+        client = await RawClient.connect(door, MODERN)
+        for number in range(20):
+            client.send(b"SUB s.%d q %d\r\nSUB _INBOX.a.* 99\r\nPUB s.%d _INBOX.a.1 1\r\nx\r\n" % (number, number, number))
+            assert await client.message() == (b"MSG s.%d %d _INBOX.a.1 1" % (number, number), b"x")
+            client.send(b"UNSUB %d\r\n" % number)
+
+
+@in_loop
+async def test_tls_may_begin_before_info_and_ask_for_a_certificate_of_the_client(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    files = f"certificate_file = '{certificate}'\nkey_file = '{key}'\nclient_ca_file = '{certificate}'\ntls_first = true\n"
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    async with opened(HERE + files) as (door, _native):
+        reader, writer = await dial(door)
+        with suppress(OSError):  # TLS 1.3 tells the missing certificate behind the handshake
+            await writer.start_tls(context)
+        assert await RawClient(reader, writer, b"").rest() == b""
+        context.load_cert_chain(certificate, key)
+        reader, writer = await dial(door)
+        await writer.start_tls(context)
+        assert b'"tls_verify":true' in await reader.readline()
+        client = RawClient(reader, writer, b"")
+        client.send(b"CONNECT %b\r\n" % QUIET)
+        assert await client.flush() == b""
+        writer.close()
+        assert door.statistics.connections_refused["handshake"] == 1

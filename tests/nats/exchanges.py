@@ -45,8 +45,8 @@ EXCHANGES: Final = (
     Exchange(b"sub  a\t1\nPUB a 2\nhi\r\n", b"+OK\r\n+OK\r\nMSG a 1 2\r\nhi\r\n"),
     Exchange(QUIET + b"SUB a 1\r\nSUB b 1\r\nPUB b 1\r\nx\r\nPUB a 1\r\ny\r\n", b"MSG a 1 1\r\ny\r\n"),
     Exchange(
-        QUIET + b"SUB a 1\r\nSUB a 2\r\nSUB a q 3\r\nPUB a r 1\r\nx\r\n",
-        b"".join(b"MSG a %d r 1\r\nx\r\n" % sid for sid in (1, 2, 3)),
+        QUIET + b"SUB a 1\r\nSUB a q 2\r\nPUB a r 1\r\nx\r\n",
+        b"MSG a 1 r 1\r\nx\r\nMSG a 2 r 1\r\nx\r\n",
     ),
     Exchange(QUIET + b"SUB a\r\nPING\r\n", b"", ends=True, door=UNKNOWN, reason=SILENT),
     Exchange(QUIET + b"SUB a b c d\r\nPING\r\n", b"", ends=True, door=UNKNOWN, reason=SILENT),

@@ -71,6 +71,9 @@ def _settings(arguments: argparse.Namespace, configuration: dict[str, Any], port
     certificate, key = tls.get("cert_file", arguments.tlscert), tls.get("key_file", arguments.tlskey)
     if certificate:
         lines += [f"certificate_file = {_text(_path(certificate))}", f"key_file = {_text(_path(key))}"]
+    authority = tls.get("ca_file", arguments.tlscacert)
+    if authority and (arguments.tlsverify or tls.get("verify") == "true"):
+        lines.append(f"client_ca_file = {_text(_path(authority))}")
     if tls.get("handshake_first") == "true":
         lines.append("tls_first = true")
     if no_user := configuration.get("no_auth_user"):
@@ -170,8 +173,8 @@ def _monitored(path: str, numbers: dict[str, float]) -> dict[str, Any]:
     }
     if path != "/connz":
         return counts
-    subscriptions = _sum(numbers, "iris_door_subscriptions")
-    return {"connections": [{**counts, "subscriptions": subscriptions}] * _sum(numbers, "iris_door_clients")}
+    subscriptions = _sum(numbers, "iris_door_client_subscriptions")
+    return {"connections": [{**counts, "subscriptions": subscriptions}] * _sum(numbers, "iris_door_connections{")}
 
 
 def _sum(numbers: dict[str, float], metric: str, label: str = "") -> int:

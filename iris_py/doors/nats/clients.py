@@ -61,7 +61,7 @@ class NatsClients:
             self._info,
             client_id=self._last_id,
             client_ip=address,
-            nonce=nonce if self.users.has_nkeys else "",
+            nonce=nonce,  # an nkey may be added later, and clients without one ignore it
             auth_required=not self.users.is_open,
         )
         session = NatsSession(self, info, now, wake)

@@ -116,6 +116,8 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: bool
     auth_required: bool = False
     tls_required: bool = False
+    tls_verify: bool = False
+    """Whether clients have to show a certificate."""
     max_payload: int
     """Bytes of a message."""
     client_id: int

@@ -36,6 +36,10 @@ class Routes:
         patterns_max: The largest number of distinct patterns and queue groups.
 
     Attributes:
+        bytes_in: Bytes of the messages of clients, with their header blocks.
+        bytes_out: Likewise of messages given to clients.
+        messages_in: Messages of clients.
+        messages_out: Messages given to clients; a message for several subscriptions counts for each.
         inboxes: The subscriptions to subjects for replies.
         count: The number of subscriptions.
         changed: Patterns and queue groups since the owner has last taken this: True if the node has to subscribe, False if
@@ -45,6 +49,8 @@ class Routes:
     def __init__(self, subscriptions_max: int, patterns_max: int) -> None:
         self.inboxes = Inboxes()
         self.count = 0
+        self.messages_in = self.messages_out = 0
+        self.bytes_in = self.bytes_out = 0
         self.changed: dict[PatternKey, bool] = {}
         self._subscriptions_max = subscriptions_max
         self._patterns_max = patterns_max
@@ -237,7 +243,12 @@ class Routes:
         self._remembered_matches = 0
 
     def _give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
-        if subscription.give(delivery):
+        before = subscription.delivered
+        is_last = subscription.give(delivery)
+        count = subscription.delivered - before
+        self.messages_out += count
+        self.bytes_out += count * len(delivery.contents[0])
+        if is_last:
             self.remove(subscription)
             subscription.client.forget_subscription(subscription)
 

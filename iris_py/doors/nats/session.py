@@ -136,7 +136,6 @@ class NatsSession:
         options: The options of the client.
         user: The user; None before the client has shown credentials.
         end: The reason for which the owner ends the connection, after it has written the output; None for a living session.
-        messages_in: Messages of the client.
         waiting_bytes: Bytes that the client has not taken.
     """
 
@@ -144,7 +143,6 @@ class NatsSession:
         self.options = ConnectOptions()
         self.user: NatsUser | None = None
         self.end: SessionEnd | None = None
-        self.messages_in = 0
         self.waiting_bytes = 0
         self._place = place
         self._info = info
@@ -425,7 +423,9 @@ class NatsSession:
             subject = self._check_subject(run)
             if subject is None:
                 return
-        self.messages_in += len(contents)
+        routes = self._place.routes
+        routes.messages_in += len(contents)
+        routes.bytes_in += len(contents) * line.total_bytes
         if line.reply and not isinstance(read_subject(line.reply), NatsSubject):
             self._refuse_each(permission_error("Publish", line.reply), len(contents))
             return

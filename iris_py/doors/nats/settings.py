@@ -68,6 +68,10 @@ class NatsSettings:
     """The certificate chain for TLS (PEM); empty without TLS."""
     key_file: str = ""
     """The private key of the certificate (PEM)."""
+    client_ca_file: str = ""
+    """The certificates of those who sign certificates of clients (PEM); empty to ask clients for none."""
+    tls_first: bool = False
+    """Whether TLS begins before ``INFO``."""
     behind_proxy: NatsProxyNetwork | None = None
     """The network of the proxies that have the certificate; None without a proxy."""
     no_user: str = ""
@@ -77,7 +81,17 @@ class NatsSettings:
 
 
 _FILE_KEYS: Final = ("certificate_file", "key_file")
-_NATS_KEYS: Final = ("listen", "advertise", "server_name", *_FILE_KEYS, "behind_proxy", "no_user", "limits")
+_NATS_KEYS: Final = (
+    "listen",
+    "advertise",
+    "server_name",
+    *_FILE_KEYS,
+    "client_ca_file",
+    "tls_first",
+    "behind_proxy",
+    "no_user",
+    "limits",
+)
 _USER_KEYS: Final = ("password", "token", "nkey", "role", *TOPIC_USES)
 #: The largest value of each limit, and its unit.
 _LIMITS: Final[Mapping[str, tuple[int, str]]] = {
@@ -110,6 +124,10 @@ def read_nats(document: Document, users: Mapping[str, NatsUser]) -> NatsSettings
     for given, missing in (_FILE_KEYS, reversed(_FILE_KEYS)):
         if given in table and missing not in table:
             table.complain(given, f"TLS also needs {missing}. Give both, or none.")
+    client_ca = table.text("client_ca_file", "Give the path of a PEM file with certificates.")
+    for name in ("client_ca_file", "tls_first"):
+        if name in table and "certificate_file" not in table:
+            table.complain(name, "TLS needs certificate_file and key_file. Give both, or leave this out.")
     proxy = table.text("behind_proxy", "Write the network of the proxies, like '10.0.0.0/8'.", ip_network)
     no_user = table.text("no_user", "Write the name of a user.") or ""
     if no_user and no_user not in users:
@@ -125,6 +143,8 @@ def read_nats(document: Document, users: Mapping[str, NatsUser]) -> NatsSettings
         server_name=server_name or SERVER_NAME_DEFAULT,
         certificate_file=certificate or "",
         key_file=key or "",
+        client_ca_file=client_ca or "",
+        tls_first=table.boolean("tls_first"),
         behind_proxy=None if proxy is None else ip_network(proxy),
         no_user=no_user,
         limits=NatsLimits(

@@ -153,9 +153,6 @@ class UserDirectory:
     Args:
         users: The users, by name. Without users, every client is the operator.
         no_user: The name of the user for clients without credentials; empty for none.
-
-    Attributes:
-        has_nkeys: Whether clients need a nonce, because a user has an nkey.
     """
 
     def __init__(self, users: Mapping[str, NatsUser], no_user: str = "") -> None:
@@ -163,7 +160,6 @@ class UserDirectory:
         self._no_user = users.get(no_user)
         self._by_token = {user.token: user for user in users.values() if user.token}
         self._by_nkey = {user.nkey: user for user in users.values() if user.nkey}
-        self.has_nkeys = bool(self._by_nkey)
 
     @property
     def is_open(self) -> bool:

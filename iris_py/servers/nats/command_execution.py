@@ -56,7 +56,6 @@ class CommandExecution:
         self._patterns = patterns
         self._inboxes = inboxes
         self._requests = requests
-        self._knows_interest = False  # the node knows the subscriptions of the network
         self._known = KnownPasswords(secrets.token_bytes(_KEY_BYTES))
         self._verifications = asyncio.Semaphore(VERIFICATIONS_MAX)
         self._failures = RateLimits(FAILURES_PER_S, FAILURES_BURST)
@@ -102,7 +101,7 @@ class CommandExecution:
 
     def _try_publish(self, session: NatsSession, command: TopicMessages) -> bool:
         topic, line, contents, is_unheard_request = command
-        if len(contents) > 1 or (is_unheard_request and not self._knows_interest):
+        if len(contents) > 1 or self._patterns.is_opening_group(topic):
             return False
         payload, headers = contents[0], None
         if line.reply or line.header_bytes > 0:
@@ -123,6 +122,8 @@ class CommandExecution:
     async def _publish(self, session: NatsSession, command: TopicMessages) -> None:
         topic, line, contents, is_unheard_request = command
         try:
+            if self._patterns.is_opening_group(topic):  # its members have subscribed before, and get the message
+                await self._patterns.wait_until_known()
             if not line.reply and line.header_bytes <= 0:
                 await self._node.publish_many(topic, contents)
             else:
@@ -137,7 +138,6 @@ class CommandExecution:
         except IrisError as exc:
             self._refuse(session, line, exc)
             return
-        self._knows_interest = True
         self.published += len(contents)
 
     def _refuse(self, session: NatsSession, line: PubLine, error: IrisError) -> None:

@@ -45,6 +45,8 @@ class DoorParts(NamedTuple):
     connections: AcceptedConnections
     certificate: Certificate | None
     """The certificate; None without TLS."""
+    is_tls_first: bool
+    """Whether TLS begins before `INFO`."""
 
 
 class NatsConnection(asyncio.Protocol):
@@ -74,11 +76,15 @@ class NatsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the client."""
         transport = cast("asyncio.Transport", transport)  # that of uvloop is no subclass
-        self._transport = transport
-        if self._parts.certificate is None:
+        certificate = self._parts.certificate
+        if certificate is None or not self._parts.is_tls_first:
+            self._transport = transport
+        if certificate is None:
             self._flush()
         else:
-            self._task = self._loop.create_task(self._begin_tls(transport, self._parts.certificate))
+            if self._parts.is_tls_first:
+                transport.pause_reading()  # the client may have sent the first bytes of TLS
+            self._task = self._loop.create_task(self._begin_tls(transport, certificate))
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the session, after all commands of earlier bytes."""
@@ -133,7 +139,7 @@ class NatsConnection(asyncio.Protocol):
         self._resume()
 
     async def _begin_tls(self, transport: asyncio.Transport, certificate: Certificate) -> None:
-        """Change to TLS behind `INFO`, as clients of NATS do.
+        """Change to TLS behind `INFO` in general, as clients of NATS do.
 
         The client begins its handshake when it has read `INFO`. So nothing comes between `INFO` and the change. Bytes before it
         are unencrypted: kept, they would become operations of the encrypted connection.
@@ -152,6 +158,7 @@ class NatsConnection(asyncio.Protocol):
             self._parts.connections.count_refusal("handshake")
             transport.abort()
             return
+        self._flush()
         self._resume()
 
     def _resume(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.awaitable_context import AsyncClosable, Opening
+from iris_py.api.lifecycle import parts_of
 from iris_py.doors.counts import DoorStatistics
 from iris_py.doors.limits import ConnectionCounts
 from iris_py.doors.nats.clients import NatsClients
@@ -51,12 +52,15 @@ DRAIN_S: Final = 10.0
 INTERVAL_S: Final = 0.1
 #: Part of this time in which clients learn of the other doors before the first one ends.
 NOTICE_SHARE: Final = 1 / 10
+#: The longest wait of a starting door for the subscriptions of the network (seconds). Too small: the first request waits; too
+#: large: a door starts late in a network without a root.
+KNOWN_S: Final = 2.0
 #: Time between two looks at the other doors (seconds). Too small: work of idle doors; too large: clients learn late of a door.
 LOOK_S: Final = 1.0
 #: The reason for which a connection of another user of the machine is refused.
 FOREIGN_USER: Final = "user"
 _SERVER_ID_BYTES: Final = 34
-_FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file", "server_name")
+_FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file", "client_ca_file", "tls_first", "server_name")
 
 
 class NatsDoor(AsyncClosable):
@@ -89,13 +93,16 @@ class NatsDoor(AsyncClosable):
             port=port,
             headers=True,
             tls_required=bool(nats.certificate_file),
+            tls_verify=bool(nats.client_ca_file),
             max_payload=limits.payload_bytes,
             client_id=0,
             client_ip="",
         )
         certificate = None
         if nats.certificate_file:
-            certificate = Certificate(nats.certificate_file, nats.key_file, protocol_names=())
+            certificate = Certificate(
+                nats.certificate_file, nats.key_file, protocol_names=(), client_ca_file=nats.client_ca_file
+            )
         self._descriptors = descriptors_for(limits.connections)
         counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user), limits)
@@ -104,7 +111,9 @@ class NatsDoor(AsyncClosable):
         self._requests = NativeRequests(node, self._clients.routes)
         self._execution = CommandExecution(node, self._patterns, self._inboxes, self._requests)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))
-        self._parts = DoorParts(self._clients, self._patterns, self._execution, self._requests, self._connections, certificate)
+        self._parts = DoorParts(
+            self._clients, self._patterns, self._execution, self._requests, self._connections, certificate, nats.tls_first
+        )
         self._acceptor = Acceptor(self._accept)
         self._cluster = DoorCluster(node, "nats", nats.advertise, RevocationTable(), lambda: None)
         self._told: tuple[str, ...] = ()
@@ -129,14 +138,17 @@ class NatsDoor(AsyncClosable):
     @property
     def statistics(self) -> DoorStatistics:
         """The counts of the door."""
-        figures = self._connections.figures
+        figures, routes = self._connections.figures, self._clients.routes
         return DoorStatistics(
             kind="nats",
             connections=figures.open,
             connections_refused=figures.refused,
-            patterns=self._clients.routes.patterns,
+            patterns=routes.patterns,
             subscriptions=self._patterns.count,
             received_messages=self._patterns.received,
+            client_messages={"in": routes.messages_in, "out": routes.messages_out},
+            client_bytes={"in": routes.bytes_in, "out": routes.bytes_out},
+            client_subscriptions=routes.count,
             dropped_messages=self._patterns.missed + self._patterns.unspeakable + self._inboxes.lost,
         )
 
@@ -157,6 +169,9 @@ class NatsDoor(AsyncClosable):
         """
         await self._cluster.join()
         await self._inboxes.join()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_S):
+                await parts_of(self.node).topics.wait_until_known()
         await listen_at(self._acceptor, self._settings.nats.listen)
         host, port = parse_address(self.address)
         self._clients.change_address(host, port)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
+from iris_py.doors.rights import covers
 from iris_py.logs import EventLogger
 from iris_py.servers.shared_subscription import SharedSubscription
 
@@ -62,7 +63,7 @@ class NodePatterns:
         self._inboxes = inboxes
         self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
-        self._opening: dict[SharedSubscription, None] = {}
+        self._opening: dict[SharedSubscription, PatternKey] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: dict[tuple[str, str], tuple[bytes, Tokens] | None] = {}
         self._is_leaving = False
@@ -81,6 +82,13 @@ class NodePatterns:
                 return False
             del self._opening[first]
         return True
+
+    def is_opening_group(self, topic: str) -> bool:
+        """Return whether a queue group of clients may lack a message to a topic, because the node is subscribing for it."""
+        if self.are_known:
+            return False
+        tokens = tuple(topic.split("."))
+        return any(key.group and covers(tuple(key.pattern.split(".")), tokens) for key in self._opening.values())
 
     def follow(self) -> None:
         """Subscribe for new patterns, and release the subscriptions without clients."""
@@ -129,7 +137,7 @@ class NodePatterns:
         shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group, takes_own=False)
         shared.hold()
         self._shared[key] = shared
-        self._opening[shared] = None
+        self._opening[shared] = key
 
     async def _end(self, keys: list[PatternKey]) -> None:
         tasks = [self._close(self._shared.pop(key)) for key in keys]
