@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from iris_py.api.codec import UNDECODABLE, decode, decode_message, encode
 from iris_py.api.handler import check_answers
@@ -102,7 +103,7 @@ def coded_hooks(hooks: HandlerHooks, codec: Codec[Any, Any], cluster: str, count
         count_drop: Counts broadcasts that do not fit the codec.
     """
     reading = _Reading(codec, cluster, count_drop)
-    return replace(
+    return msgspec.structs.replace(
         hooks,
         on_request=wrap(hooks.on_request, reading.request, reading.reply),
         on_survey=wrap(hooks.on_survey, reading.request, reading.reply),

@@ -20,10 +20,11 @@ def test_kinds_index_a_table() -> None:
     publishing = [*packets.PUBLICATIONS, packets.PAUSE, packets.RESUME]
     tunnels = [packets.TUNNEL_OPEN, packets.TUNNEL_ACCEPT]
     losses = [packets.LOSSES, packets.RESERVE]
+    recalls = [packets.RECALL]
     flows = [packets.CAST, packets.FLOW, packets.FETCH, packets.FETCHED, packets.MOVED]
     kinds = [*packets.REQUESTS, packets.CANCEL, packets.BROADCAST, packets.SURVEY, *answers, *publishing, *tunnels, *losses]
-    kinds += flows
-    assert sorted(kinds) == [*range(1, 16), 18, 19, 21, 22, 24, 25, 26]
+    kinds += [*flows, *recalls]
+    assert sorted(kinds) == [*range(1, 16), 18, 19, 21, 22, 24, 25, 26, 27]
     assert max(kinds) + 1 == packets.KINDS
 
 
