@@ -118,6 +118,24 @@ async def test_services_take_turns_and_the_cluster_ends_with_the_last() -> None:
 
 
 @in_loop
+async def test_a_door_serves_a_bounded_number_of_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.client_clusters.CLUSTERS_MAX", 1)
+    async with opened() as (door, native):
+        service = await RawClient.connect(door)
+        service.send(b"SUB upper any 1\r\nSUB lower any 2\r\n")
+        await service.flush()
+        first = asyncio.create_task(answer(service, b""))
+        await served(native, "upper")
+        await first
+        with pytest.raises(NoMembers):
+            await native.request("lower", b"x")
+        service.send(b"UNSUB 1\r\n")
+        again = asyncio.create_task(answer(service, b""))
+        await served(native, "lower")
+        await again
+
+
+@in_loop
 async def test_a_client_asks_a_native_program() -> None:
     async def shout(request: iris_py.Request) -> bytes:
         if request.payload == b"fail":

@@ -33,6 +33,9 @@ __all__ = ["ClientClusters"]
 
 logger = EventLogger("iris_py.servers")
 
+#: Clusters that the clients of a door serve; native callers do not reach further services. Too small: a door has fewer services
+#: than programs; too large: a client with very many subscriptions changes the directory of the whole network.
+CLUSTERS_MAX: Final = 1024
 #: Requests of one cluster that clients of the door have at a time. Too small: many services wait for each other; too large: a
 #: slow service gets more than it can answer in time.
 CONCURRENCY: Final = 256
@@ -60,8 +63,10 @@ class ClientClusters:
         self._node = node
         self._routes = routes
         self._served: dict[str, _ServedCluster] = {}
+        self._waiting: dict[PatternKey, None] = {}  # for the end of another cluster
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_leaving = False
+        self._is_full_told = False
 
     def follow(self, key: PatternKey, *, is_wanted: bool) -> None:
         """Serve a cluster from the first queue subscription of its name on, until after the last one.
@@ -72,18 +77,18 @@ class ClientClusters:
         """
         if not key.group or any(mark in key.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK)):
             return
+        if not is_wanted:
+            self._release(key)
+            return
         served = self._served.get(key.pattern)
-        if served is None:
-            if is_wanted and not self._is_leaving:
-                served = self._served[key.pattern] = _ServedCluster(self._node, self._routes, key.pattern)
-                served.keys[key] = None
-                self._start(self._join(served))
-        elif is_wanted:
+        if served is None and not self._is_leaving:
+            if not self._has_room():
+                self._waiting[key] = None
+                return
+            served = self._served[key.pattern] = _ServedCluster(self._node, self._routes, key.pattern)
+            self._start(self._join(served))
+        if served is not None:
             served.keys[key] = None
-        else:
-            served.keys.pop(key, None)
-            if not served.keys:
-                asyncio.get_running_loop().call_later(LINGER_S, self._end_unused, served)
 
     async def leave(self) -> None:
         """Leave all clusters. Harmless if repeated."""
@@ -94,6 +99,27 @@ class ClientClusters:
             await asyncio.wait(self._tasks)
 
     # --
+
+    def _release(self, key: PatternKey) -> None:
+        self._waiting.pop(key, None)
+        served = self._served.get(key.pattern)
+        if served is not None and key in served.keys:
+            del served.keys[key]
+            if not served.keys:
+                asyncio.get_running_loop().call_later(LINGER_S, self._end_unused, served)
+
+    def _has_room(self) -> bool:
+        if len(self._served) < CLUSTERS_MAX:
+            return True
+        if not self._is_full_told:
+            self._is_full_told = True
+            logger.warning(
+                "door_clusters_full",
+                "clients of the door serve %d clusters, and no door serves more: native callers do not reach further services. "
+                "Start another door.",
+                CLUSTERS_MAX,
+            )
+        return False
 
     async def _join(self, served: _ServedCluster) -> None:
         try:
@@ -107,6 +133,10 @@ class ClientClusters:
     def _end_unused(self, served: _ServedCluster) -> None:
         if not served.keys and self._served.get(served.name) is served:
             self._end(served)
+            if self._waiting:
+                key = next(iter(self._waiting))
+                del self._waiting[key]
+                self.follow(key, is_wanted=True)
 
     def _end(self, served: _ServedCluster) -> None:
         del self._served[served.name]
