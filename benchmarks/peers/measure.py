@@ -275,7 +275,7 @@ def measure_tunnel(system: str, *, seconds: float) -> Sequence[Sample]:
 
 
 def measure_start(system: str) -> Sequence[Sample]:
-    """Start a process that asks once. Another one has done so before, so that there is bytecode of all modules."""
+    """Start a process that asks once. An equal start before has written the bytecode of all modules."""
     with Scene(system) as scene:
         place = scene.cast(roles.serve).listen(START_TIMEOUT_S)["place"]
         scene.cast(roles.ask_first, place=place, size=100).listen(START_TIMEOUT_S)
@@ -290,7 +290,7 @@ def measure_start(system: str) -> Sequence[Sample]:
 
 
 def measure_import(system: str) -> Sequence[Sample]:
-    """Import it in a fresh interpreter. Another one has done so before, so that there is bytecode of all modules."""
+    """Import the system in a fresh interpreter. An equal import before has written the bytecode of all modules."""
     statement = find_system(system).about.imports
     program = f"import time; began = time.perf_counter(); {statement}; print(time.perf_counter() - began)"
     _time_import(statement, program)

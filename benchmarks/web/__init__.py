@@ -1,8 +1,8 @@
 """The web door beside a bare loop of Starlette and uvicorn, and beside python-socketio, in the same run.
 
-A server is a process, and so are the clients of one measurement, together: they read raw bytes and count, so that they cost
-little. All run on this machine and take turns. The door has a token for each client and a window for each stream; the bare loop
-has neither, and no bound. Clients of python-socketio speak WebSocket.
+A server is a process, and the clients of one measurement together are another one. Clients cost little, because they only
+count the events in raw bytes. All run on this machine and take turns. The door has a token for each client and a window for
+each stream; the bare loop has neither, and no bound. Clients of python-socketio speak WebSocket.
 
 Not measured: TLS, and other machines.
 """

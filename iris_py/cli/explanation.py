@@ -1,4 +1,4 @@
-"""Errors for people at a command line: one line for each, with advice that names options."""
+"""Errors for people at a command line: a line for each, with advice by options."""
 
 from __future__ import annotations
 

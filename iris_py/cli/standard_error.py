@@ -1,6 +1,6 @@
 """Lines of commands on standard error, as text or as JSON objects.
 
-Each command imports this module, so it imports what checks and formats lines when there is a line.
+Each command imports this module. The modules that check and format lines are loaded for the first line.
 """
 
 from __future__ import annotations

@@ -42,9 +42,8 @@ def load_settings(path: Path | None, at: str | None = None) -> DoorSettings:
     Raises:
         ConfigurationError: The file has mistakes, or the door would be open to strangers.
     """
-    settings = DoorSettings() if path is None else read_settings(path)
+    settings = _load(path, at)
     if at is not None:
-        parse_address(at, "--at")
         settings = replace(settings, web=replace(settings.web, listen=at))
     check_exposure(settings)
     return settings
@@ -60,9 +59,8 @@ def load_nats_settings(path: Path | None, at: str | None = None) -> DoorSettings
     Raises:
         ConfigurationError: The file has mistakes, or the door would be open to strangers.
     """
-    settings = DoorSettings() if path is None else read_settings(path)
+    settings = _load(path, at)
     if at is not None:
-        parse_address(at, "--at")
         settings = replace(settings, nats=replace(settings.nats, listen=at))
     check_nats_exposure(settings)
     return settings
@@ -88,6 +86,12 @@ def check_nats_exposure(settings: DoorSettings) -> None:
     nats = settings.nats
     users = [] if settings.users else ["a table [users.NAME] with credentials and rights"]
     _check_listen(nats.listen, bool(nats.certificate_file) or nats.behind_proxy is not None, users)
+
+
+def _load(path: Path | None, at: str | None) -> DoorSettings:
+    if at is not None:
+        parse_address(at, "--at")
+    return DoorSettings() if path is None else read_settings(path)
 
 
 def _check_listen(listen: str, is_encrypted: bool, missing: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,10 +11,24 @@ import iris_py
 from iris_py.errors import MemberLost, NoMembers, RemoteError
 from tests.integration.test_nats_door import MODERN, RawClient, in_loop, opened
 
+if TYPE_CHECKING:
+    from iris_py.servers.nats.door import NatsDoor
+
 
 async def served(native: iris_py.Node, cluster: str) -> None:
     """Wait until a cluster has a member."""
     await native.request(cluster, b"first", wait_for_members=10.0, timeout=10.0)
+
+
+async def serve(door: NatsDoor, native: iris_py.Node, cluster: str, options: bytes = MODERN) -> RawClient:
+    """Connect a client that serves a cluster, and has answered a first request."""
+    service = await RawClient.connect(door, options)
+    service.send(b"SUB %b any 1\r\n" % cluster.encode())
+    await service.flush()
+    first = asyncio.create_task(answer(service, b""))
+    await served(native, cluster)
+    assert await first == b"first"
+    return service
 
 
 async def answer(service: RawClient, reply: bytes) -> bytes:
@@ -27,12 +42,7 @@ async def answer(service: RawClient, reply: bytes) -> bytes:
 @in_loop
 async def test_a_native_program_asks_a_client() -> None:
     async with opened() as (door, native):
-        service = await RawClient.connect(door, MODERN)
-        service.send(b"SUB upper any 1\r\n")
-        await service.flush()
-        first = asyncio.create_task(answer(service, b"READY"))
-        await served(native, "upper")
-        assert await first == b"first"
+        service = await serve(door, native, "upper")
         asking = asyncio.create_task(native.request("upper", b"hello", headers={"key": "v"}))
         line, content = await service.message()
         assert content == b"NATS/1.0\r\nkey: v\r\n\r\nhello"
@@ -43,12 +53,7 @@ async def test_a_native_program_asks_a_client() -> None:
 @in_loop
 async def test_the_error_of_a_service_reaches_its_caller() -> None:
     async with opened() as (door, native):
-        service = await RawClient.connect(door, MODERN)
-        service.send(b"SUB stock any 1\r\n")
-        await service.flush()
-        first = asyncio.create_task(answer(service, b""))
-        await served(native, "stock")
-        await first
+        service = await serve(door, native, "stock")
         asking = asyncio.create_task(native.request("stock", b"lamp"))
         line, _content = await service.message()
         block = b"NATS/1.0\r\nNats-Service-Error: no stock\r\nNats-Service-Error-Code: 404\r\n\r\n"
@@ -60,12 +65,7 @@ async def test_the_error_of_a_service_reaches_its_caller() -> None:
 @in_loop
 async def test_a_client_that_goes_away_with_a_request_is_a_lost_member() -> None:
     async with opened() as (door, native):
-        service = await RawClient.connect(door)
-        service.send(b"SUB upper any 1\r\n")
-        await service.flush()
-        first = asyncio.create_task(answer(service, b""))
-        await served(native, "upper")
-        await first
+        service = await serve(door, native, "upper")
         asking = asyncio.create_task(native.request("upper", b"x"))
         await service.message()
         service.writer.close()
@@ -74,14 +74,37 @@ async def test_a_client_that_goes_away_with_a_request_is_a_lost_member() -> None
 
 
 @in_loop
+async def test_a_silent_client_frees_its_place_when_its_caller_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.client_clusters.CONCURRENCY", 1)
+    async with opened() as (door, native):
+        service = await serve(door, native, "upper")
+        with pytest.raises(iris_py.RequestTimeout):
+            await native.request("upper", b"x", timeout=0.2)
+        line, _content = await service.message()
+        asking = asyncio.create_task(native.request("upper", b"y"))
+        assert await answer(service, b"Y") == b"y"
+        assert await asking == b"Y"
+        service.send(b"PUB %b 4\r\nlate\r\n" % line.split()[3])
+        assert await service.flush() == b""
+
+
+@in_loop
+async def test_a_closing_door_gives_up_the_requests_of_silent_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.client_clusters.LEAVE_S", 0.1)
+    async with opened() as (door, native):
+        service = await serve(door, native, "upper")
+        asking = asyncio.create_task(native.request("upper", b"x"))
+        await service.message()
+        closing = asyncio.create_task(door.close(timeout=0.1))
+        with pytest.raises(MemberLost):
+            await asking
+        await closing
+
+
+@in_loop
 async def test_no_other_client_answers_a_request() -> None:
     async with opened() as (door, native):
-        service, liar = await RawClient.connect(door), await RawClient.connect(door)
-        service.send(b"SUB upper any 1\r\n")
-        await service.flush()
-        first = asyncio.create_task(answer(service, b""))
-        await served(native, "upper")
-        await first
+        service, liar = await serve(door, native, "upper"), await RawClient.connect(door)
         asking = asyncio.create_task(native.request("upper", b"x"))
         line, _content = await service.message()
         liar.send(b"PUB %b 3\r\nlie\r\n" % line.split()[3])

@@ -124,7 +124,7 @@ class Redistribution:
             self.surplus.clear()
 
     def receivers(self, count: int) -> list[KnownMember]:
-        """Return the members that get so many requests, one for each: always the member with the shortest wait is next."""
+        """Return a member for each of ``count`` requests: the member with the shortest wait is next."""
         waits = [((member.in_flight + 1) / rate, number) for number, (member, rate) in enumerate(self._takers)]
         heapify(waits)
         found = []

@@ -91,12 +91,14 @@ class ClientClusters:
             served.keys[key] = None
 
     async def leave(self) -> None:
-        """Leave all clusters. Harmless if repeated."""
+        """Leave all clusters, also those that the door is just joining. Harmless if repeated."""
         self._is_leaving = True
         for served in list(self._served.values()):
             self._end(served)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._tasks:
+            _done, late = await asyncio.wait(self._tasks, timeout=2 * LEAVE_S)
+            for task in late:
+                task.cancel()
 
     # --
 
@@ -124,11 +126,10 @@ class ClientClusters:
     async def _join(self, served: _ServedCluster) -> None:
         try:
             await served.join()
-        except NodeClosed:
-            self._served.pop(served.name, None)
         except IrisError as exc:
             logger.debug("door_cluster_failed", "the clients cannot serve %r: %s", served.name, exc)
-            self._served.pop(served.name, None)
+            if self._served.get(served.name) is served:  # not a later one of the name
+                del self._served[served.name]
 
     def _end_unused(self, served: _ServedCluster) -> None:
         if not served.keys and self._served.get(served.name) is served:

@@ -1,4 +1,4 @@
-"""Open uses of grants: each ends with its grant, or with the right that it needs."""
+"""Open uses of grants end with the grant, or with the needed right."""
 
 from __future__ import annotations
 

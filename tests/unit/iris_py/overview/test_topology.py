@@ -1,4 +1,4 @@
-"""The nodes of a network with their links, and their picture: what stands in it, and what it says that it lacks."""
+"""The nodes of a network with their links, and the parts of their picture, with a remark about missing parts."""
 
 from __future__ import annotations
 

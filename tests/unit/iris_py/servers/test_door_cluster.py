@@ -1,4 +1,4 @@
-"""Doors find each other, and a revocation reaches all of them: those that run, that start later, and that were cut off."""
+"""Doors find each other, and a revocation reaches running doors, later doors, and doors back from a partition."""
 
 from __future__ import annotations
 
