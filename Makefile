@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats test-pythons release-check format reference bench bench-federation bench-web bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats nats-packages test-pythons release-check format reference bench bench-federation bench-web bench-nats bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -128,10 +128,13 @@ test-web: $(READY) ## all that the description of the web door allows, asked of 
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[interface]'
 	$(if $(EXAMPLES),EXAMPLES=$(EXAMPLES)) $(BIN)/python -m pytest tests/web
 
+# nats-server and nats-py, for the tests and the benchmark.
+nats-packages: $(READY)
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[nats]'
+
 # A checkout of nats-py has files that its tests need and its package lacks. Without it, and without a client in some language, the
 # rest runs, and the first lines say what is left out.
-test-nats: $(READY) ## a door in place of nats-server: byte by byte, by clients in C, Go and JavaScript, and by the tests of nats-py: NATS_PY=/checkout
-	@$(BIN)/python -m pip $(INSTALL) --editable '.[nats]'
+test-nats: nats-packages ## a door in place of nats-server: byte by byte, by clients in C, Go and JavaScript, and by the tests of nats-py: NATS_PY=/checkout
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix build/nats/clients @nats-io/transport-node@3 || true
 	$(if $(NATS_PY),NATS_PY="$(abspath $(NATS_PY))") $(BIN)/python -m pytest tests/nats
 
@@ -160,6 +163,9 @@ bench-federation: $(READY) ## two clouds joined by gateways, beside one cloud an
 bench-web: $(READY) ## the web door beside a bare loop of Starlette and uvicorn, and beside python-socketio: QUICK=1 ROUNDS= WHAT='fanout requests held slow resume viewers'
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench,web]' || echo "not all peers could be installed: the tables say which are missing"
 	$(BIN)/python -m benchmarks.web $(WHAT) $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS)) --json build/bench/web.json
+
+bench-nats: nats-packages ## one NATS door, and two of a network, beside nats-server: processor time of the servers: QUICK=1 ROUNDS= WORKLOADS='small requests'
+	$(BIN)/python -m benchmarks.nats $(if $(QUICK),--quick --rounds 1) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WORKLOADS),--workloads '$(WORKLOADS)') --json build/bench/nats.json
 
 bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, beside Spark alone, HTTP, and a connection per row; how fast executors answer
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
