@@ -175,3 +175,50 @@ async def test_a_client_asks_a_native_program() -> None:
         assert content == b"NATS/1.0\r\nNats-Service-Error: RemoteError\r\nNats-Service-Error-Code: 500\r\n\r\n"
         client.send(b"PUB nobody _INBOX.a.3 1\r\nx\r\n")
         assert (await client.message())[1].startswith(b"NATS/1.0 503")
+
+
+@in_loop
+async def test_a_key_makes_a_request_idempotent_and_stays_at_the_door() -> None:
+    async with opened() as (door, native):
+        got: list[tuple[bytes, dict[str, object]]] = []
+
+        async def count(request: iris_py.Request) -> bytes:
+            got.append((request.payload, dict(request.headers)))
+            return b"%d" % len(got)
+
+        async with native.join("count", count):
+            client = await RawClient.connect(door, MODERN)
+            client.send(b"SUB _INBOX.a.* 1\r\n")
+            for number, key in enumerate((b"k1", b"k1", b"k2", b"")):
+                block = b"NATS/1.0\r\na: b\r\nIRIS-Key: %b\r\n\r\n" % key
+                client.send(b"HPUB count _INBOX.a.%d %d %d\r\n%bx\r\n" % (number, len(block), len(block) + 1, block))
+                expected = (b"1", b"1", b"2", b"3")[number]
+                assert await client.message() == (b"MSG _INBOX.a.%d 1 1" % number, expected)
+            client.send(b"HPUB count _INBOX.a.9 26 27\r\nNATS/1.0\r\nIris-Key: k3\r\n\r\nx\r\n")
+            assert (await client.message())[1] == b"4"
+            assert got == [(b"x", {"a": "b"})] * 3 + [(b"x", {})]
+
+
+@in_loop
+async def test_the_end_of_the_inbox_or_of_the_client_cancels_its_request() -> None:
+    begun: asyncio.Queue[bytes] = asyncio.Queue()
+    cancelled: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def wait(request: iris_py.Request) -> bytes:
+        await begun.put(request.payload)
+        try:
+            return await asyncio.Future()
+        except asyncio.CancelledError:
+            await cancelled.put(request.payload)
+            raise
+
+    async with opened() as (door, native), native.join("slow", wait, concurrency=8):
+        client = await RawClient.connect(door, MODERN)
+        client.send(b"SUB _INBOX.a.* 1\r\nSUB _INBOX.b 2\r\nSUB _INBOX.b 3\r\n")
+        for inbox in (b"a.1", b"b", b"a.2"):
+            client.send(b"PUB slow _INBOX.%b %d\r\n%b\r\n" % (inbox, len(inbox), inbox))
+        assert sorted([await begun.get() for _ in range(3)]) == [b"a.1", b"a.2", b"b"]
+        client.send(b"UNSUB 2\r\nUNSUB 1\r\n")
+        assert sorted([await cancelled.get() for _ in range(2)]) == [b"a.1", b"a.2"]
+        client.writer.close()
+        assert await cancelled.get() == b"b"

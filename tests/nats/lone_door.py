@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.clients import NatsClients
 from iris_py.doors.nats.encoder import PROTOCOL, VERSION, Delivery, ServerInfo
-from iris_py.doors.nats.session import NatsSession, PongWait, SessionEnd, TopicMessages
+from iris_py.doors.nats.session import InboxMessages, NatsSession, PongWait, SessionEnd, TopicMessages
 from iris_py.doors.nats.settings import NatsLimits
 from iris_py.doors.nats.users import NatsUser, PasswordQuestion, UserDirectory
 from iris_py.doors.rights import covers
@@ -101,7 +101,7 @@ class LoneDoor:
                     session.authenticate(command.user if is_right else None)
                 elif command is PongWait.PONG:
                     session.pong()
-                else:
+                elif isinstance(command, InboxMessages):
                     self.lost += 1
         self._subscribe()
 
@@ -119,5 +119,5 @@ class LoneDoor:
             delivery = Delivery(line.subject, line.reply, line.header_bytes, [content])
             for key in groups:
                 self.clients.routes.receive(key, topic, delivery)
-        if command.is_unheard_request and not groups:
+        if line.reply and not command.is_heard and not groups:
             session.tell_no_responders(line)

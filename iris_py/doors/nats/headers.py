@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from iris_py.wire.headers import HeaderValue
 
-__all__ = ["HEAD_HEADER", "REPLY_HEADER", "CarriedMessage", "carry", "read_carried", "responders_block", "write_block"]
+__all__ = [
+    "HEAD_HEADER",
+    "REPLY_HEADER",
+    "CarriedMessage",
+    "carry",
+    "read_carried",
+    "responders_block",
+    "take_key",
+    "write_block",
+]
 
 #: The Iris header with the subject for replies.
 REPLY_HEADER: Final = "nats-reply"
@@ -26,6 +35,9 @@ HEAD_HEADER: Final = "nats-head"
 DOOR_HEADERS: Final = "nats-"
 #: The largest block that becomes headers. Iris's headers have 4 KiB, and the subject for replies is among them.
 BLOCK_BYTES_MAX: Final = 3072
+
+#: The header of a client with the idempotency key of its request, in any case.
+KEY_HEADER: Final = b"iris-key"
 
 _VERSION: Final = b"NATS/1.0\r\n"
 _END: Final = b"\r\n\r\n"
@@ -42,6 +54,17 @@ class CarriedMessage(NamedTuple):
     """The Iris headers; empty without any."""
     payload: bytes
     """The payload of Iris."""
+
+
+class KeyedContent(NamedTuple):
+    """A request of a client without its idempotency key."""
+
+    key: bytes | None
+    """The key, perhaps empty; None without one."""
+    header_bytes: int
+    """The size of the block in front of the payload; 0 or less for none."""
+    content: bytes
+    """The block and the payload."""
 
 
 class ReceivedBlock(NamedTuple):
@@ -96,6 +119,30 @@ def read_carried(headers: Mapping[str, HeaderValue], payload: bytes) -> Received
         return ReceivedBlock(own_reply, size, payload, 0)
     block, omitted = write_block(headers)
     return ReceivedBlock(own_reply, len(block), block + payload if block else payload, omitted)
+
+
+def take_key(content: bytes, header_bytes: int) -> KeyedContent:
+    """Take the header ``Iris-Key`` out of a request. Of several the first one counts.
+
+    Args:
+        content: The block and the payload.
+        header_bytes: The size of the block; 0 or less for none.
+    """
+    block = content[: max(0, header_bytes)]
+    if KEY_HEADER not in block.lower():
+        return KeyedContent(None, header_bytes, content)
+    key: bytes | None = None
+    kept = []
+    for line in block.split(b"\r\n"):
+        name, colon, value = line.partition(b":")
+        if not colon or name.strip().lower() != KEY_HEADER:
+            kept.append(line)
+        elif key is None:
+            key = value.strip()
+    rest = b"\r\n".join(kept)
+    if rest == _VERSION + b"\r\n":
+        rest = b""
+    return KeyedContent(key, len(rest), rest + content[header_bytes:])
 
 
 def write_block(headers: Mapping[str, HeaderValue]) -> tuple[bytes, int]:

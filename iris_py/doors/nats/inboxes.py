@@ -63,6 +63,10 @@ class Inboxes:
             return list(chosen.values())
         return found
 
+    def hears(self, client: DoorClient, tokens: Tokens) -> bool:
+        """Return whether a client has a subscription to an inbox."""
+        return any(each.client is client and each.is_open for each in self._trie.match(tokens))
+
     def expect(self, inbox: bytes, client: DoorClient, asked: AskedClient) -> None:
         """Expect the reply of a client to an inbox of the door itself."""
         self._asked[inbox] = client, asked

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Command",
+    "InboxEnd",
     "InboxMessages",
     "NatsSession",
     "PongWait",
@@ -79,8 +80,8 @@ class TopicMessages(NamedTuple):
     line: PubLine
     contents: list[bytes]
     """The header block and payload of each message."""
-    is_unheard_request: bool
-    """Whether a client waits for a reply, and this door has no subscriber: without any in the network, a cluster is asked."""
+    is_heard: bool
+    """Whether subscriptions of this door have the messages already."""
 
 
 class InboxMessages(NamedTuple):
@@ -91,6 +92,13 @@ class InboxMessages(NamedTuple):
     contents: list[bytes]
 
 
+class InboxEnd(NamedTuple):
+    """A command: cancel the requests of the client whose replies nothing of it hears any more."""
+
+    pattern: NatsSubject
+    """The pattern of an ended subscription to inboxes."""
+
+
 class PongWait(Enum):
     """A command: wait until every publisher knows the patterns in `Routes.changed` so far, then call `NatsSession.pong`."""
 
@@ -98,7 +106,7 @@ class PongWait(Enum):
 
 
 #: Everything that the owner of a session has to do.
-Command: TypeAlias = "TopicMessages | InboxMessages | PongWait | PasswordQuestion"
+Command: TypeAlias = "TopicMessages | InboxMessages | InboxEnd | PongWait | PasswordQuestion"
 
 
 class SessionPlace(Protocol):
@@ -453,7 +461,7 @@ class NatsSession:
                 self._commands.append(InboxMessages(subject, line, contents))
             return
         count = routes.publish(self, subject, delivery)
-        self._commands.append(TopicMessages(subject.name, line, contents, not count and bool(line.reply)))
+        self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
 
     def _check_subject(self, run: PubRun) -> NatsSubject | None:
         """Return the subject of messages; None after an error."""
@@ -510,6 +518,8 @@ class NatsSession:
             else:
                 self._place.routes.remove(subscription)
                 del self._subscriptions[line.sid]
+                if subscription.pattern.kind is SubjectKind.INBOX:
+                    self._commands.append(InboxEnd(subscription.pattern))
         self._confirm()
 
     def _confirm(self) -> None:

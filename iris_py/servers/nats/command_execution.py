@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Final
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.nats.headers import carry
 from iris_py.doors.nats.passwords import KnownPasswords
-from iris_py.doors.nats.session import InboxMessages, PongWait, SessionEnd, TopicMessages
+from iris_py.doors.nats.session import InboxEnd, InboxMessages, PongWait, SessionEnd, TopicMessages
+from iris_py.doors.nats.users import PasswordQuestion
 from iris_py.errors import IrisError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
+from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
-    from iris_py.doors.nats.users import NatsUser, PasswordQuestion
+    from iris_py.doors.nats.users import NatsUser
     from iris_py.servers.nats.inbox_cluster import InboxCluster
     from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
@@ -66,6 +68,9 @@ class CommandExecution:
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
             return False
+        if isinstance(command, InboxEnd):
+            self._requests.cancel(session, command.pattern)
+            return True
         if isinstance(command, PongWait):
             if not self._patterns.are_known:
                 return False
@@ -94,13 +99,17 @@ class CommandExecution:
             session.pong()
         elif isinstance(command, InboxMessages):
             await self._inboxes.send(command, address)
-        else:
+        elif isinstance(command, PasswordQuestion):
             session.authenticate(await self._verify(command, address))
 
     # --
 
     def _try_publish(self, session: NatsSession, command: TopicMessages) -> bool:
-        topic, line, contents, is_unheard_request = command
+        topic, line, contents, is_heard = command
+        if line.reply and CLOUD_MARK in topic:
+            for content in contents:
+                self._requests.ask(session, topic, line, content)
+            return True
         if len(contents) > 1 or self._patterns.is_opening_group(topic):
             return False
         payload, headers = contents[0], None
@@ -115,12 +124,12 @@ class CommandExecution:
             self._refuse(session, line, exc)
             return True
         self.published += 1
-        if is_unheard_request and count == 0:
+        if line.reply and not is_heard and count == 0:
             self._requests.ask(session, topic, line, contents[0])
         return True
 
     async def _publish(self, session: NatsSession, command: TopicMessages) -> None:
-        topic, line, contents, is_unheard_request = command
+        topic, line, contents, is_heard = command
         try:
             if self._patterns.is_opening_group(topic):  # its members have subscribed before, and get the message
                 await self._patterns.wait_until_known()
@@ -130,7 +139,7 @@ class CommandExecution:
                 for content in contents:
                     carried = carry(content, line.header_bytes, line.reply)
                     count = await self._node.publish(topic, carried.payload, headers=carried.headers)
-                    if is_unheard_request and not count:
+                    if line.reply and not is_heard and not count:
                         self._requests.ask(session, topic, line, content)
         except NodeClosed:
             session.finish(SessionEnd.CLOSING)

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.encoder import Delivery
-from iris_py.doors.nats.headers import carry, write_block
-from iris_py.doors.nats.subjects import NatsSubject, read_subject
+from iris_py.doors.nats.headers import carry, take_key, write_block
+from iris_py.doors.nats.subjects import NatsSubject, SubjectKind, read_subject
+from iris_py.doors.rights import covers
 from iris_py.errors import (
     CloudUnavailable,
     DecodeError,
@@ -66,39 +67,60 @@ class NativeRequests:
         self.asked = 0
         self._node = node
         self._routes = routes
-        self._tasks: dict[NatsSession, set[asyncio.Task[None]]] = {}
+        self._tasks: dict[NatsSession, dict[asyncio.Task[None], NatsSubject]] = {}  # with the subjects for replies
 
     def ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
         """Ask a cluster in place of a client, which gets the reply in its inbox.
 
         Args:
             session: The client.
-            cluster: The cluster, with the name of the subject.
+            cluster: The cluster, with the name of the subject; ``name@cloud`` for a cluster of another cloud.
             line: The control line of the request.
             content: The header block and the payload.
         """
-        if session.end is not None:
+        reply = read_subject(line.reply)
+        if session.end is not None or not isinstance(reply, NatsSubject):
             return
-        tasks = self._tasks.setdefault(session, set())
+        tasks = self._tasks.setdefault(session, {})
         if len(tasks) >= REQUESTS_MAX:
             self._fail(session, line, Overloaded("the client has too many requests under way"))
             return
         self.asked += 1
         task = asyncio.get_running_loop().create_task(self._ask(session, cluster, line, content))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks[task] = reply
+        task.add_done_callback(tasks.pop)
+
+    def cancel(self, session: NatsSession, pattern: NatsSubject) -> None:
+        """Cancel the requests of a client whose replies nothing of it hears any more.
+
+        Args:
+            session: The client.
+            pattern: The pattern of an ended subscription.
+        """
+        for task, reply in list(self._tasks.get(session, {}).items()):
+            is_ended = reply.kind is SubjectKind.INBOX and covers(pattern.tokens, reply.tokens)
+            if is_ended and not self._routes.inboxes.hears(session, reply.tokens):
+                task.cancel()
 
     def forget(self, session: NatsSession) -> None:
         """Cancel the requests of a client that has gone."""
-        for task in self._tasks.pop(session, ()):
+        for task in list(self._tasks.pop(session, ())):
             task.cancel()
 
     # --
 
     async def _ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
-        carried = carry(content, line.header_bytes, b"")
+        key, header_bytes, content = take_key(content, line.header_bytes)
+        carried = carry(content, header_bytes, b"")
         try:
-            reply = await self._node.request(cluster, carried.payload, headers=carried.headers or None, timeout=TIMEOUT_S)
+            reply = await self._node.request(
+                cluster,
+                carried.payload,
+                headers=carried.headers or None,
+                timeout=TIMEOUT_S,
+                idempotent=key is not None,
+                key=key or None,
+            )
         except NodeClosed:
             return
         except NO_RESPONDERS:

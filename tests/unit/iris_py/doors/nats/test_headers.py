@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.doors.nats.headers import CarriedMessage, carry, read_carried, responders_block, write_block
+from iris_py.doors.nats.headers import CarriedMessage, carry, read_carried, responders_block, take_key, write_block
 
 BLOCK = b"NATS/1.0\r\ntraceparent: 00-1\r\nName: \xc3\xa9 x\r\n\r\n"
 
@@ -57,6 +57,21 @@ def test_a_reply_of_a_native_program_that_is_no_subject_is_left_out(reply: str |
 @pytest.mark.parametrize("size", [0, -1, 3, True, "2", 2.0])
 def test_a_size_of_a_native_program_that_is_none_is_left_out(size: str | int) -> None:
     assert read_carried({"nats-head": size, "a": "b"}, b"hi").content == b"NATS/1.0\r\na: b\r\n\r\nhi"
+
+
+@pytest.mark.parametrize(
+    ("block", "key", "rest"),
+    [
+        (b"NATS/1.0\r\nIris-Key: a b\r\nc: d\r\n\r\n", b"a b", b"NATS/1.0\r\nc: d\r\n\r\n"),
+        (b"NATS/1.0\r\nc: d\r\niris-key:1\r\nIRIS-KEY: 2\r\n\r\n", b"1", b"NATS/1.0\r\nc: d\r\n\r\n"),
+        (b"NATS/1.0\r\nIris-Key:\r\n\r\n", b"", b""),
+        (b"NATS/1.0\r\nc: Iris-Key: 1\r\n\r\n", None, b"NATS/1.0\r\nc: Iris-Key: 1\r\n\r\n"),
+        (b"", None, b""),
+    ],
+)
+def test_the_key_is_taken_out_of_the_block_of_a_request(block: bytes, key: bytes | None, rest: bytes) -> None:
+    payload = b"Iris-Key: 3\r\n"
+    assert take_key(block + payload, len(block)) == (key, len(rest), rest + payload)
 
 
 def test_a_client_is_told_the_subject_that_nobody_serves() -> None:
