@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from iris_py.errors import ConfigurationError
+from iris_py.wire.addresses import parse_address
+
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from iris_py.doors.door_messages import DoorAnnouncement, DoorGreeting
 
-__all__ = ["DOORS_MAX", "DoorTable", "KnownDoor"]
+__all__ = ["ADDRESSES_MAX", "DOORS_MAX", "DoorTable", "KnownDoor"]
 
 #: Doors that a door knows. Too small: clients hear of too few others; too large: memory, some 500 bytes for each, and a faulty
 #: node can announce any number of doors.
 DOORS_MAX: Final = 1024
+#: Addresses of other doors that clients are told. Too small: clients of a door that ends all try a few others; too large: each
+#: change of a faulty node costs as many bytes for each client.
+ADDRESSES_MAX: Final = 64
 
 
 class KnownDoor(NamedTuple):
@@ -51,6 +57,14 @@ class DoorTable:
         found = (each.announcement for each in self._by_id.values())
         return tuple(each for each in found if each.kind == kind and not each.is_draining)
 
+    def addresses(self, kind: str) -> tuple[str, ...]:
+        """Return the addresses of the other doors of a kind in order, at most `ADDRESSES_MAX`.
+
+        Any node of the network can announce doors, so a text that is no ``host:port`` is left out.
+        """
+        found = {each.address for each in self.of_kind(kind) if _is_address(each.address)}
+        return tuple(sorted(found)[:ADDRESSES_MAX])
+
     def hear(self, node: str, greeting: DoorGreeting, own_revocations: bytes) -> bool:
         """Note a door.
 
@@ -87,3 +101,11 @@ class DoorTable:
             del self._by_id[door]
             self._copied.pop(door, None)
             self.version += 1
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parse_address(text, port_min=1)
+    except ConfigurationError:
+        return False
+    return True

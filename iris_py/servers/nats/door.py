@@ -260,7 +260,7 @@ class NatsDoor(AsyncClosable):
         )
 
     def _others(self) -> tuple[str, ...]:
-        return tuple(sorted(each.address for each in self._cluster.doors.of_kind("nats") if each.address))
+        return self._cluster.doors.addresses("nats")
 
     def _tell_doors(self) -> None:
         """Tell clients the addresses of all doors, the own one first, if these have changed."""

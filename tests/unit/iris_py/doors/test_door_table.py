@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_py.doors.door_messages import DoorAnnouncement, DoorGreeting
-from iris_py.doors.door_table import DOORS_MAX, DoorTable
+from iris_py.doors.door_table import ADDRESSES_MAX, DOORS_MAX, DoorTable
 
 OWN, OTHER, THIRD = "0" * 16, "1" * 16, "2" * 16
 EMPTY, SOME, MORE = bytes(8), b"s" * 8, b"m" * 8
@@ -26,6 +26,27 @@ def test_doors_of_a_kind_are_listed_until_they_drain() -> None:
     table.hear("a", greeting(OTHER, is_draining=True), EMPTY)
     assert table.version == version + 1
     assert table.of_kind("web") == ()
+
+
+def test_clients_are_told_few_addresses_and_nothing_else() -> None:
+    table = DoorTable(OWN)
+    texts = (
+        "b.example:1",
+        "[::1]:2",
+        "a.example:1",
+        "",
+        "b.example:0",
+        "a b:1",
+        "x:1\r\nMSG a 1 1",
+        '"],"ldm":true',
+        "b.example:1",
+    )
+    for number, text in enumerate((*texts, *(f"d{number:03}:1" for number in range(ADDRESSES_MAX)))):
+        table.hear(f"n{number}", DoorGreeting(DoorAnnouncement(id=f"{number:016x}", kind="nats", address=text), EMPTY), EMPTY)
+    told = table.addresses("nats")
+    assert told[:3] == ("[::1]:2", "a.example:1", "b.example:1")
+    assert len(told) == ADDRESSES_MAX
+    assert table.addresses("web") == ()
 
 
 def test_revocations_are_taken_over_once_for_each_digest() -> None:
