@@ -235,6 +235,7 @@ def test_third_parties_are_the_declared_ones() -> None:
         "iris_py/cli/demo/web_page.py": {"starlette"},  # only the demo of the door does
         # Only the check of `iris demo --web` does.
         **{f"iris_py/cli/demo/{name}.py": {"playwright"} for name in ("web", "web_check")},
+        "iris_py/cli/demo/nats_client.py": {"nats"},  # only the demo of the door for clients of NATS does, if it is there
         # Only the full screen of `iris top` does.
         **{f"iris_py/cli/top/{name}.py": {"textual"} for name in ("app", "help", "table", "terminal")},
     }

@@ -38,6 +38,7 @@ EXECUTED_IN = {
     "docs/how-to/debug.md": "tests/integration/test_pages.py",
     "docs/how-to/door.md": "tests/integration/test_door.py",
     "docs/how-to/machines.md": "tests/network/test_machines.py",
+    "docs/how-to/nats.md": "tests/integration/test_demo_nats.py",
     "docs/how-to/one-machine.md": "tests/integration/test_pages.py",
     "docs/how-to/retries.md": "tests/integration/test_pages.py",
     "docs/how-to/rotate.md": "tests/integration/test_pages.py",

@@ -123,7 +123,7 @@ def test_the_keys_kill_a_member_and_end_the_demo(environment: dict[str, str]) ->
     ("arguments", "complaint"),
     [
         (["--web", "--spark"], "these demos exclude each other"),
-        (["--check"], "'--check': it needs --web"),
+        (["--check"], "'--check': it needs --web or --nats"),
     ],
 )
 def test_wrong_options(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,36 @@ from iris_py.cli.outcome import end_of_help, execute
 app = typer.Typer()
 
 
+Spark = Annotated[
+    bool,
+    typer.Option("--spark", metavar="", help="Dispatch the work from a Spark application, and kill an executor too."),
+]
+Federation = Annotated[
+    bool,
+    typer.Option(
+        "--federation",
+        metavar="",
+        help="Let a cluster of another cloud do the work, and kill a gateway of each cloud, too.",
+    ),
+]
+Web = Annotated[
+    bool,
+    typer.Option("--web", metavar="", help="Show a network in a browser: live prices, a chat, the dashboard. Ends by q."),
+]
+Nats = Annotated[
+    bool,
+    typer.Option("--nats", metavar="", help="Show clients of NATS beside native programs, at two doors. Ends by q."),
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        metavar="",
+        help="With --web: drive Chromium through the pages, and report. With --nats: kill a member and a door, and report.",
+    ),
+]
+
+
 class _DemoArguments(TypedDict):
     """The arguments of every demo."""
 
@@ -23,7 +53,8 @@ class _DemoArguments(TypedDict):
     epilog=end_of_help(
         "iris demo --members 5",
         "iris demo --web",
-        exit_codes="Exit code 0 only if the totals are equal, or with --web --check if all claims hold.",
+        "iris demo --nats --check",
+        exit_codes="Exit code 0 only if the totals are equal, or with --check if all claims hold.",
     )
 )
 def demo(
@@ -33,26 +64,11 @@ def demo(
     ] = None,
     member_count: Annotated[int, typer.Option("--members", min=1, max=64, metavar="N", help="Number of member processes.")] = 3,
     no_kill: Annotated[bool, typer.Option("--no-kill", metavar="", help="Do not kill any process.")] = False,
-    spark: Annotated[
-        bool,
-        typer.Option("--spark", metavar="", help="Dispatch the work from a Spark application, and kill an executor too."),
-    ] = False,
-    federation: Annotated[
-        bool,
-        typer.Option(
-            "--federation",
-            metavar="",
-            help="Let a cluster of another cloud do the work, and kill a gateway of each cloud, too.",
-        ),
-    ] = False,
-    web: Annotated[
-        bool,
-        typer.Option("--web", metavar="", help="Show a network in a browser: live prices, a chat, the dashboard. Ends by q."),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option("--check", metavar="", help="With --web: drive Chromium through the pages, and report."),
-    ] = False,
+    spark: Spark = False,
+    federation: Federation = False,
+    web: Web = False,
+    nats: Nats = False,
+    check: Check = False,
     timeout: Annotated[
         float | None,
         typer.Option(min=1.0, metavar="SECONDS", help="With --spark: timeout of the demo; 300 by default.", show_default=False),
@@ -69,12 +85,15 @@ def demo(
     With --federation, the cluster is in another cloud than the files; two gateways on each side connect the clouds.
 
     With --web, nothing is counted: a page in a browser uses the network through a door, and the key k kills a member.
+
+    With --nats, native members and clients of NATS serve one cluster: k kills a member, d a door, and the end tells the losses.
     """
-    chosen = [name for name, is_chosen in (("--spark", spark), ("--federation", federation), ("--web", web)) if is_chosen]
+    demos = {"--spark": spark, "--federation": federation, "--web": web, "--nats": nats}
+    chosen = [name for name, is_chosen in demos.items() if is_chosen]
     if len(chosen) > 1:
         raise typer.BadParameter("these demos exclude each other", param_hint=" / ".join(f"'{name}'" for name in chosen))
-    if check and not web:
-        raise typer.BadParameter("it needs --web", param_hint="'--check'")
+    if check and not (web or nats):
+        raise typer.BadParameter("it needs --web or --nats", param_hint="'--check'")
     if timeout is not None and not spark:
         raise typer.BadParameter("it needs --spark", param_hint="'--timeout'")
     arguments: _DemoArguments = {"member_count": member_count, "as_json": json}
@@ -82,6 +101,10 @@ def demo(
         from iris_py.cli.demo.web import demo_web
 
         run = partial(demo_web, is_check=check, **arguments)
+    elif nats:
+        from iris_py.cli.demo.nats import demo_nats
+
+        run = partial(demo_nats, is_check=check, **arguments)
     elif spark:
         from iris_py.cli.demo.spark import demo_spark
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from iris_py.cli.children import Child, ChildGroup, run_all
 from iris_py.cli.demo import member as member_program
+from iris_py.cli.demo.progress import print_note
 from iris_py.errors import IrisError
 
 if TYPE_CHECKING:
@@ -16,10 +19,12 @@ if TYPE_CHECKING:
     from iris_py.cli.demo.progress import Progress
     from iris_security.secret import Secret
 
-__all__ = ["Crew", "CrewMember", "MemberFailed", "Processes", "kill_and_replace"]
+__all__ = ["Crew", "CrewMember", "MemberFailed", "ProcessReplacement", "Processes", "kill_and_replace"]
 
 READY_TIMEOUT_S: Final = 30.0  # an interpreter's start, a handshake and a join take less than 1 s, but machines can be busy
 LEAVE_TIMEOUT_S: Final = 10.0
+#: Time until a killed process is replaced (seconds). Too small: nobody sees that the process is missing.
+REPLACE_S: Final = 8.0
 KILLED: Final = "killed"  # the state of a killed member
 
 
@@ -171,3 +176,48 @@ async def kill_and_replace(crew: Crew, progress: Progress) -> None:
     progress.note(f"member {member.id[:8]} {member.state} (SIGKILL to process {member.pid})")
     member = await crew.start("joined after the kill")
     progress.note(f"member {member.id[:8]} joined in its place")
+
+
+class ProcessReplacement:
+    """Kills a process of a crew when asked to, and starts another one some seconds later.
+
+    Args:
+        crew: The processes.
+        what: A noun for a process of the crew, such as ``member``.
+    """
+
+    def __init__(self, crew: Crew, what: str) -> None:
+        self._crew = crew
+        self._what = what
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a process was killed and its successor does not serve yet."""
+        return self._task is not None and not self._task.done()
+
+    def begin(self) -> None:
+        """Kill a process, and start another one some seconds later; nothing if that is under way."""
+        if self.is_under_way:
+            print_note(sys.stderr, f"a {self._what} was killed, and its successor comes first")
+            return
+        self._task = asyncio.create_task(self._kill_and_replace())
+
+    async def end(self) -> None:
+        """End a replacement under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _kill_and_replace(self) -> None:
+        member = await self._crew.kill()
+        text = f"{self._what} {_short(member.id)} {member.state} (SIGKILL to process {member.pid})"
+        print_note(sys.stderr, f"{text}; another one comes in {REPLACE_S:g} s")
+        await asyncio.sleep(REPLACE_S)
+        member = await self._crew.start("joined after the kill")
+        print_note(sys.stderr, f"{self._what} {_short(member.id)} joined in its place")
+
+
+def _short(name: str) -> str:
+    """Return the first digits of a node id, or an address."""
+    return name if ":" in name else name[:8]

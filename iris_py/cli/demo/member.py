@@ -23,7 +23,7 @@ from iris_security.secret import Secret
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["CLUSTER", "HOLDING", "ID_BYTES", "NETWORK", "serve"]
+__all__ = ["CLUSTER", "HOLDING", "ID_BYTES", "NETWORK", "read_secret", "serve", "watch_input"]
 
 NETWORK: Final = "demo"
 CLUSTER: Final = "counters"
@@ -53,9 +53,9 @@ async def serve(
         network: The name of the network.
         cluster: The name of the cluster.
     """
-    secret = Secret.parse(sys.stdin.buffer.readline().decode())
+    secret = read_secret()
     is_to_hold = threading.Event()
-    ended = _watch_input(is_to_hold)
+    ended = watch_input(is_to_hold.set)
     # A `Config` replaces environment and file, so no setting of the user reaches the demo.
     name = f"{cluster}-{os.getpid()}"
     config = iris_py.Config(network=network, secret=secret, seeds=(seed,), discovery=False, name=name)
@@ -77,15 +77,20 @@ async def serve(
     return 0
 
 
-def _watch_input(is_to_hold: threading.Event) -> asyncio.Future[None]:
-    """Return a future that is done at the end of standard input; a line on standard input sets the event `is_to_hold`."""
+def read_secret() -> Secret:
+    """Read the secret of the network from standard input."""
+    return Secret.parse(sys.stdin.buffer.readline().decode())
+
+
+def watch_input(on_line: Callable[[], object]) -> asyncio.Future[None]:
+    """Return a future that is done at the end of standard input; a line on standard input calls `on_line`."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     descriptor = sys.stdin.fileno()
 
     def read() -> None:
         if os.read(descriptor, 4096):
-            is_to_hold.set()
+            on_line()
         else:
             loop.remove_reader(descriptor)
             ended.set_result(None)

@@ -19,8 +19,8 @@ from iris_py.extras import install_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from iris_py.cli.demo.findings import DemoFinding
     from iris_py.cli.demo.web_network import WebDemo
-    from iris_py.cli.demo.web_report import WebDemoFinding
 
 __all__ = ["demo_web"]
 
@@ -64,7 +64,7 @@ async def demo_web(*, member_count: int, is_check: bool, as_json: bool) -> int:
         return report(await checking, demo.market, as_json=as_json)
 
 
-def _find_check() -> Callable[[WebDemo, str], Coroutine[Any, Any, list[WebDemoFinding]]]:
+def _find_check() -> Callable[[WebDemo, str], Coroutine[Any, Any, list[DemoFinding]]]:
     """Return the function that looks at the page.
 
     Raises:

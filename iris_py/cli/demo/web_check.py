@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from iris_py.cli.demo.progress import print_note
+from iris_py.cli.demo.findings import DemoFinding, note_finding
 from iris_py.cli.demo.web_market import CLUSTER
-from iris_py.cli.demo.web_report import WebDemoFinding
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def find_browser() -> str:
     return found
 
 
-async def check_page(demo: WebDemo, url: str, browser: str) -> list[WebDemoFinding]:
+async def check_page(demo: WebDemo, url: str, browser: str) -> list[DemoFinding]:
     """Look at the page and the dashboard in Chromium, and return the findings.
 
     Args:
@@ -100,7 +98,7 @@ class _Visit:
     """A visit to the page. A step returns the texts that it saw, or raises an `AssertionError` or an error of playwright."""
 
     def __init__(self, demo: WebDemo, context: BrowserContext, url: str) -> None:
-        self.findings: list[WebDemoFinding] = []
+        self.findings: list[DemoFinding] = []
         self._demo = demo
         self._context = context
         self._url = url
@@ -113,12 +111,7 @@ class _Visit:
         """Take a step, and note the finding about a claim."""
         from playwright.async_api import Error
 
-        try:
-            detail, holds = await step(), True
-        except (Error, AssertionError) as exc:
-            detail, holds = str(exc).splitlines()[0], False
-        self.findings.append(WebDemoFinding(claim, holds, detail))
-        print_note(sys.stderr, f"{'seen' if holds else 'NOT SEEN'}: {claim}")
+        await note_finding(self.findings, claim, step, Error)
 
     async def look_at_prices(self) -> str:
         """Open two tabs, and wait for prices in both."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import iris_py
 from iris_py.cli.demo import web_member
-from iris_py.cli.demo.crew import Crew
+from iris_py.cli.demo.crew import Crew, ProcessReplacement
 from iris_py.cli.demo.member import NETWORK
-from iris_py.cli.demo.progress import print_note
 from iris_py.cli.demo.web_market import Market
 from iris_security.secret import Secret
 
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND", "WebDemo", "open_demo"]
 
-#: Time until a killed member is replaced (seconds). Too small: nobody sees on the dashboard that a member is missing.
-REPLACE_S: Final = 8.0
 COMMAND: Final = "iris demo --web"
 
 
@@ -45,38 +41,20 @@ class WebDemo:
         self.door_node = door_node
         self.market = market
         self._crew = crew
-        self._replacement: asyncio.Task[None] | None = None
+        self._replacement = ProcessReplacement(crew, "member")
 
     @property
     def members(self) -> list[CrewMember]:
         """The living members."""
         return [member for member in self._crew.members if not member.is_killed]
 
-    @property
-    def is_replacing(self) -> bool:
-        """Whether a member was killed and its successor does not serve yet."""
-        return self._replacement is not None and not self._replacement.done()
-
     def begin_kill(self) -> None:
         """Kill a member that executes a request, and start another one some seconds later; nothing if that is under way."""
-        if self.is_replacing:
-            print_note(sys.stderr, "a member was killed, and its successor comes first")
-            return
-        self._replacement = asyncio.create_task(self._kill_and_replace())
+        self._replacement.begin()
 
     async def end(self) -> None:
         """End a replacement under way."""
-        if self._replacement is not None:
-            self._replacement.cancel()
-            await asyncio.wait((self._replacement,))
-
-    async def _kill_and_replace(self) -> None:
-        member = await self._crew.kill()
-        text = f"member {member.id[:8]} {member.state} (SIGKILL to process {member.pid})"
-        print_note(sys.stderr, f"{text}; another one comes in {REPLACE_S:g} s")
-        await asyncio.sleep(REPLACE_S)
-        member = await self._crew.start("joined after the kill")
-        print_note(sys.stderr, f"member {member.id[:8]} joined in its place")
+        await self._replacement.end()
 
 
 @asynccontextmanager

@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
+from iris_py.cli.demo.findings import DemoFinding, print_findings
 from iris_py.cli.demo.keys import has_keys
 from iris_py.cli.demo.progress import print_note
 from iris_py.cli.demo.web_market import CLUSTER
-from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.json_lines import Line, Lines
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from iris_py.cli.demo.web_market import Market
     from iris_py.cli.demo.web_network import WebDemo
 
-__all__ = ["LINES", "WebDemoFinding", "announce", "report"]
+__all__ = ["LINES", "announce", "report"]
 
 
 class WebDemoReadyLine(Line, tag="web-demo-ready"):
@@ -30,21 +28,10 @@ class WebDemoReadyLine(Line, tag="web-demo-ready"):
     """The process ids of the members."""
 
 
-class WebDemoFinding(msgspec.Struct):
-    """A claim about the demo, after a look at its pages."""
-
-    claim: str
-    """The claim, as a sentence."""
-    holds: bool
-    """Whether Chromium saw it."""
-    detail: str
-    """The texts that Chromium saw, or the reason why the claim does not hold."""
-
-
 class WebDemoLine(Line, tag="web-demo"):
     """The findings of `iris demo --web --check` in Chromium."""
 
-    findings: list[WebDemoFinding]
+    findings: list[DemoFinding]
     answered: int
     """Requests of the demo that were answered."""
     failed: int
@@ -66,11 +53,8 @@ def announce(demo: WebDemo, url: str, *, as_json: bool) -> None:
     print_note(sys.stderr, keys)
 
 
-def report(findings: list[WebDemoFinding], market: Market, *, as_json: bool) -> int:
+def report(findings: list[DemoFinding], market: Market, *, as_json: bool) -> int:
     """Print the findings of Chromium; return the exit code, 0 only if all claims hold."""
-    texts = [f"{'yes' if each.holds else 'NO':4}{each.claim}: {each.detail}" for each in findings]
-    texts.append(f"Requests: {market.answered:,} answered, {market.failed:,} failed")
-    is_good = all(each.holds for each in findings)
-    texts.append("Everything held." if is_good else "NOT EVERYTHING HELD.")
-    Output(as_json=as_json).line(WebDemoLine(findings, market.answered, market.failed), "\n".join(texts))
-    return ExitCode.OK if is_good else ExitCode.FAILED
+    line = WebDemoLine(findings, market.answered, market.failed)
+    figures = (f"Requests: {market.answered:,} answered, {market.failed:,} failed",)
+    return print_findings(findings, line, figures, as_json=as_json)
