@@ -32,6 +32,7 @@ from iris_py.patterns.topic.share_entries import without_shares
 from iris_py.patterns.topic.shared_slices import SharedSlice, SliceBatch
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
 from iris_py.patterns.topic.topic_plans import ImportedRun, PlanCache, TopicPlan, following
+from iris_py.patterns.topic.unheard_batches import UnheardBatch, UnheardBatches
 from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
@@ -75,7 +76,7 @@ class Publisher:
 
     Attributes:
         max_message_bytes: The largest payload that may be published; set by the owner.
-        runs: The open batch by its topic, or nothing; see :meth:`add`.
+        runs: The open batches by their topics: one with receivers, and those without; see :meth:`add`.
         is_known: Whether the table is known, so that messages can be sent.
         ended_bytes: The size of the batches that ended since the owner set it to 0.
         shares: The members of groups; set by the owner.
@@ -121,7 +122,8 @@ class Publisher:
         self._counted = CountedPatterns()
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans = PlanCache()
-        self._batch: PublicationBatch | None = None
+        self._batch: PublicationBatch | None = None  # the open batch with receivers
+        self._unheard = UnheardBatches(self._flows)
         self._batch_plan: TopicPlan  # of the open batch
         self._batch_choice: tuple[str, Choice] | None = None  # its topic, and the members of groups that get it
         self._imported_runs: dict[str, ImportedRun] = {}  # the same as `runs` for messages from other clouds
@@ -157,7 +159,7 @@ class Publisher:
 
         Args:
             headers: The named values beside the payload.
-            imported: The origin of a message from another cloud (:meth:`publish_imported`).
+            imported: The origin of a message from another cloud.
 
         Raises:
             ValueError: The topic is invalid.
@@ -210,19 +212,9 @@ class Publisher:
     def publish_imported(
         self, topic: str, payload: bytes, imported: Imported, now: float, headers: Headers = NO_HEADERS
     ) -> int | None:
-        """Send a message from another cloud to every subscriber's node; return the number of nodes.
+        """Send a message from another cloud to every subscriber's node, as :meth:`publish` does; return the number of nodes.
 
         Returns None without sending, like :meth:`publish`; the gap is not recorded then.
-
-        Args:
-            topic: The topic in this cloud.
-            imported: Its origin.
-            headers: The named values beside the payload.
-
-        Raises:
-            ValueError: The topic is invalid.
-            MessageTooLarge: The payload is over ``max_message_bytes``.
-            overlay.OverlayError: More groups are in use than the overlay watches.
         """
         count = self.publish(topic, payload, now, headers, imported)
         if count is None:
@@ -435,13 +427,22 @@ class Publisher:
             return self._publish_shared(topic, plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
             return self._send_imported(topic, plan, payload, now, headers, imported)
-        if plan.local or headers.encoded or not plan.route.receivers:
+        if plan.local or headers.encoded:
             self._publish_alone(topic, plan, payload, now, headers)
             return plan.count
         run = self.runs.get(topic)
         if run is None or not run.append(payload):
-            self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
+            if plan.route.flows or plan.counted:
+                self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
+            else:
+                self.runs[topic] = self._begin_unheard(plan, payload, now)
         return plan.count
+
+    def _begin_unheard(self, plan: TopicPlan, payload: bytes, now: float) -> UnheardBatch:
+        if self._unheard.is_full:
+            self._end_batch(now)
+        self._outbound.before_flush[self.send_all] = None
+        return self._unheard.begin(plan, payload)
 
     def _publish_shared(
         self,
@@ -482,17 +483,19 @@ class Publisher:
             self._outbound.before_flush[self.send_all] = None  # which ends the batch; so behind another one it is there
         else:
             self._end_batch(now)
-        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now)
+        used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now) if plan.route.receivers else 0
         batch = self._batch = PublicationBatch(head, payload, used, count, kind)
         self._batch_plan, self._batch_choice = plan, None
         return batch
 
     def _end_batch(self, now: float) -> None:
-        """End the open batch, if any: number its messages, and add them to the bodies."""
-        batch = self._batch
+        """End the open batches: number their messages, and add them to the bodies."""
+        batch, self._batch = self._batch, None
+        if self._unheard:
+            self._unheard.end_all()
+            self.runs.clear()
         if batch is None:
             return
-        self._batch = None
         self.runs.clear()
         self._imported_runs.clear()
         plan, count = self._batch_plan, len(batch.payloads)
@@ -505,13 +508,12 @@ class Publisher:
         if self._batch_choice is not None and plan.shares is not None:
             topic, choice = self._batch_choice
             self.shares.give_batch(plan.shares, choice, SharedSlice(topic, plan.stem, first, batch.payloads), now)
-            if not route.receivers:
-                self.ended_bytes += sum(map(len, batch.payloads))
-                return
-        is_long = batch.limit > BODY_BYTES
+        if not route.receivers:  # the messages are numbered for absent nodes, and counted
+            self.ended_bytes += sum(map(len, batch.payloads))
+            return
         parts, size = batch.encode(first)
         self.ended_bytes += size
-        self._bodies.add(route, parts, size, count, is_long=is_long)
+        self._bodies.add(route, parts, size, count, is_long=batch.limit > BODY_BYTES)
 
     def _publish_alone(
         self,
