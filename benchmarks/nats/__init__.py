@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.nats import calls, messages
+from benchmarks.nats import calls, idle, messages, new_subjects, new_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,4 +26,7 @@ SECTIONS: Mapping[str, Callable[[float], Section]] = {
     "subjects": lambda scale: messages.section("subjects", 64, 100, int(100_000 * scale)),
     "lone": lambda scale: calls.section("lone", int(3000 * scale), 1),
     "requests": lambda scale: calls.section("requests", int(20_000 * scale), 32),
+    "idle": lambda scale: idle.section("idle", int(10_000 * scale)),
+    "new-subjects": lambda scale: new_subjects.section("new-subjects", int(5000 * scale)),
+    "new-topics": lambda scale: new_topics.section("new-topics", int(10_000 * scale)),
 }

@@ -7,7 +7,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.harness import MEASURE_TIMEOUT_S, START_TIMEOUT_S, Sample, Section, Stage, Trial
+from benchmarks.harness import MEASURE_TIMEOUT_S, START_TIMEOUT_S, BenchmarkFailed, Sample, Section, Stage, Trial
 from benchmarks.nats.clients import READ_BYTES, Caller, Client, MessageReader, pub
 from benchmarks.nats.processor import Processor, processor_samples
 from benchmarks.nats.servers import CONTENDERS, SERVER, start_servers
@@ -68,25 +68,36 @@ def call(parameters: Parameters) -> None:
     caller.wait_for_responder(_SUBJECT)
     processor = Processor(parameters["pids"])
     requests, under_way = parameters["requests"], parameters["under_way"]
-    ask(caller, int(requests * _WARM_UP_SHARE), under_way)
+    ask(caller, [_SUBJECT] * int(requests * _WARM_UP_SHARE), under_way)
     began, before = time.monotonic(), processor.read()
-    times_us = ask(caller, requests, under_way)
+    times_us = ask(caller, [_SUBJECT] * requests, under_way)
     took_s, cpu_s = time.monotonic() - began, processor.since(before)
     tell(took_s=took_s, cpu_s=cpu_s, p50_us=median(times_us), p99_us=percentile(times_us, 0.99))
 
 
-def ask(caller: Caller, requests: int, under_way: int) -> list[float]:
-    """Send requests, some of them under way at a time; return the times between a send and the next replies in microseconds."""
-    made = [caller.request(_SUBJECT) for _ in range(requests)]
-    times_us, answered, sent = [], 0, min(under_way, requests)
+def ask(caller: Caller, subjects: Sequence[str], under_way: int) -> list[float]:
+    """Send requests, some of them under way at a time; return the microseconds between each send and the next replies.
+
+    Args:
+        caller: The caller.
+        subjects: The subject of each request.
+        under_way: The number of requests under way.
+
+    Raises:
+        BenchmarkFailed: A request has found no responder, or no reply came.
+    """
+    made = [caller.request(subject) for subject in subjects]
+    times_us: list[float] = []
+    answered, sent = 0, min(under_way, len(made))
     began = time.perf_counter_ns()
     caller.send(b"".join(made[:sent]))
-    while answered < requests:
-        count = len(caller.wait())
-        now = time.perf_counter_ns()
-        times_us.append((now - began) / 1000)
-        answered += count
-        following = made[sent : sent + count]
+    while answered < len(made):
+        replies = caller.wait()
+        times_us.append((time.perf_counter_ns() - began) / 1000)
+        if any(reply.is_refusal for reply in replies):
+            raise BenchmarkFailed("a request has found no responder")
+        answered += len(replies)
+        following = made[sent : sent + len(replies)]
         sent += len(following)
         began = time.perf_counter_ns()
         if following:

@@ -32,13 +32,13 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all values to this file.")] = None,
 ) -> None:
     """Measure one NATS door, and two doors of a network, beside nats-server."""
-    signal.signal(signal.SIGTERM, terminate)  # so that servers and directories are cleared away
     names = workloads.replace(",", " ").split() or list(SECTIONS)
     if unknown := [name for name in names if name not in SECTIONS]:
         raise typer.BadParameter(f"--workloads: {', '.join(unknown)} is not known. Choose from: {', '.join(SECTIONS)}.")
     if reason := missing_reason():
         print(f"benchmarks: {reason}", file=sys.stderr)
         raise typer.Exit(1)
+    signal.signal(signal.SIGTERM, terminate)  # so that servers and directories are cleared away
     load = os.getloadavg()[0]
     try:
         results = measure([SECTIONS[name](_QUICK_SCALE if quick else 1.0) for name in names], rounds)

@@ -24,7 +24,7 @@ READ_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.1
 _MESSAGE: Final = re.compile(rb"H?MSG (\S+) \S+ (?:(\S+) )??(?:\d+ )?(\d+)\r\n")
 _HEADERS: Final = b"HMSG"
-_PING: Final = b"PING\r\n"
+PING: Final = b"PING\r\n"
 
 
 class Received(NamedTuple):
@@ -62,11 +62,12 @@ class MessageReader:
 
 
 class Client:
-    """A connection to a server that has answered the first ``PING``.
+    """A connection to a server.
 
     Args:
         port: The port of the server.
         source: The own address.
+        is_greeted: Whether to send ``CONNECT`` and wait for the first answer.
 
     Attributes:
         socket: The socket, which blocks.
@@ -75,14 +76,19 @@ class Client:
         BenchmarkFailed: The server has refused the client.
     """
 
-    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, source: str = "127.0.0.1", *, is_greeted: bool = True) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.ask(CONNECT)
+        if is_greeted:
+            self.ask(CONNECT)
 
     def ask(self, lines: bytes = b"") -> None:
         """Send lines and a ``PING``, and return when the server has executed them all."""
-        self.socket.sendall(lines + _PING)
+        self.socket.sendall(lines + PING)
+        self.wait_for_pong()
+
+    def wait_for_pong(self) -> None:
+        """Return when the server has executed everything before a ``PING``."""
         text = b""
         while b"PONG\r\n" not in text:
             piece = self.socket.recv(READ_BYTES)
@@ -109,8 +115,8 @@ class Pump:
     """Sends messages at one connection as fast as they arrive at another one, in one thread.
 
     Args:
-        publisher: The client that publishes.
-        subscriber: The client that receives each message.
+        publisher: The connection of the publisher.
+        subscriber: The connection of the subscriber, which receives each message.
         messages: The bytes of the messages, which are sent again and again; all of one size.
         count: Their number.
         received_bytes: The size of a message as the subscriber receives it.
@@ -118,10 +124,16 @@ class Pump:
     """
 
     def __init__(
-        self, publisher: Client, subscriber: Client, messages: bytes, count: int, received_bytes: int, window: int
+        self,
+        publisher: socket.socket,
+        subscriber: socket.socket,
+        messages: bytes,
+        count: int,
+        received_bytes: int,
+        window: int,
     ) -> None:
-        self._publisher = publisher.socket
-        self._subscriber = subscriber.socket
+        self._publisher = publisher
+        self._subscriber = subscriber
         self._messages = memoryview(messages)
         self._sent_bytes = len(messages) // count
         self._received_bytes = received_bytes

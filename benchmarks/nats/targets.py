@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
+from benchmarks.nats.new_subjects import NEW_SUBJECTS, ONE_SUBJECT
+from benchmarks.nats.new_topics import DEEP_PATTERNS
 from benchmarks.nats.processor import PROCESSOR
 from benchmarks.nats.servers import ONE_DOOR, SERVER, TWO_DOORS
 from benchmarks.report import number
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Comparison(Enum):
-    """A figure that a target bounds; with nats-server the median over the runs."""
+    """A figure that a target bounds. Ratios are within each run; the median over the runs counts."""
 
-    SHARE = "nats-server / door, at least"
-    MULTIPLE = "door / nats-server, at most"
+    SHARE = "{reference} / this, at least"
+    MULTIPLE = "this / {reference}, at most"
     VALUE = "at most"
 
 
@@ -37,6 +39,12 @@ class Target:
     metric: str
     comparison: Comparison
     bound: float
+    reference: str = SERVER
+
+    @property
+    def comparison_text(self) -> str:
+        """The comparison, for people."""
+        return self.comparison.value.format(reference=self.reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,9 @@ TARGETS: Final = (
     ),
     Target("lone", ONE_DOOR, "p50", Comparison.MULTIPLE, 2.0),
     Target("lone", TWO_DOORS, "p50", Comparison.VALUE, 600.0),
+    Target("idle", ONE_DOOR, "memory", Comparison.VALUE, 25.0),
+    Target("new-subjects", NEW_SUBJECTS, "time", Comparison.MULTIPLE, 1.5, ONE_SUBJECT),
+    Target("new-topics", DEEP_PATTERNS, PROCESSOR, Comparison.VALUE, 50.0),
 )
 
 
@@ -72,13 +83,13 @@ def judge(results: Sequence[tuple[Section, Sequence[Row]]]) -> list[Judgement]:
     judgements = []
     for target in TARGETS:
         row = rows.get((target.section, target.contender, target.metric))
-        server = rows.get((target.section, SERVER, target.metric))
+        reference = rows.get((target.section, target.reference, target.metric))
         if row is None:
             continue
         if target.comparison is Comparison.VALUE:
             judgements.append(Judgement(target, median(row.values)))
-        elif server is not None:
-            judgements.append(Judgement(target, _compare(target.comparison, row, server)))
+        elif reference is not None:
+            judgements.append(Judgement(target, _compare(target.comparison, row, reference)))
     return judgements
 
 
@@ -95,7 +106,7 @@ def targets_table(judgements: Sequence[Judgement]) -> Table:
             target.section,
             target.contender,
             target.metric,
-            target.comparison.value,
+            target.comparison_text,
             number(target.bound),
             number(each.value),
             "met" if each.is_met else "[red]missed[/red]",
@@ -110,7 +121,7 @@ def targets_json(judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
             "workload": each.target.section,
             "contender": each.target.contender,
             "metric": each.target.metric,
-            "comparison": each.target.comparison.value,
+            "comparison": each.target.comparison_text,
             "target": each.target.bound,
             "measured": each.value,
             "is_met": each.is_met,
@@ -119,7 +130,7 @@ def targets_json(judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
     ]
 
 
-def _compare(comparison: Comparison, row: Row, server: Row) -> float:
+def _compare(comparison: Comparison, row: Row, reference: Row) -> float:
     """Return the median of the ratios within each run."""
-    pairs = [(median(door), median(other)) for door, other in zip(row.runs, server.runs, strict=True)]
-    return median(other / door if comparison is Comparison.SHARE else door / other for door, other in pairs)
+    pairs = [(median(own), median(other)) for own, other in zip(row.runs, reference.runs, strict=True)]
+    return median(other / own if comparison is Comparison.SHARE else own / other for own, other in pairs)
