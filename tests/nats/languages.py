@@ -6,13 +6,19 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE: Final = Path(__file__).parent
 WORK: Final = HERE.parent.parent / "build" / "nats" / "clients"
 GO_CODE: Final = Path("/usr/share/gocode")
 CHECKS: Final = ("connect", "publish", "wildcards", "queue", "request", "headers", "no responders", "many", "drain")
 BUILD_TIMEOUT_S: Final = 300
+#: The example with a service in each language.
+EXAMPLE: Final = HERE.parent.parent / "examples" / "nats"
+SERVICES: Final = {"C": "service.c", "Go": "service.go", "JavaScript": "service.mjs"}
 
 
 class Client(NamedTuple):
@@ -69,7 +75,27 @@ def missing_clients() -> dict[str, str]:
 def built(language: str) -> tuple[str, ...]:
     """Build a client; return the command that runs it."""
     client = CLIENTS[language]
-    WORK.mkdir(parents=True, exist_ok=True)
-    if client.build:
-        subprocess.run(client.build, env={**os.environ, **ENVIRONMENT}, check=True, timeout=BUILD_TIMEOUT_S)
+    _build(client.build)
     return client.command
+
+
+def built_service(language: str) -> tuple[str, ...]:
+    """Build the service of examples/nats in a language; return the command that runs it."""
+    source, program = EXAMPLE / SERVICES[language], WORK / f"service-{language}"
+    if language == "JavaScript":  # a module finds its packages beside itself
+        WORK.mkdir(parents=True, exist_ok=True)
+        return ("node", str(shutil.copy(source, WORK)))
+    client = CLIENTS[language]
+    _build(
+        [
+            str(source) if part.startswith(str(HERE)) else str(program) if part == client.command[0] else part
+            for part in client.build
+        ]
+    )
+    return (str(program),)
+
+
+def _build(command: Sequence[str]) -> None:
+    WORK.mkdir(parents=True, exist_ok=True)
+    if command:
+        subprocess.run(command, env={**os.environ, **ENVIRONMENT}, check=True, timeout=BUILD_TIMEOUT_S)
