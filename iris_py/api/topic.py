@@ -164,6 +164,42 @@ class Topics:
             begin, used = end, ends[end - 1]
         return count
 
+    def try_publish_equal(self, topic: str, payloads: list[bytes]) -> int:
+        """Publish messages of equal size, without headers, as long as all receivers have room.
+
+        Args:
+            topic: A topic of this cloud.
+            payloads: The payloads; at least one.
+
+        Returns:
+            The number of published messages, the first ones.
+
+        Raises:
+            MessageTooLarge: The payloads are too large.
+            ConfigurationError: The topic is invalid.
+            NodeClosed: The node was closed.
+        """
+        runtime = self._runtime
+        runtime.check_open()
+        if runtime.tracing is not None:
+            return 0
+        size = RUN_MESSAGE_COST + len(payloads[0])
+        begin, count = 0, len(payloads)
+        while begin < count:
+            run = runtime.runs.get(topic)
+            room = 0 if run is None else min(run.room // size, run.messages_max - len(run.payloads))
+            if run is not None and room > 0:
+                some = payloads[begin : begin + room]
+                run.room -= len(some) * size
+                run.payloads += some
+                begin += len(some)
+            elif self._core.publish(topic, payloads[begin], self._loop.time()) is None:
+                break
+            else:
+                begin += 1
+        self._driver.wake()
+        return begin
+
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.
 

@@ -437,6 +437,24 @@ async def test_a_client_that_reads_nothing_ends_and_hurts_nobody() -> None:
 
 
 @in_loop
+async def test_a_backlog_of_a_client_waits_for_a_native_subscriber_that_blocks() -> None:
+    async with opened() as (door, native), native.subscribe("work", policy="block", queue_messages=100) as subscription:
+        client = await RawClient.connect(door)
+        sizes = [(number // 700 % 3) * 400 for number in range(6_000)]  # long runs of equal control lines
+        for number, size in enumerate(sizes):
+            payload = b"%08d" % number + bytes(size)
+            client.send(b"PUB work %d\r\n%b\r\n" % (len(payload), payload))
+        numbers = []
+        async for message in subscription:
+            assert not message.gap
+            numbers.append(int(message.payload[:8]))
+            if len(numbers) == len(sizes):
+                break
+        assert numbers == list(range(len(sizes)))
+        assert await client.flush() == b""
+
+
+@in_loop
 async def test_a_message_to_a_queue_group_is_not_lost_right_behind_its_subscription() -> None:
     async with opened() as (door, _native):
         client = await RawClient.connect(door, MODERN)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 __all__ = ["ConnectLine", "Operation", "ProtocolFault", "PubLine", "PubRun", "Signal", "SubLine", "UnsubLine"]
 
 #: The end of a control line, and of a payload.
@@ -61,7 +63,7 @@ class PubLine(NamedTuple):
     """The end of a payload and the same control line again, as between the messages of a run."""
 
 
-class PubRun(NamedTuple):
+class PubRun(msgspec.Struct, gc=False):
     """Consecutive messages under equal control lines."""
 
     line: PubLine

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
 from iris_py.doors.nats.subjects import SubjectKind
 from iris_py.doors.nats.subscription import PatternKey
@@ -15,7 +16,7 @@ from iris_py.patterns.topic.names import TopicTrie
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
-    from iris_py.doors.nats.encoder import Delivery
+    from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.subjects import NatsSubject
     from iris_py.doors.nats.subscription import ClientSubscription, DoorClient
     from iris_py.patterns.topic.names import Tokens
@@ -132,7 +133,7 @@ class Routes:
             self.remove(subscription)
             subscription.client.refuse_subscription(subscription)
 
-    def publish(self, sender: DoorClient, subject: NatsSubject, delivery: Delivery) -> int:
+    def publish(self, sender: DoorClient, subject: NatsSubject, line: PubLine, contents: list[bytes]) -> int:
         """Give messages of a client to the subscriptions of this door without a queue group.
 
         Queue groups are shared by all doors, so their messages come from the node.
@@ -140,7 +141,8 @@ class Routes:
         Args:
             sender: The client.
             subject: The subject: a topic.
-            delivery: The messages.
+            line: The control line of the messages.
+            contents: The header block and the payload of each message.
 
         Returns:
             The number of subscriptions with the messages.
@@ -148,6 +150,9 @@ class Routes:
         found = self._remembered.get(subject.raw)
         if found is None:
             found = self._find(subject)
+        if not found:
+            return 0
+        delivery = Delivery(line.subject, line.reply, line.header_bytes, contents)
         count = 0
         for subscription in found:
             if not subscription.is_open or (subscription.client is sender and not sender.hears_itself):

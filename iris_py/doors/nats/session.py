@@ -15,17 +15,17 @@ import msgspec
 from iris_py.doors.nats.connect_options import ConnectOptions, read_options
 from iris_py.doors.nats.encoder import OK, PING, PONG, Delivery, fault_text, permission_error
 from iris_py.doors.nats.headers import responders_block
-from iris_py.doors.nats.operations import ConnectLine, ProtocolFault, PubRun, Signal, SubLine, UnsubLine
+from iris_py.doors.nats.operations import ConnectLine, ProtocolFault, PubLine, PubRun, Signal, SubLine, UnsubLine
 from iris_py.doors.nats.parser import ProtocolParser
 from iris_py.doors.nats.subjects import NatsSubject, SubjectFault, SubjectKind, is_valid_queue, read_pattern, read_subject
 from iris_py.doors.nats.subscription import ClientSubscription
 from iris_py.doors.nats.users import ClientCredentials, NatsUser, PasswordQuestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from iris_py.doors.nats.encoder import ServerInfo
-    from iris_py.doors.nats.operations import Operation, PubLine
+    from iris_py.doors.nats.operations import Operation
     from iris_py.doors.nats.routes import Routes
     from iris_py.doors.nats.settings import NatsLimits
     from iris_py.doors.nats.users import UserDirectory
@@ -72,7 +72,7 @@ class SessionEnd(Enum):
     """The door is closing."""
 
 
-class TopicMessages(NamedTuple):
+class TopicMessages(msgspec.Struct, gc=False):
     """A command: publish messages to a topic."""
 
     topic: str
@@ -370,7 +370,9 @@ class NatsSession:
                 return
 
     def _execute(self, operation: Operation) -> None:
-        if isinstance(operation, ProtocolFault):
+        if self.user is not None and isinstance(operation, PubRun):  # first, because most are
+            self._publish(operation)
+        elif isinstance(operation, ProtocolFault):
             self._refuse(operation, SessionEnd.PROTOCOL)
         elif isinstance(operation, ConnectLine):
             self._connect(operation)
@@ -422,7 +424,7 @@ class NatsSession:
         return True
 
     def _publish(self, run: PubRun) -> None:
-        line, contents = run
+        line, contents = run.line, run.contents
         if line.header_bytes >= 0 and not self.options.headers:
             self._refuse(ProtocolFault.UNKNOWN_OPERATION, SessionEnd.PROTOCOL)
             return
@@ -437,17 +439,12 @@ class NatsSession:
         if line.reply and not isinstance(read_subject(line.reply), NatsSubject):
             self._refuse_each(permission_error("Publish", line.reply), len(contents))
             return
-        for one in self._confirmed(contents):
-            self._send(subject, line, one)
-
-    def _confirmed(self, contents: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the messages together, or every message behind its ``+OK``."""
         if not self.options.verbose:
-            yield contents
+            self._send(subject, line, contents)
             return
         for content in contents:
             self._confirm()
-            yield [content]
+            self._send(subject, line, [content])
 
     def _send(self, subject: NatsSubject, line: PubLine, contents: list[bytes]) -> None:
         routes = self._place.routes
@@ -455,12 +452,11 @@ class NatsSession:
             if line.reply:
                 self.tell_no_responders(line)
             return
-        delivery = Delivery(line.subject, line.reply, line.header_bytes, contents)
         if subject.kind is SubjectKind.INBOX:
-            if not routes.reply(self, subject, delivery):
+            if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
                 self._commands.append(InboxMessages(subject, line, contents))
             return
-        count = routes.publish(self, subject, delivery)
+        count = routes.publish(self, subject, line, contents)
         self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
 
     def _check_subject(self, run: PubRun) -> NatsSubject | None:

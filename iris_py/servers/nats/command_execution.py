@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.lifecycle import parts_of
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.nats.headers import carry
 from iris_py.doors.nats.passwords import KnownPasswords
@@ -55,6 +56,7 @@ class CommandExecution:
     def __init__(self, node: Node, patterns: NodePatterns, inboxes: InboxCluster, requests: NativeRequests) -> None:
         self.published = 0
         self._node = node
+        self._topics = parts_of(node).topics
         self._patterns = patterns
         self._inboxes = inboxes
         self._requests = requests
@@ -63,7 +65,7 @@ class CommandExecution:
         self._failures = RateLimits(FAILURES_PER_S, FAILURES_BURST)
 
     def try_execute(self, session: NatsSession, command: Command) -> bool:
-        """Execute a command at once; return False without any effect if it has to wait."""
+        """Execute a command at once; return False if it has to wait. Messages already published have left it then."""
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
@@ -105,19 +107,21 @@ class CommandExecution:
     # --
 
     def _try_publish(self, session: NatsSession, command: TopicMessages) -> bool:
-        topic, line, contents, is_heard = command
+        topic, line, contents, is_heard = command.topic, command.line, command.contents, command.is_heard
         if line.reply and CLOUD_MARK in topic:
             for content in contents:
                 self._requests.ask(session, topic, line, content)
             return True
-        if len(contents) > 1 or self._patterns.is_opening_group(topic):
+        if self._patterns.is_opening_group(topic):
             return False
+        if len(contents) > 1:
+            return self._try_publish_run(session, command)
         payload, headers = contents[0], None
         if line.reply or line.header_bytes > 0:
             carried = carry(payload, line.header_bytes, line.reply)
             payload, headers = carried.payload, carried.headers
         try:
-            count = self._node.try_publish(topic, payload, headers=headers)
+            count = self._topics.try_publish(topic, payload, headers, None)
         except (Overloaded, NodeClosed):
             return False
         except IrisError as exc:
@@ -128,8 +132,24 @@ class CommandExecution:
             self._requests.ask(session, topic, line, contents[0])
         return True
 
+    def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
+        """Publish as many messages as have room; the command keeps the others."""
+        topic, line, contents = command.topic, command.line, command.contents
+        if line.reply or line.header_bytes > 0 or CLOUD_MARK in topic:
+            return False
+        try:
+            count = self._topics.try_publish_equal(topic, contents)
+        except NodeClosed:
+            return False
+        except IrisError as exc:
+            self._refuse(session, line, exc)
+            return True
+        self.published += count
+        del contents[:count]
+        return not contents
+
     async def _publish(self, session: NatsSession, command: TopicMessages) -> None:
-        topic, line, contents, is_heard = command
+        topic, line, contents, is_heard = command.topic, command.line, command.contents, command.is_heard
         try:
             if self._patterns.is_opening_group(topic):  # its members have subscribed before, and get the message
                 await self._patterns.wait_until_known()

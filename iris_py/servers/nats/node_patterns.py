@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.encoder import Delivery
@@ -12,6 +13,7 @@ from iris_py.doors.nats.subjects import subject_of_topic
 from iris_py.doors.rights import covers
 from iris_py.logs import EventLogger
 from iris_py.servers.shared_subscription import SharedSubscription
+from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +38,8 @@ KNOWN_S: Final = 1.0
 #: Topics whose subjects are remembered; beyond that all are forgotten. Too small: the name of each message is checked; too
 #: large: memory.
 REMEMBERED_TOPICS_MAX: Final = 4096
+
+_GAP: Final = attrgetter("gap")
 
 
 class NodePatterns:
@@ -165,17 +169,19 @@ class NodePatterns:
     def _receive(self, key: PatternKey, _pattern: str, messages: Sequence[Message[bytes]]) -> None:
         """Give messages of the network to clients; equal ones together."""
         self.received += len(messages)
+        self.missed += sum(map(_GAP, messages))
+        has_runs = not key.group
         contents: list[bytes] = []
         topic = cloud = ""
+        size = 0
         for message in messages:
-            self.missed += message.gap
             content = message.payload
-            if not message.headers and not key.group:
-                is_same = message.topic == topic and message.cloud == cloud
-                if contents and (not is_same or len(content) != len(contents[0])):
-                    self._give(key, topic, cloud, contents)
-                    contents = []
-                topic, cloud = message.topic, message.cloud
+            if has_runs and message.headers is NO_HEADERS:
+                if message.topic != topic or len(content) != size or message.cloud != cloud:
+                    if contents:
+                        self._give(key, topic, cloud, contents)
+                        contents = []
+                    topic, cloud, size = message.topic, message.cloud, len(content)
                 contents.append(content)
                 continue
             if contents:
