@@ -10,13 +10,18 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from iris_py.doors.door_reports import PAGE_CLIENTS, ClientReport, DoorFigures
 from iris_py.doors.revocations import DIGEST_BYTES, PAGE_REVOCATIONS, Revocation, RevocationOutcome
 
 __all__ = [
     "DOORS",
+    "ClientPage",
+    "ClientPageQuestion",
     "DoorAnnouncement",
     "DoorGreeting",
     "DoorMessage",
+    "DoorStatus",
+    "DoorStatusQuestion",
     "RevocationOrder",
     "RevocationPage",
     "RevocationPageQuestion",
@@ -94,7 +99,52 @@ class RevocationPage(msgspec.Struct, frozen=True, tag="page"):
     """The revocations."""
 
 
-DoorMessage: TypeAlias = DoorGreeting | RevocationOrder | RevocationReceipt | RevocationPageQuestion | RevocationPage
+class ClientPageQuestion(msgspec.Struct, frozen=True, tag="clients?"):
+    """Asks doors for some of their clients."""
+
+    door: str = ""
+    """The id of the asked door; empty for all doors. Other doors decline."""
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The place of the first client."""
+    count: Annotated[int, msgspec.Meta(ge=0)] = PAGE_CLIENTS
+    """The largest number of clients in the answer. A door may send fewer."""
+
+
+class ClientPage(msgspec.Struct, frozen=True, tag="clients"):
+    """Some clients of a door; none at the end."""
+
+    door: DoorAnnouncement
+    """The sender."""
+    total: Annotated[int, msgspec.Meta(ge=0)]
+    """The number of all clients of the door."""
+    clients: Annotated[tuple[ClientReport, ...], msgspec.Meta(max_length=PAGE_CLIENTS)]
+    """The clients."""
+
+
+class DoorStatusQuestion(msgspec.Struct, frozen=True, tag="status?"):
+    """Asks all doors for their counts."""
+
+
+class DoorStatus(msgspec.Struct, frozen=True, tag="status"):
+    """The counts of a door."""
+
+    door: DoorAnnouncement
+    """The sender."""
+    figures: DoorFigures
+    """The counts."""
+
+
+DoorMessage: TypeAlias = (
+    DoorGreeting
+    | RevocationOrder
+    | RevocationReceipt
+    | RevocationPageQuestion
+    | RevocationPage
+    | ClientPageQuestion
+    | ClientPage
+    | DoorStatusQuestion
+    | DoorStatus
+)
 
 _DECODER: Final[msgspec.msgpack.Decoder[DoorMessage]] = msgspec.msgpack.Decoder(DoorMessage)
 

@@ -23,8 +23,12 @@ from iris_py.api.runtime import runtime_of
 from iris_py.doors.counts import DoorClusterCounts
 from iris_py.doors.door_messages import (
     DOORS,
+    ClientPage,
+    ClientPageQuestion,
     DoorAnnouncement,
     DoorGreeting,
+    DoorStatus,
+    DoorStatusQuestion,
     RevocationOrder,
     RevocationPage,
     RevocationPageQuestion,
@@ -32,6 +36,7 @@ from iris_py.doors.door_messages import (
     decode_message,
     encode_message,
 )
+from iris_py.doors.door_reports import CLIENT_BYTES_MAX, PAGE_CLIENTS
 from iris_py.doors.door_table import DoorTable
 from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from iris_py.api.node import Node
     from iris_py.api.survey import Survey
     from iris_py.doors.door_messages import DoorMessage
+    from iris_py.doors.door_reports import DoorReporter
     from iris_py.doors.revocations import Revocation, RevocationOutcome, RevocationTable
     from iris_py.patterns.messages import Message, Request
     from iris_py.servers.revocations_file import RevocationsFile
@@ -78,6 +84,7 @@ class DoorCluster(Handler):
         revocations: The revocations of the door.
         on_revoked: Called when revocations were added.
         file: Stores the revocations for a restart; None in tests without files.
+        reporter: Reports about the door; None to decline questions about clients and counts.
 
     Attributes:
         doors: The other doors.
@@ -91,11 +98,13 @@ class DoorCluster(Handler):
         revocations: RevocationTable,
         on_revoked: Callable[[], object],
         file: RevocationsFile | None = None,
+        reporter: DoorReporter | None = None,
     ) -> None:
         self._node = node
         self._revocations = revocations
         self._on_revoked = on_revoked
         self._file = file
+        self._reporter = reporter
         identity = secrets.token_hex(_DOOR_ID_BYTES)
         self._own = DoorAnnouncement(id=identity, kind=kind, address=address, version=iris_py.__version__)
         self.doors = DoorTable(identity)
@@ -174,6 +183,19 @@ class DoorCluster(Handler):
         if isinstance(question, RevocationPageQuestion) and question.door == self._own.id:
             count = max(1, runtime_of(self._node).core.max_message_bytes // REVOCATION_BYTES_MAX)
             return RevocationPage(self._revocations.page(question.start, count))
+        return self._report(question)
+
+    def _report(self, question: DoorMessage | None) -> DoorMessage | None:
+        """Answer a question about clients or counts."""
+        reporter = self._reporter
+        if reporter is None:
+            return None
+        if isinstance(question, DoorStatusQuestion):
+            return DoorStatus(self._own, reporter.figures())
+        if isinstance(question, ClientPageQuestion) and question.door in ("", self._own.id):
+            count = max(1, runtime_of(self._node).core.max_message_bytes // CLIENT_BYTES_MAX)
+            found = reporter.clients(question.start, min(question.count, count, PAGE_CLIENTS))
+            return ClientPage(self._own, found.total, found.clients)
         return None
 
     def _greeting(self) -> DoorGreeting:

@@ -7,8 +7,11 @@ import json
 from base64 import urlsafe_b64encode
 
 from iris_py.doors.door_messages import (
+    ClientPage,
+    ClientPageQuestion,
     DoorAnnouncement,
     DoorGreeting,
+    DoorStatus,
     RevocationOrder,
     RevocationPage,
     RevocationPageQuestion,
@@ -16,6 +19,7 @@ from iris_py.doors.door_messages import (
     decode_message,
     encode_message,
 )
+from iris_py.doors.door_reports import ClientReport, DoorFigures
 from iris_py.doors.door_table import DoorTable
 from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.revocations import RevocationTable, SubjectRevocation, TokenRevocation, TotalRevocation
@@ -86,6 +90,9 @@ DOOR_MESSAGES = (
     RevocationReceipt(DOOR, ("added", "full", "ended")),
     RevocationPageQuestion(DOOR.id, 4000),
     RevocationPage(REVOCATIONS),
+    ClientPageQuestion(DOOR.id, 500, 7),
+    ClientPage(DOOR, 1, (ClientReport(number=2, name="shop", age_s=5.5),)),
+    DoorStatus(DOOR, DoorFigures(clients=3)),
 )
 
 TARGETS = (

@@ -85,3 +85,38 @@ def test_a_file_is_checked_without_a_door(shell: Shell, tmp_path: Path) -> None:
     code, _out, error = shell.run("door", "nats", str(file), "--check")
     assert code == 2
     assert "[users.NAME]" in error
+
+
+def test_the_clients_of_doors_are_listed(shell: Shell, tmp_path: Path) -> None:
+    assert "no door runs" in shell.run("door", "clients")[2]
+    file = tmp_path / "door.toml"
+    file.write_text(USER)
+    process = shell.start("door", "nats", str(file), "--at", "127.0.0.1:0", "--json")
+    address = json.loads(read_line(process.stdout))["address"]
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection, connection.makefile("rwb") as client:
+        options = b'{"verbose":false,"auth_token":"t0ken","name":"shop\\u001b[31m","lang":"go","version":"1.34"}'
+        client.write(b"CONNECT %b\r\nSUB news.> q 1\r\nPUB news.a 1\r\nx\r\nPING\r\n" % options)
+        client.flush()
+        while client.readline() != b"PONG\r\n":
+            pass
+        code, out, error = shell.run("door", "clients", "--json")
+        line, summary = map(json.loads, out.splitlines())
+        assert (code, error) == (0, "")
+        assert {name: line[name] for name in ("user", "language", "version", "address", "subscriptions", "messages_in")} == {
+            "user": "ann",
+            "language": "go",
+            "version": "1.34",
+            "address": "127.0.0.1",
+            "subscriptions": 1,
+            "messages_in": 1,
+        }
+        assert (summary["shown"], summary["total"], summary["doors"], summary["silent"]) == (1, 1, 1, 0)
+        for door in ("nats", address, line["door"][:8]):
+            code, out, _error = shell.run("door", "clients", "--door", door)
+            assert code == 0
+            assert "go 1.34" in out.decode()
+            assert "\x1b" not in out.decode()
+        code, out, error = shell.run("door", "clients", "--door", "web")
+        assert (code, out) == (3, b"")
+        assert "none of the 1 doors is 'web'" in error

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py
+from iris_py.doors.door_messages import ClientPageQuestion, encode_message
 from iris_py.doors.nats.passwords import hash_password
 from iris_py.doors.settings import parse_settings
 from iris_py.errors import ConfigurationError
+from iris_py.servers.door_survey import ask_clients, ask_statuses
 from iris_py.servers.nats.door import NatsDoor, open_nats_door
 from tests.integration.test_door_listener import make_certificate
 
@@ -484,3 +486,38 @@ async def test_tls_may_begin_before_info_and_ask_for_a_certificate_of_the_client
         assert await client.flush() == b""
         writer.close()
         assert door.statistics.connections_refused["handshake"] == 1
+
+
+@in_loop
+async def test_programs_with_the_secret_see_the_clients_and_counts_of_a_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.door_cluster.PAGE_CLIENTS", 2)
+    async with opened() as (door, native):
+        clients = [await RawClient.connect(door, b'{"verbose":false,"name":"c%d","lang":"go"}' % number) for number in range(5)]
+        clients[0].send(b"SUB news.> 1\r\nSUB jobs q 2\r\nPUB news.a 2\r\nhi\r\n")
+        await clients[0].flush()
+        report = await ask_clients(native, 10.0, 100, lambda node, _door: node == door.node.id)
+        assert (len(report.doors), report.others, report.silent) == (1, 0, 0)
+        (at_door,) = report.doors
+        assert (at_door.door.kind, at_door.door.address, at_door.total) == ("nats", door.address, 5)
+        assert [each.name for each in at_door.clients] == ["c0", "c1", "c2", "c3", "c4"]
+        first = at_door.clients[0]
+        assert (first.language, first.address, first.subscriptions) == ("go", "127.0.0.1", 2)
+        assert (first.messages_in, first.messages_out) == (1, 1)
+        some = (await ask_clients(native, 10.0, 3, lambda _node, _door: True)).doors[0]
+        assert ([each.name for each in some.clients], some.total) == (["c0", "c1", "c2"], 5)
+        assert (await ask_clients(native, 10.0, 3, lambda _node, _door: False)).others == 1
+        ((node, status),) = await ask_statuses(native)
+        assert node == door.node.id
+        assert (status.figures.clients, status.figures.connections, status.figures.messages_in) == (5, 5, 1)
+
+
+@in_loop
+async def test_no_client_can_ask_the_doors() -> None:
+    async with opened() as (door, _native):
+        client = await RawClient.connect(door, MODERN)
+        for cluster in (b"iris.doors", b"iris.door.nats"):
+            question = encode_message(ClientPageQuestion())
+            client.send(b"PUB %b _INBOX.a.b %d\r\n%b\r\n" % (cluster, len(question), question))
+            assert await client.flush() == b"-ERR 'Permissions Violation for Publish to \"%b\"'\r\n" % cluster
+            client.send(b"SUB %b 1\r\n" % cluster)
+            assert await client.flush() == b"-ERR 'Permissions Violation for Subscription to \"%b\"'\r\n" % cluster

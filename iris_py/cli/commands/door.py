@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from iris_py.cli.options import Http, Json, make_group
+from iris_py.cli.options import AskTimeout, Http, Json, Limit, make_group
 from iris_py.cli.outcome import end_of_help, execute
 from iris_py.cli.settings import Settings, with_settings
+from iris_py.defaults import ASK_TIMEOUT_S
 
 app = make_group("door", "Let programs that are not nodes use the network: by HTTP, or with any client of NATS.")
 
@@ -108,4 +109,35 @@ def door_nats(
         lambda: command.serve_nats(settings, file, at=at, http=http, as_json=json),
         verbosity=settings.verbose,
         options=settings.options,
+    )
+
+
+@app.command("clients", epilog=end_of_help("iris door clients", "iris door clients --door nats --json"))
+@with_settings
+def door_clients(
+    settings: Settings,
+    door: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DOOR",
+            help="Only doors of this kind (nats or web), with this address, or with these first digits of their node id.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Limit = 200,
+    timeout: AskTimeout = ASK_TIMEOUT_S,
+    json: Json = False,
+) -> int:
+    """List the clients that are connected at doors: name, user, language, address, subscriptions, messages, waiting bytes.
+
+    The doors answer programs with the secret of the network alone, never a client. Clients of a web door are its open event
+    streams.
+    """
+    from iris_py.cli import door_clients as command
+
+    return execute(
+        lambda: command.clients(settings, door=door, timeout_s=timeout, limit=limit, as_json=json),
+        verbosity=settings.verbose,
+        options=settings.options,
+        is_short=True,
     )

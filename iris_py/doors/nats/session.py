@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from iris_py.doors.door_reports import ClientReport, clip_text
 from iris_py.doors.nats.connect_options import ConnectOptions, read_options
 from iris_py.doors.nats.encoder import OK, PING, PONG, Delivery, fault_text, permission_error
 from iris_py.doors.nats.headers import responders_block
@@ -143,6 +144,7 @@ class NatsSession:
     Attributes:
         options: The options of the client.
         user: The user; None before the client has shown credentials.
+        messages_in: The number of messages from the client.
         end: The reason for which the owner ends the connection, after it has written the output; None for a living session.
         waiting_bytes: Bytes that the client has not taken.
     """
@@ -152,7 +154,10 @@ class NatsSession:
         self.user: NatsUser | None = None
         self.end: SessionEnd | None = None
         self.waiting_bytes = 0
+        self.messages_in = 0
         self._place = place
+        self._opened_at = now
+        self._delivered = 0  # messages of subscriptions that have ended
         self._info = info
         self._wake = wake
         self._parser = ProtocolParser(place.limits.payload_bytes)
@@ -192,6 +197,23 @@ class NatsSession:
     def subscriptions(self) -> int:
         """The number of subscriptions."""
         return len(self._subscriptions)
+
+    def report(self, now: float) -> ClientReport:
+        """Describe the client, for operators."""
+        options, user = self.options, self.user
+        return ClientReport(
+            number=self.client_id,
+            name=clip_text(options.name),
+            user="" if user is None else clip_text(user.name),
+            language=clip_text(options.lang),
+            version=clip_text(options.version),
+            address=clip_text(self._info.client_ip),
+            subscriptions=len(self._subscriptions),
+            messages_in=self.messages_in,
+            messages_out=self._delivered + sum(each.delivered for each in self._subscriptions.values()),
+            waiting_bytes=self.waiting_bytes,
+            age_s=max(0.0, now - self._opened_at),
+        )
 
     @property
     def deadline(self) -> float:
@@ -354,7 +376,8 @@ class NatsSession:
 
     def forget_subscription(self, subscription: ClientSubscription) -> None:
         """Note the end of a subscription."""
-        self._subscriptions.pop(subscription.sid, None)
+        if self._subscriptions.pop(subscription.sid, None) is not None:
+            self._delivered += subscription.delivered
 
     # -- operations
 
@@ -434,6 +457,7 @@ class NatsSession:
             if subject is None:
                 return
         routes = self._place.routes
+        self.messages_in += len(contents)
         routes.messages_in += len(contents)
         routes.bytes_in += len(contents) * line.total_bytes
         if line.reply and not isinstance(read_subject(line.reply), NatsSubject):
@@ -513,7 +537,7 @@ class NatsSession:
                 subscription.messages_max = line.messages_max
             else:
                 self._place.routes.remove(subscription)
-                del self._subscriptions[line.sid]
+                self.forget_subscription(subscription)
                 if subscription.pattern.kind is SubjectKind.INBOX:
                     self._commands.append(InboxEnd(subscription.pattern))
         self._confirm()

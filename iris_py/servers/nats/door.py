@@ -24,6 +24,7 @@ from iris_py.net.acceptor import Acceptor
 from iris_py.net.peer_user import peer_user
 from iris_py.servers.accepted import AcceptedConnections, descriptors_for, listen_at
 from iris_py.servers.door_cluster import DoorCluster
+from iris_py.servers.door_reporter import NatsReporter
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.nats.client_clusters import ClientClusters
 from iris_py.servers.nats.command_execution import CommandExecution
@@ -115,7 +116,8 @@ class NatsDoor(AsyncClosable):
             self._clients, self._patterns, self._execution, self._requests, self._connections, certificate, nats.tls_first
         )
         self._acceptor = Acceptor(self._accept)
-        self._cluster = DoorCluster(node, "nats", nats.advertise, RevocationTable(), lambda: None)
+        reporter = NatsReporter(self._clients, lambda: self.statistics, END_REASONS)
+        self._cluster = DoorCluster(node, "nats", nats.advertise, RevocationTable(), lambda: None, reporter=reporter)
         self._told: tuple[str, ...] = ()
         self._task: asyncio.Task[None] | None = None
 

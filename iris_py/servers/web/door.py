@@ -14,6 +14,7 @@ from iris_py.doors.revocations import RevocationTable
 from iris_py.doors.rights import Rights
 from iris_py.errors import ConfigurationError
 from iris_py.servers.door_cluster import DoorCluster
+from iris_py.servers.door_reporter import WebReporter
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.revocations_file import RevocationsFile
 from iris_py.servers.settings_file import check_exposure
@@ -69,10 +70,16 @@ class MountedDoor(AsyncClosable):
         file = None
         if not runtime_of(node).is_simulated:
             file = RevocationsFile(runtime_of(node).config.state_directory, lambda: runtime_of(node).keyring)
-        self._cluster = DoorCluster(
-            node, "web", settings.web.public_url, revocations, lambda: self._uses.end_revoked(revocations.includes), file
-        )
         self._streams = TopicStreams(node, settings, runtime_of(node).keyring.primary.door_key, uses=self._uses)
+        self._cluster = DoorCluster(
+            node,
+            "web",
+            settings.web.public_url,
+            revocations,
+            lambda: self._uses.end_revoked(revocations.includes),
+            file,
+            WebReporter(self._streams, lambda: self.statistics),
+        )
         self._app = WebApp(
             node, settings, self._streams, self._verify, self._connection_figures, self._uses, lambda: self._cluster.counts
         )

@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.doors.door_messages import (
+    ClientPage,
+    ClientPageQuestion,
     DoorAnnouncement,
     DoorGreeting,
     DoorMessage,
+    DoorStatus,
+    DoorStatusQuestion,
     RevocationOrder,
     RevocationPage,
     RevocationPageQuestion,
@@ -20,6 +24,7 @@ from iris_py.doors.door_messages import (
     decode_message,
     encode_message,
 )
+from iris_py.doors.door_reports import PAGE_CLIENTS, TEXT_MAX, ClientReport, DoorFigures, clip_text
 from iris_py.doors.revocations import SubjectRevocation, TokenRevocation, TotalRevocation
 
 DOOR = DoorAnnouncement(id="0123456789abcdef", kind="web", address="https://iris.example", version="0.1.0")
@@ -30,6 +35,10 @@ MESSAGES: list[DoorMessage] = [
     RevocationReceipt(DOOR, ("added", "full", "ended")),
     RevocationPageQuestion(DOOR.id, 4000),
     RevocationPage(REVOCATIONS),
+    ClientPageQuestion(DOOR.id, 500, 7),
+    ClientPage(DOOR, 3, (ClientReport(), ClientReport(number=2, name="shop", messages_out=4, age_s=5.5))),
+    DoorStatusQuestion(),
+    DoorStatus(DOOR, DoorFigures(clients=3, connections=4, refused=5)),
 ]
 
 
@@ -57,6 +66,27 @@ def test_later_versions_may_add_fields(message: DoorMessage) -> None:
 def test_what_does_not_fit_is_ignored(changes: dict[str, object]) -> None:
     content = msgspec.msgpack.decode(encode_message(MESSAGES[0])[1:])
     assert decode_message(b"\x01" + msgspec.msgpack.encode({**content, **changes})) is None
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        [{"name": "n" * (TEXT_MAX + 1)}],
+        [{"subscriptions": -1}],
+        [{"age_s": math.inf}],
+        [{"age_s": math.nan}],
+        [{}] * (PAGE_CLIENTS + 1),
+    ],
+)
+def test_clients_beyond_the_bounds_are_ignored(clients: list[dict[str, object]]) -> None:
+    content = {"type": "clients", "door": msgspec.to_builtins(DOOR), "total": 1, "clients": clients}
+    assert decode_message(b"\x01" + msgspec.msgpack.encode(content)) is None
+    assert decode_message(b"\x01" + msgspec.msgpack.encode({**content, "clients": [{}]})) is not None
+
+
+def test_the_text_of_a_client_fits_a_report() -> None:
+    text = clip_text("\N{SNOWMAN}" * 1000)
+    assert decode_message(encode_message(ClientPage(DOOR, 1, (ClientReport(name=text, language=text),)))) is not None
 
 
 @pytest.mark.parametrize("until", [math.nan, math.inf, -1.0, "soon"])

@@ -16,6 +16,7 @@ from iris_py.doors.revocations import PAGE_REVOCATIONS, RevocationTable, Subject
 from iris_py.doors.rights import Rights
 from iris_py.errors import NoMembers
 from iris_py.servers.door_cluster import DoorCluster, revoke_tokens
+from iris_py.servers.door_survey import ask_clients, ask_statuses
 from iris_py.servers.tokens import read_token
 from iris_py.testing import NodeSimulation, run
 from tests.unit.iris_py.servers.asgi import Answer, ask
@@ -324,3 +325,33 @@ def test_a_reload_ends_the_streams_that_have_lost_their_role_or_right() -> None:
         other.task.cancel()
 
     with_doors(scenario, 1)
+
+
+def test_doors_tell_a_node_about_their_event_streams_and_counts() -> None:
+    async def scenario(doors: Doors) -> None:
+        one, two = doors.all
+        token = one.make_token("ann", rights=ALL)
+        stream = Stream(one, "GET", "/v1/topics/events?pattern=news.a&pattern=news.b", {**bearer(token), **LINES})
+        await doors.simulation.until(lambda: stream.content)
+        report = await ask_clients(doors.revoker, 30.0, 10, lambda _node, door: door.kind == "web")
+        assert sorted(at_door.total for at_door in report.doors) == [0, 1]
+        (client,) = [each for at_door in report.doors for each in at_door.clients]
+        assert (client.user, client.subscriptions, client.messages_out, client.age_s) == ("ann", 2, None, None)
+        statuses = dict(await ask_statuses(doors.revoker, 30.0))
+        assert {node: status.figures.clients for node, status in statuses.items()} == {one.node.id: 1, two.node.id: 0}
+        assert statuses[one.node.id].figures.messages_in == 1
+        await one.close(timeout=0.0)
+        assert await stream.ended() is not None
+        assert [node for node, _status in await ask_statuses(doors.revoker, 30.0)] == [two.node.id]
+
+    with_doors(scenario)
+
+
+def test_a_door_of_an_earlier_version_is_silent_about_its_clients() -> None:
+    async def scenario(doors: Doors) -> None:
+        node = await doors.simulation.start_node()
+        await DoorCluster(node, "later", "", RevocationTable(), lambda: None).join()
+        report = await ask_clients(doors.revoker, 30.0, 10, lambda _node, _door: True)
+        assert (len(report.doors), report.silent) == (2, 1)
+
+    with_doors(scenario)

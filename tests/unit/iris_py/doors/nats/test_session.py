@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from iris_py.doors.door_reports import TEXT_MAX
 from iris_py.doors.nats.nkeys import encode_user_key
 from iris_py.doors.nats.passwords import hash_password, hash_token
 from iris_py.doors.nats.session import GREETING_S, PING_S, STALLED_S, PongWait, SessionEnd
@@ -260,3 +261,23 @@ def test_a_request_finds_its_service_and_the_reply_its_client() -> None:
         b"HMSG _INBOX.c.8 1 37 37\r\nNATS/1.0 503\r\nNats-Subject: lower\r\n\r\n\r\n"
     )
     assert len(door.published) == 2
+
+
+def test_a_report_counts_the_messages_of_the_client_and_names_its_library() -> None:
+    door = LoneDoor(USERS)
+    options = b'{"verbose":false,"auth_token":"t0ken","name":"shop-1","lang":"go","version":"1.2","echo":false}'
+    client, other = door.connect(options), door.connect(TALKER)
+    client.ask(b"SUB a.> 1\r\nSUB b 2\r\nSUB c 3\r\nUNSUB 3 1\r\nPUB a.x 1\r\nh\r\nPUB a.x 1\r\nh\r\n")
+    other.ask(b"PUB a.x 1\r\n1\r\nPUB b 1\r\n2\r\nPUB c 1\r\n3\r\nPUB c 1\r\n4\r\n")
+    client.ask(b"UNSUB 2\r\n")
+    report = client.session.report(7.5)
+    assert (report.name, report.user, report.language, report.version) == ("shop-1", "talker", "go", "1.2")
+    assert (report.subscriptions, report.messages_in, report.messages_out) == (1, 2, 3)
+    assert report.age_s == 7.5
+    assert other.session.report(0.0).messages_in == 4
+
+
+def test_a_report_cuts_the_texts_of_a_client() -> None:
+    client = LoneDoor().connect(b'{"verbose":false,"name":"%b","lang":"%b"}' % (b"n" * 3000, b"l" * 900))
+    report = client.session.report(0.0)
+    assert (len(report.name), len(report.language)) == (TEXT_MAX, TEXT_MAX)
