@@ -17,6 +17,7 @@ from iris_py.observe.queries import ANSWERS_PER_S_MAX, SNAPSHOT_S
 from iris_py.observe.reports import Size
 from iris_py.overview.caller_failures import RecentFailures
 from iris_py.overview.clusters import CLUSTER_PARTS
+from iris_py.overview.door_loads import DoorReadings
 from iris_py.overview.pair import Pair
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Readings:
         latest: The number of the last known event, by node id.
         failures: The errors that callers got in the last minute.
         clouds: The clouds, by the last answers of gateways.
+        doors: The doors, by their last answers.
         detail: The node of the detailed table, with all its statistics; None without such a table, or before the answer.
     """
 
@@ -136,6 +138,7 @@ class Readings:
         self.latest: dict[str, int] = {}
         self.failures = RecentFailures()
         self.clouds: list[CloudLine] = []
+        self.doors = DoorReadings()
         self.detail: NodeReading | None = None
         self._seen: dict[str, NodeReading] = {}
         self._search: NodeReports | None = None

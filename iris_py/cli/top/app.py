@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from rich.text import Text
 from textual.app import App
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
     from iris_py import NodeReports
     from iris_py.cli.top.sheets import Arranged, Kind
+    from iris_py.doors.door_messages import DoorStatus
     from iris_py.overview.clouds import CloudLine
 
-__all__ = ["AskNodes", "TopApp"]
+__all__ = ["AskNodes", "FurtherSources", "TopApp"]
 
 #: The intervals selected by the keys + and - (seconds).
 INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -41,6 +42,11 @@ INTERVALS: Final = (INTERVAL_MIN_S, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 FIRST_S: Final = 1.0
 #: Interval at which the screen shows the age of the reading, and checks whether the terminal is still open (seconds).
 TICK_S: Final = 1.0
+
+
+def _key_of(kind: Kind) -> str:
+    """Return the key of a tab: 1 to 9, and 0 for the tenth."""
+    return str((TABS.index(kind) + 1) % 10)
 
 
 class AskNodes(Protocol):
@@ -54,6 +60,15 @@ class AskNodes(Protocol):
         since: Mapping[str, int] = ...,
         timeout: float = ...,
     ) -> NodeReports: ...
+
+
+class FurtherSources(NamedTuple):
+    """The questions to others than all nodes."""
+
+    clouds: Callable[[], Awaitable[list[CloudLine]]]
+    """Queries the gateways about other clouds."""
+    doors: Callable[[], Awaitable[list[tuple[str, DoorStatus]]]]
+    """Queries the doors about themselves."""
 
 
 class TopApp(App[int]):
@@ -103,7 +118,7 @@ class TopApp(App[int]):
         Binding("question_mark,f1", "help", "Help", key_display="?"),
         Binding("tab", "tab(1)", show=False, priority=True),
         Binding("shift+tab", "tab(-1)", show=False, priority=True),
-        *(Binding(str(number), f"show({kind!r})", show=False) for number, kind in enumerate(TABS, 1)),
+        *(Binding(_key_of(kind), f"show({kind!r})", show=False) for kind in TABS),
     ]
 
     def __init__(
@@ -116,7 +131,7 @@ class TopApp(App[int]):
         sample: int,
         interval_s: float,
         timeout_s: float,
-        ask_clouds: Callable[[], Awaitable[list[CloudLine]]] | None = None,
+        further: FurtherSources | None = None,
     ) -> None:
         """Prepare the screen.
 
@@ -128,7 +143,7 @@ class TopApp(App[int]):
             sample: Number of nodes in a sample of a large network.
             interval_s: Seconds between two readings; raised to :attr:`Readings.interval_min_s` if smaller.
             timeout_s: Timeout of a query, in seconds.
-            ask_clouds: Queries the gateways about other clouds; None to show no clouds.
+            further: Queries gateways and doors; None to show neither.
         """
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.theme = "ansi-dark"
@@ -140,7 +155,7 @@ class TopApp(App[int]):
         self._network = network
         self._sample = sample
         self._timeout_s = timeout_s
-        self._ask_clouds = ask_clouds
+        self._further = further
         tab: dict[Kind, Kind] = {"members": "clusters", "node": "nodes"}
         self._trail = [TablePlace(tab[start.kind]), start] if start.kind in tab else [start]
         self._orders: dict[Kind, RowOrder] = {"clusters": order}
@@ -176,7 +191,7 @@ class TopApp(App[int]):
     def compose(self) -> ComposeResult:
         """Make the widgets of the screen."""
         yield Static(id="head")
-        tabs = Tabs(*(Tab(f"{number} {kind.capitalize()}", id=kind) for number, kind in enumerate(TABS, 1)), active=self._tab)
+        tabs = Tabs(*(Tab(f"{_key_of(kind)} {kind.capitalize()}", id=kind) for kind in TABS), active=self._tab)
         tabs.can_focus = False
         yield tabs
         yield Static(id="place")
@@ -239,10 +254,19 @@ class TopApp(App[int]):
         else:
             found = await asked
         gathering.take(found, loop.time(), is_search=nodes is None)
-        if self._ask_clouds is not None and gathering.view is not None and (nodes is None or place.kind == "clouds"):
-            # Only gateways are queried, and only every few seconds while no table shows them, because their state is large.
-            gathering.clouds = await self._ask_clouds() if has_gateways(gathering.view.pairs) else []
+        if self._further is not None:
+            await self._read_further(self._further, place, is_search=nodes is None)
         self.draw()
+
+    async def _read_further(self, further: FurtherSources, place: TablePlace, *, is_search: bool) -> None:
+        """Query gateways and doors."""
+        gathering = self.gathering
+        if gathering.view is not None and (is_search or place.kind == "clouds"):
+            # Only gateways are queried, and only every few seconds while no table shows them, because their state is large.
+            gathering.clouds = await further.clouds() if has_gateways(gathering.view.pairs) else []
+        if place.kind == "doors":
+            statuses = await further.doors()
+            gathering.doors.take(statuses, asyncio.get_running_loop().time())
 
     async def _ask_detail(self, node: str) -> NodeReports:
         return await self._ask(

@@ -149,6 +149,9 @@ def _has_screen() -> bool:
 async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str | None, query: QueryOptions) -> int:
     """Show the full screen until the user ends it."""
     kind = _load_app()
+    from iris_py.cli.top.app import FurtherSources
+    from iris_py.servers.door_survey import ask_statuses  # neither is needed to print once
+
     if query.is_every:
         raise ConfigurationError(
             "--all takes a minute in a large network, so the full screen does not support it: add --once, or take a larger "
@@ -171,7 +174,7 @@ async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str
             sample=query.sample,
             interval_s=query.interval_s,
             timeout_s=query.timeout_s,
-            ask_clouds=partial(ask_clouds, own),
+            further=FurtherSources(partial(ask_clouds, own), partial(ask_statuses, own)),
         )
         return await app.run_to_end()
 

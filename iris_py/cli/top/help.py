@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["HelpScreen"]
 
 HELP: Final = """\
-1 - 8, Tab       another table: clusters, nodes, topics, links, events,
-                 publishers (the nodes that publish each topic),
+1 - 9, 0, Tab    another table: clusters, nodes, topics, groups, links,
+                 events, publishers (the nodes that publish each topic),
                  tunnels (the nodes that hold them, by member), clouds
-                 (whether each gateway reaches them, and failures)
+                 (whether each gateway reaches them, and failures),
+                 doors (their clients, and the messages of these)
 arrows           move; Page Up, Page Down, Home and End as usual
 Enter            open the row: a cluster shows its members, a member
                  or node its statistics, other rows their node

@@ -14,6 +14,7 @@ from iris_py.logs import one_line
 from iris_py.overview.caller_failures import word_of
 from iris_py.overview.clouds import failed_text
 from iris_py.overview.clusters import ClusterLine, MemberStatsLine, cluster_lines, members_text
+from iris_py.overview.door_loads import DoorLoad
 from iris_py.overview.figures import NodeFigure, figures_of
 from iris_py.overview.generations import short_generations
 from iris_py.overview.groups import GroupLine, group_lines, patterns_text
@@ -75,9 +76,21 @@ Kind: TypeAlias = Literal[
     "publishers",
     "tunnels",
     "clouds",
+    "doors",
 ]
 #: The kinds of tables with a tab.
-TABS: Final[tuple[Kind, ...]] = ("clusters", "nodes", "topics", "groups", "links", "events", "publishers", "tunnels", "clouds")
+TABS: Final[tuple[Kind, ...]] = (
+    "clusters",
+    "nodes",
+    "topics",
+    "groups",
+    "links",
+    "events",
+    "publishers",
+    "tunnels",
+    "clouds",
+    "doors",
+)
 Row = TypeVar("Row")
 #: The value by which a row is sorted. None comes last in both directions.
 Value: TypeAlias = "str | float | None"
@@ -203,6 +216,8 @@ def rows_of(place: TablePlace, gathering: Readings) -> Sequence[Any]:
         return gathering.events
     if place.kind == "clouds":
         return cloud_rows(gathering)
+    if place.kind == "doors":
+        return gathering.doors.loads
     if view is None:
         return []
     if place.kind == "clusters":
@@ -238,6 +253,8 @@ def next_place(row: object) -> TablePlace | None:
         return TablePlace("node", row.seen.node.id)
     if isinstance(row, MemberStatsLine | PublisherLine):
         return TablePlace("node", row.id)
+    if isinstance(row, DoorLoad):
+        return TablePlace("node", row.node)
     if isinstance(row, TunnelsLine):
         return TablePlace("node", row.holder)
     if isinstance(row, SubscriberRow | LinkRow):
@@ -272,6 +289,10 @@ def _secret(row: NodeRow) -> str:
     return one_line(short_generations(security.primary, security.accepted))
 
 
+def _door_state(row: DoorLoad) -> str:
+    return "CLOSING" if row.door.is_draining else "open"
+
+
 def _moment(unix_s: float) -> str:
     try:
         return datetime.fromtimestamp(unix_s).astimezone().strftime("%H:%M:%S")
@@ -295,6 +316,7 @@ _TITLES: Final[dict[Kind, str]] = {
     "publishers": "Publishers",
     "tunnels": "Tunnels",
     "clouds": "Clouds",
+    "doors": "Doors",
 }
 
 _CLUSTERS: Final = Sheet[ClusterLine](
@@ -638,6 +660,41 @@ _CLOUDS: Final = Sheet[CloudRow](
     sort="",
     mark=lambda row: "" if row.line.is_up else "bad",
 )
+_DOORS: Final = Sheet[DoorLoad](
+    fields=(
+        Field("door", 9, lambda row: row.node[:ID_SHOWN], lambda row: row.node, is_number=False),
+        Field("kind", 6, lambda row: one_line(row.door.kind), lambda row: row.door.kind, is_number=False),
+        Field(
+            "address",
+            14,
+            lambda row: one_line(row.door.address),
+            lambda row: row.door.address,
+            is_number=False,
+            is_flexible=True,
+        ),
+        Field(
+            "version", 9, lambda row: one_line(row.door.version), lambda row: row.door.version, is_number=False, is_wide=True
+        ),
+        Field("clients", 9, lambda row: format_count(row.figures.clients), lambda row: row.figures.clients),
+        Field(
+            "subscriptions",
+            15,
+            lambda row: format_count(row.figures.subscriptions),
+            lambda row: row.figures.subscriptions,
+            is_wide=True,
+        ),
+        Field("in/s", 7, lambda row: _count(row.in_per_s), lambda row: row.in_per_s),
+        Field("out/s", 7, lambda row: _count(row.out_per_s), lambda row: row.out_per_s),
+        Field("refused", 9, lambda row: format_count(row.figures.refused), lambda row: row.figures.refused),
+        Field("ended", 8, lambda row: format_count(row.figures.ended), lambda row: row.figures.ended),
+        Field("lost", 8, lambda row: format_count(row.figures.dropped), lambda row: row.figures.dropped, is_wide=True),
+        Field("waiting", 9, lambda row: format_bytes(row.figures.waiting_bytes), lambda row: row.figures.waiting_bytes),
+        Field("state", 9, _door_state, _door_state, is_number=False, is_wide=True),
+    ),
+    key=lambda row: row.door.id,
+    sort="clients",
+    mark=lambda row: "faint" if row.door.is_draining else "bad" if row.lost_per_s else "",
+)
 _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "clusters": _CLUSTERS,
     "members": _MEMBERS,
@@ -652,4 +709,5 @@ _SHEETS: Final[dict[Kind, Sheet[Any]]] = {
     "publishers": _PUBLISHERS,
     "tunnels": _TUNNELS,
     "clouds": _CLOUDS,
+    "doors": _DOORS,
 }

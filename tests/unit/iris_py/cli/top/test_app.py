@@ -12,9 +12,11 @@ from textual.events import Key
 
 from iris_py import NodeClosed, NodeReports
 from iris_py.cli.outcome import ExitCode
-from iris_py.cli.top.app import TopApp
+from iris_py.cli.top.app import FurtherSources, TopApp
 from iris_py.cli.top.sheets import ROWS_MAX, TABS, RowOrder, TablePlace
 from iris_py.cli.top.terminal import log_to
+from iris_py.doors.door_messages import DoorAnnouncement, DoorStatus
+from iris_py.doors.door_reports import DoorFigures
 from iris_py.overview.readings import INTERVAL_MIN_S
 from tests.unit.iris_py.overview.faked import found, id_of, older, report
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from iris_py import NodeName
+    from iris_py.overview.clouds import CloudLine
 
 
 class Network:
@@ -49,7 +52,7 @@ class Network:
         return answers
 
 
-def screen_of(network: Network) -> TopApp:
+def screen_of(network: Network, further: FurtherSources | None = None) -> TopApp:
     """Return a paused screen."""
     app = TopApp(
         network,
@@ -59,6 +62,7 @@ def screen_of(network: Network) -> TopApp:
         sample=64,
         interval_s=1.0,
         timeout_s=1.0,
+        further=further,
     )
     app.is_paused = True
     return app
@@ -197,7 +201,7 @@ def test_the_cursor_stays_at_its_row_when_the_order_changes() -> None:
 def test_tabs_show_their_tables_and_ask_for_what_these_need() -> None:
     async def steps(app: TopApp, pilot: Pilot[Any]) -> None:
         for number, kind in enumerate(TABS, 1):
-            await press(app, pilot, str(number))
+            await press(app, pilot, str(number % 10))
             assert app.place.kind == kind
             await app.read()
         for part, only in {"peers": "links", "events": "events", "topics": "publishers"}.items():
@@ -363,3 +367,27 @@ def test_lines_of_the_log_go_to_the_screen(caplog: pytest.LogCaptureFixture) -> 
         logger.error("a seed\nis silent")
     assert lines == ["error: a seed is silent"]
     assert logger.handlers == before
+
+
+def test_doors_and_gateways_are_asked_while_a_table_shows_them() -> None:
+    asked: list[str] = []
+
+    async def ask_clouds() -> list[CloudLine]:
+        asked.append("clouds")
+        return []
+
+    async def ask_doors() -> list[tuple[str, DoorStatus]]:
+        asked.append("doors")
+        door = DoorAnnouncement(id="0" * 16, kind="web", address="https://door.example")
+        return [(id_of(1), DoorStatus(door, DoorFigures(clients=3)))]
+
+    async def run() -> None:
+        app = screen_of(network(), FurtherSources(ask_clouds, ask_doors))
+        async with app.run_test(size=(100, 24)) as pilot:
+            await app.read()
+            assert asked == []
+            await press(app, pilot, "0")
+            await app.read()
+            assert (asked, shown(app)) == (["doors"], [id_of(1)[:8]])
+
+    asyncio.run(run())

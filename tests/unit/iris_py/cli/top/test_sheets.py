@@ -20,6 +20,8 @@ from iris_py.cli.top.sheets import (
     rows_of,
     sheet_of,
 )
+from iris_py.doors.door_messages import DoorAnnouncement, DoorStatus
+from iris_py.doors.door_reports import DoorFigures
 from iris_py.observe.statistics import (
     ClusterStatistics,
     ProcessStatistics,
@@ -293,3 +295,25 @@ def test_tunnels_show_which_node_holds_how_many_at_which_member(open_now: int, m
 def test_an_address_stands_beside_each_id_also_in_80_columns(kind: Kind) -> None:
     shown = [each.title for each in sheet_of(TablePlace(kind)).fields if not each.is_wide]
     assert "address" in shown
+
+
+def door_status(number: int, messages_in: int, *, dropped: int = 0, is_draining: bool = False) -> tuple[str, DoorStatus]:
+    door = DoorAnnouncement(id=f"{number:016x}", kind="nats", address="127.0.0.1:4222", is_draining=is_draining)
+    figures = DoorFigures(clients=7, messages_in=messages_in, messages_out=2 * messages_in, refused=3, ended=4, dropped=dropped)
+    return id_of(number), DoorStatus(door, figures)
+
+
+def test_doors_have_rates_from_their_second_answer_on_and_lead_to_their_nodes() -> None:
+    gathering = Readings()
+    place = TablePlace("doors")
+    gathering.doors.take([door_status(1, 100), door_status(2, 100)], 10.0)
+    assert [row.in_per_s for row in rows_of(place, gathering)] == [None, None]
+    gathering.doors.take([door_status(1, 150), door_status(3, 9), door_status(2, 100, dropped=1)], 12.0)
+    first, late, lossy = rows_of(place, gathering)
+    assert (first.in_per_s, first.out_per_s, late.in_per_s) == (25.0, 50.0, None)
+    assert [sheet_of(place).mark(row) for row in (first, late, lossy)] == ["", "", "bad"]
+    assert cells(place, gathering)[0][:2] == [id_of(1)[:8], "nats"]
+    assert next_place(first) == TablePlace("node", id_of(1))
+    gathering.doors.take([door_status(1, 0, is_draining=True)], 13.0)  # has restarted
+    (row,) = rows_of(place, gathering)
+    assert (row.in_per_s, sheet_of(place).mark(row)) == (0.0, "faint")
