@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from iris_py.doors.nats.headers import carry, read_carried
 from iris_py.doors.nats.operations import Operation, ProtocolFault, PubRun
 from iris_py.doors.nats.parser import ProtocolParser
+from iris_py.doors.nats.subjects import NatsSubject, is_valid_subject, read_pattern, read_subject
 from iris_py.wire.headers import HEADERS_BYTES_MAX, decode_headers, encode_headers
 
 PAYLOAD_MAX = 64
@@ -43,11 +45,11 @@ def streams(draw: st.DrawFn) -> bytes:
     return b"".join(one * draw(st.integers(1, 3)) for one in draw(st.lists(valid_operations(), max_size=6)))
 
 
-def parsed(pieces: list[bytes]) -> list[object]:
+def parsed(pieces: list[bytes]) -> list[Any]:
     """Return the operations in some pieces of a stream, with each message for itself."""
     parser = ProtocolParser(PAYLOAD_MAX)
     operations: list[Operation] = [operation for piece in pieces for operation in parser.receive(piece)]
-    found: list[object] = []
+    found: list[Any] = []
     for each in operations:
         found += [(each.line, content) for content in each.contents] if isinstance(each, PubRun) else [each]
     return found
@@ -98,3 +100,19 @@ def test_any_header_block_comes_back_as_it_was(block: bytes, payload: bytes, rep
     headers = decode_headers(encoded)
     assert headers is not None
     assert read_carried(headers, carried.payload) == (reply, len(block), block + payload, 0)
+
+
+@given(st.text("_INBOXab.-é$", max_size=20).map(lambda rest: f"_INBOX{rest}".encode()))
+@example(b"_INBOX." + bytes(600).replace(b"\0", b"a"))
+def test_the_usual_inbox_is_read_as_any_other_subject(raw: bytes) -> None:
+    """A pattern without wildcards is a subject, and takes no short cut."""
+    assert read_subject(raw) == read_pattern(raw)
+    assert is_valid_subject(raw) == isinstance(read_pattern(raw), NatsSubject)
+
+
+@given(FIELDS, st.one_of(st.just(b""), FIELDS), CONTENTS)
+def test_the_usual_control_line_is_read_as_any_other(subject: bytes, reply: bytes, content: bytes) -> None:
+    fields = [b"PUB", subject, *filter(None, [reply]), b"%d" % len(content)]
+    usual, other = ([b"%b\r\n%b\r\n" % (blank.join(fields), content)] for blank in (b" ", b"\t"))
+    (line, text), (other_line, other_text) = parsed(usual)[0], parsed(other)[0]
+    assert (line[:4], text) == (other_line[:4], other_text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
+from iris_py.doors.nats.subjects import INBOX_TOKENS, NatsSubject, SubjectKind, read_subject
 from iris_py.patterns.topic.names import TopicTrie
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Inboxes:
         self._trie: TopicTrie[ClientSubscription] = TopicTrie()
         self._homes: OrderedDict[Tokens, str] = OrderedDict()
         self._homes_max = homes_max
+        self._noted = b"", ""  # the subject for replies without the token of the request, and the home, of the last message
         self._asked: dict[bytes, tuple[DoorClient, AskedClient]] = {}
         self._asked_of: dict[DoorClient, dict[bytes, None]] = {}
 
@@ -102,17 +104,23 @@ class Inboxes:
             self.forget_asked(inbox)
             asked.lose()
 
-    def remember(self, key: Tokens, home: str) -> None:
-        """Remember the door of a client, from which a request of the client came.
+    def note_home(self, reply: bytes, home: str) -> None:
+        """Remember the door from which a message with a subject for replies came.
 
         Args:
-            key: The tokens that name the client (`NatsSubject.key`).
+            reply: The subject for replies; any other than an inbox is ignored.
             home: The id of the door.
         """
-        self._homes[key] = home
-        self._homes.move_to_end(key)
-        if len(self._homes) > self._homes_max:
-            self._homes.popitem(last=False)
+        client, _dot, _request = reply.rpartition(b".")
+        if (client, home) == self._noted:
+            return
+        subject = read_subject(reply)
+        if isinstance(subject, NatsSubject) and subject.kind is SubjectKind.INBOX:
+            self._homes[subject.key] = home
+            self._homes.move_to_end(subject.key)
+            if len(self._homes) > self._homes_max:
+                self._homes.popitem(last=False)
+            self._noted = (client, home) if len(subject.tokens) > INBOX_TOKENS else (b"", "")
 
     def home_of(self, key: Tokens) -> str:
         """Return the door of a client; empty if unknown."""
@@ -123,5 +131,6 @@ class Inboxes:
 
     def forget(self, key: Tokens, home: str) -> None:
         """Forget the door of a client that the door has lost, unless the client has moved again."""
+        self._noted = b"", ""
         if self._homes.get(key) == home:
             del self._homes[key]

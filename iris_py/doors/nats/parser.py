@@ -37,6 +37,8 @@ REMEMBERED_LINES_MAX: Final = 256
 REMEMBERED_LINE_BYTES_MAX: Final = 256
 
 _FIELD: Final = re.compile(rb"[^ \t\r\n]+")
+#: The control line that clients write in general; others are read field by field.
+_USUAL_PUB: Final = re.compile(rb"PUB ([^ \t\r\n]+) (?:([^ \t\r\n]+) )?([0-9]{1,%d})\r\n" % DIGITS_MAX)
 _NUMBER: Final = re.compile(rb"[0-9]{1,%d}" % DIGITS_MAX)
 #: The name of an operation. nats-server wants a blank behind those with arguments, except ``CONNECT``.
 _NAME: Final = re.compile(rb"(?:H?PUB|(?:UN)?SUB)[ \t]|CONNECT|PING|PONG", re.IGNORECASE)
@@ -168,6 +170,10 @@ class ProtocolParser:
 
     def _read_line(self, text: bytes) -> Operation | PubLine:
         """Read a control line with its end."""
+        usual = _USUAL_PUB.fullmatch(text) if len(text) <= REMEMBERED_LINE_BYTES_MAX else None
+        if usual is not None:
+            subject, reply, size = usual.groups(b"")
+            return self._remember(text, subject, reply, -1, int(size))
         beginning = _NAME.match(text)
         if beginning is None:
             return ProtocolFault.UNKNOWN_OPERATION
@@ -217,7 +223,7 @@ class ProtocolParser:
         if total_bytes > self._payload_bytes_max:
             return ProtocolFault.PAYLOAD
         line = PubLine(subject, reply, header_bytes, total_bytes, LINE_END + text)
-        if len(text) <= REMEMBERED_LINE_BYTES_MAX:
+        if len(text) <= REMEMBERED_LINE_BYTES_MAX and not reply:  # a request has a reply subject of its own
             if len(self._known) == REMEMBERED_LINES_MAX:
                 self._known.clear()
             self._known[text] = line

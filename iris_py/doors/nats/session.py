@@ -18,7 +18,15 @@ from iris_py.doors.nats.encoder import OK, PING, PONG, Delivery, fault_text, per
 from iris_py.doors.nats.headers import responders_block
 from iris_py.doors.nats.operations import ConnectLine, ProtocolFault, PubLine, PubRun, Signal, SubLine, UnsubLine
 from iris_py.doors.nats.parser import ProtocolParser
-from iris_py.doors.nats.subjects import NatsSubject, SubjectFault, SubjectKind, is_valid_queue, read_pattern, read_subject
+from iris_py.doors.nats.subjects import (
+    NatsSubject,
+    SubjectFault,
+    SubjectKind,
+    is_valid_queue,
+    is_valid_subject,
+    read_pattern,
+    read_subject,
+)
 from iris_py.doors.nats.subscription import ClientSubscription
 from iris_py.doors.nats.users import ClientCredentials, NatsUser, PasswordQuestion
 
@@ -460,7 +468,7 @@ class NatsSession:
         self.messages_in += len(contents)
         routes.messages_in += len(contents)
         routes.bytes_in += len(contents) * line.total_bytes
-        if line.reply and not isinstance(read_subject(line.reply), NatsSubject):
+        if line.reply and not is_valid_subject(line.reply):
             self._refuse_each(permission_error("Publish", line.reply), len(contents))
             return
         if not self.options.verbose:
@@ -495,9 +503,10 @@ class NatsSession:
         if isinstance(subject, SubjectFault) or not self.user.may_publish(subject):
             self._refuse_each(permission_error("Publish", raw), count)
             return None
-        if len(self._subjects) == REMEMBERED_SUBJECTS_MAX:
-            self._subjects.clear()
-        self._subjects[raw] = subject
+        if subject.kind is SubjectKind.TOPIC:  # an inbox is used once
+            if len(self._subjects) == REMEMBERED_SUBJECTS_MAX:
+                self._subjects.clear()
+            self._subjects[raw] = subject
         return subject
 
     def _refuse_each(self, error: bytes, count: int) -> None:

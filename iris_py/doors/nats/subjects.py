@@ -17,7 +17,16 @@ from iris_py.wire.names import CLOUD_MARK
 if TYPE_CHECKING:
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["NatsSubject", "SubjectFault", "SubjectKind", "is_valid_queue", "read_pattern", "read_subject", "subject_of_topic"]
+__all__ = [
+    "NatsSubject",
+    "SubjectFault",
+    "SubjectKind",
+    "is_valid_queue",
+    "is_valid_subject",
+    "read_pattern",
+    "read_subject",
+    "subject_of_topic",
+]
 
 #: The beginning of the first token of a subject for replies.
 INBOX: Final = "_INBOX"
@@ -28,6 +37,8 @@ INBOX_TOKENS: Final = 2
 #: Tokens and bytes of an inbox, which is no topic.
 INBOX_BYTES_MAX: Final = 512
 
+#: The usual inbox, of which a client makes one for each request; others are checked token by token.
+_USUAL_INBOX: Final = re.compile(rb"_INBOX[\w-]*(?:\.[\w-]+)*", re.ASCII)
 #: Bytes that no subject has: they divide the fields of a control line, or may move the cursor of a terminal.
 _UNSPEAKABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
@@ -75,10 +86,18 @@ def read_subject(raw: bytes) -> NatsSubject | SubjectFault:
     Args:
         raw: A field of a control line: not empty, without blanks and line breaks.
     """
+    if _is_usual_inbox(raw):
+        name = raw.decode()
+        return NatsSubject(raw, SubjectKind.INBOX, name, tuple(name.split(".")))
     tokens = tuple(raw.decode(errors="replace").split("."))
     if "" in tokens or ANY_TOKEN in tokens or ANY_REST in tokens:
         return SubjectFault.INVALID
     return _classify(raw, tokens, is_pattern=False)
+
+
+def is_valid_subject(raw: bytes) -> bool:
+    """Return whether a field of a control line is a subject of messages."""
+    return _is_usual_inbox(raw) or isinstance(read_subject(raw), NatsSubject)
 
 
 def read_pattern(raw: bytes) -> NatsSubject | SubjectFault:
@@ -115,6 +134,10 @@ def subject_of_topic(topic: str, cloud: str = "") -> bytes | None:
     if _UNSPEAKABLE.search(topic) is not None:
         return None
     return (f"{topic}{CLOUD_MARK}{cloud}" if cloud else topic).encode()
+
+
+def _is_usual_inbox(raw: bytes) -> bool:
+    return _USUAL_INBOX.fullmatch(raw) is not None and len(raw) <= INBOX_BYTES_MAX
 
 
 def _classify(raw: bytes, tokens: Tokens, *, is_pattern: bool) -> NatsSubject | SubjectFault:

@@ -69,7 +69,7 @@ class CommandExecution:
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
-            return False
+            return self._inboxes.try_send(command)
         if isinstance(command, InboxEnd):
             self._requests.cancel(session, command.pattern)
             return True

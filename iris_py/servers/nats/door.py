@@ -108,7 +108,7 @@ class NatsDoor(AsyncClosable):
         counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user), limits)
         self._inboxes = InboxCluster(node, self._clients.routes)
-        self._patterns = NodePatterns(node, self._clients.routes, self._inboxes, ClientClusters(node, self._clients.routes))
+        self._patterns = NodePatterns(node, self._clients.routes, ClientClusters(node, self._clients.routes))
         self._requests = NativeRequests(node, self._clients.routes)
         self._execution = CommandExecution(node, self._patterns, self._inboxes, self._requests)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))

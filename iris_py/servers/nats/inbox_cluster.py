@@ -25,7 +25,7 @@ from iris_py.doors.nats.inbox_messages import (
     door_cluster_of,
     encode_inbox_message,
 )
-from iris_py.doors.nats.subjects import NatsSubject, SubjectKind, read_subject
+from iris_py.doors.nats.subjects import NatsSubject, read_subject
 from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
 from iris_py.wire.headers import NO_HEADERS
@@ -92,16 +92,18 @@ class InboxCluster(Handler):
             with suppress(NodeClosed):
                 await membership.leave(timeout=LEAVE_S)
 
-    def note_home(self, reply: bytes, source: str) -> None:
-        """Note the home of the client that waits for replies to a message.
-
-        Args:
-            reply: The subject for replies.
-            source: The id of the node with the message.
-        """
-        subject = read_subject(reply)
-        if isinstance(subject, NatsSubject) and subject.kind is SubjectKind.INBOX:
-            self._routes.inboxes.remember(subject.key, source)
+    def try_send(self, messages: InboxMessages) -> bool:
+        """Send replies of a client to the home of their inbox at once; return False if the home is unknown or has no room."""
+        home = self._routes.inboxes.home_of(messages.subject.key)
+        if not home:
+            return False
+        runtime = runtime_of(self._node)
+        try:
+            count = runtime.core.broadcast(door_cluster_of(home), _encode(messages), asyncio.get_running_loop().time())
+        except IrisError:
+            return False
+        runtime.wake()
+        return bool(count)
 
     async def send(self, messages: InboxMessages, client: str) -> None:
         """Send replies of a client to the home of their inbox; to all doors if the home is unknown.
@@ -113,8 +115,8 @@ class InboxCluster(Handler):
         Raises:
             NodeClosed: The node was closed.
         """
-        subject, line, contents = messages
-        content = encode_inbox_message(InboxReplies(subject.raw, line.reply, line.header_bytes, contents))
+        subject, contents = messages.subject, messages.contents
+        content = _encode(messages)
         inboxes = self._routes.inboxes
         if home := inboxes.home_of(subject.key):
             if await self._broadcast(door_cluster_of(home), content):
@@ -155,7 +157,7 @@ class InboxCluster(Handler):
             return None
         subject, delivery = found
         if delivery.reply:
-            self.note_home(delivery.reply, source)
+            self._routes.inboxes.note_home(delivery.reply, source)
         return self._routes.reply(None, subject, delivery)
 
     # --
@@ -170,6 +172,11 @@ class InboxCluster(Handler):
         except IrisError as exc:
             logger.debug("door_reply_failed", "a reply for another door was not sent: %s", exc)
             return 0
+
+
+def _encode(messages: InboxMessages) -> bytes:
+    line = messages.line
+    return encode_inbox_message(InboxReplies(messages.subject.raw, line.reply, line.header_bytes, messages.contents))
 
 
 class _AnyHome(Handler):

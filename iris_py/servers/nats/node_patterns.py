@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
     from iris_py.servers.nats.client_clusters import ClientClusters
-    from iris_py.servers.nats.inbox_cluster import InboxCluster
 
 __all__ = ["NodePatterns"]
 
@@ -48,7 +47,6 @@ class NodePatterns:
     Args:
         node: The node.
         routes: The subscriptions of the clients.
-        inboxes: Learns the homes of inboxes.
         clusters: The clusters that clients serve.
 
     Attributes:
@@ -57,14 +55,13 @@ class NodePatterns:
         unspeakable: Messages whose topic is no subject, or that have headers without a form in NATS.
     """
 
-    def __init__(self, node: Node, routes: Routes, inboxes: InboxCluster, clusters: ClientClusters) -> None:
+    def __init__(self, node: Node, routes: Routes, clusters: ClientClusters) -> None:
         self.missed = 0
         self.received = 0
         self.unspeakable = 0
         self._node = node
         self._own_id = node.id
         self._routes = routes
-        self._inboxes = inboxes
         self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
         self._opening: dict[SharedSubscription, PatternKey] = {}
@@ -190,7 +187,7 @@ class NodePatterns:
             found = read_carried(message.headers, content)
             self.unspeakable += found.omitted > 0
             if found.reply and message.source != self._own_id:
-                self._inboxes.note_home(found.reply, message.source)
+                self._routes.inboxes.note_home(found.reply, message.source)
             self._give(key, message.topic, message.cloud, [found.content], found.reply, found.header_bytes)
         if contents:
             self._give(key, topic, cloud, contents)

@@ -123,13 +123,18 @@ def test_remembered_subscriptions_are_bounded_and_never_stale(monkeypatch: pytes
 
 def test_the_homes_of_clients_of_other_doors_are_bounded_and_corrected() -> None:
     inboxes = Inboxes(homes_max=2)
-    inboxes.remember(("_INBOX", "a"), "door1")
-    inboxes.remember(("_INBOX", "b"), "door1")
+    inboxes.note_home(b"_INBOX.a.1", "door1")
+    inboxes.note_home(b"_INBOX.b.1", "door1")
     assert inboxes.home_of(("_INBOX", "a")) == "door1"
-    inboxes.remember(("_INBOX", "c"), "door2")
+    inboxes.note_home(b"_INBOX.c.1", "door2")
     assert inboxes.home_of(("_INBOX", "b")) == ""
-    inboxes.remember(("_INBOX", "a"), "door2")
+    inboxes.note_home(b"_INBOX.a.1", "door2")
     inboxes.forget(("_INBOX", "a"), "door1")
     assert inboxes.home_of(("_INBOX", "a")) == "door2"
     inboxes.forget(("_INBOX", "a"), "door2")
     assert inboxes.home_of(("_INBOX", "a")) == ""
+    inboxes.note_home(b"_INBOX.a.2", "door2")  # the same client and door as the last time
+    assert inboxes.home_of(("_INBOX", "a")) == "door2"
+    inboxes.note_home(b"_INBOX.d", "door2")  # an inbox for a single request
+    inboxes.note_home(b"_INBOX.e", "door2")
+    assert inboxes.home_of(("_INBOX", "e")) == "door2"
