@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.api.options import SubscribeOptions
     from iris_py.api.subscription import Subscription
     from iris_py.patterns.messages import Message
+    from iris_py.patterns.topic.queue import OverflowPolicy
 
 __all__ = ["SharedSubscription", "deliver_messages"]
 
@@ -139,7 +140,9 @@ class SharedSubscription:
 
     def _open(self) -> Opening[Subscription[bytes]]:
         if self._takes_own:
-            return self._node.subscribe(self.pattern, policy="drop_oldest", group=self.group)
+            # The queue of a group is short, and a client writes many messages at a time: publishers wait instead of a loss.
+            policy: OverflowPolicy = "block" if self.group else "drop_oldest"
+            return self._node.subscribe(self.pattern, policy=policy, group=self.group)
         options: SubscribeOptions = {
             "policy": "drop_oldest",
             "queue_messages": None,
