@@ -422,6 +422,31 @@ async def test_a_closing_door_tells_its_clients_and_ends_them_after_their_messag
 
 
 @in_loop
+async def test_a_closing_door_publishes_what_a_client_writes_before_it_reads_the_end() -> None:
+    async with opened() as (door, native), native.subscribe("late") as subscription:
+        client = await RawClient.connect(door)
+        closing = asyncio.create_task(door.close(timeout=10.0))
+        await client.rest()
+        client.send(b"PUB late 1\r\nx\r\n" + b"SUB late 1\r\nPING\r\n" + b"PUB late 1\r\ny\r\n")
+        client.writer.close()
+        assert [message.payload for message in await take(subscription, 2)] == [b"x", b"y"]
+        await closing
+
+
+@in_loop
+async def test_a_burst_for_a_queue_group_arrives_whole() -> None:
+    async with two_doors() as (door, second):
+        for place in (door, second):
+            worker, sender = await RawClient.connect(place), await RawClient.connect(door)
+            worker.send(b"SUB jobs workers 1\r\n")
+            await worker.flush()
+            sender.send(b"".join(b"PUB jobs 5\r\n%05d\r\n" % number for number in range(10_000)))
+            assert [int((await worker.message())[1]) for _ in range(10_000)] == list(range(10_000))
+            worker.send(b"UNSUB 1\r\n")
+            await worker.flush()
+
+
+@in_loop
 async def test_a_client_that_reads_nothing_ends_and_hurts_nobody() -> None:
     text = HERE + "[nats.limits]\nwaiting_bytes = 1_000_000\n"
     async with opened(text) as (door, _native):

@@ -154,6 +154,7 @@ class NatsSession:
         user: The user; None before the client has shown credentials.
         messages_in: The number of messages from the client.
         end: The reason for which the owner ends the connection, after it has written the output; None for a living session.
+        is_leaving: Whether the client hears nothing more. The owner ends its own half of the connection after the output.
         waiting_bytes: Bytes that the client has not taken.
     """
 
@@ -161,6 +162,7 @@ class NatsSession:
         self.options = ConnectOptions()
         self.user: NatsUser | None = None
         self.end: SessionEnd | None = None
+        self.is_leaving = False
         self.waiting_bytes = 0
         self.messages_in = 0
         self._place = place
@@ -226,7 +228,7 @@ class NatsSession:
     @property
     def deadline(self) -> float:
         """The time of the next call of `handle_timeout`."""
-        if self.end is not None:
+        if self.end is not None or self.is_leaving:
             return math.inf
         return min(self._greeting_until, self._heard_at + PING_S * (1 + self._pings), self._taken_at + STALLED_S)
 
@@ -351,19 +353,29 @@ class NatsSession:
             return
         self.end = reason
         self._operations.clear()
-        for subscription in self._subscriptions.values():
-            self._place.routes.remove(subscription)
-        self._subscriptions.clear()
+        self._end_subscriptions()
         self._place.routes.inboxes.lose(self)
         self._place.note_waiting(-self.waiting_bytes)
         self.waiting_bytes = 0
         self._wake()
 
+    def leave(self) -> None:
+        """End the subscriptions, because the door is closing. The messages of the client still count, up to its own end.
+
+        A client writes until it has read the end of the connection. So a door that reads no more would lose messages.
+        """
+        if self.user is None:
+            self.finish(SessionEnd.CLOSING)
+        elif self.end is None and not self.is_leaving:
+            self.is_leaving = True
+            self._end_subscriptions()
+            self._wake()
+
     # -- for subscriptions
 
     def write(self, data: bytes) -> None:
         """Write bytes for the client. A client with too many waiting bytes ends."""
-        if self.end is not None:
+        if self.end is not None or self.is_leaving:
             return
         output = self._output
         is_first = not output
@@ -513,9 +525,14 @@ class NatsSession:
         """Write an error for each message."""
         self.write(error * count)
 
+    def _end_subscriptions(self) -> None:
+        for subscription in self._subscriptions.values():
+            self._place.routes.remove(subscription)
+        self._subscriptions.clear()
+
     def _subscribe(self, line: SubLine) -> None:
         raw, queue, sid = line
-        if sid in self._subscriptions:
+        if sid in self._subscriptions or self.is_leaving:
             self._confirm()
             return
         pattern = read_pattern(raw)

@@ -102,7 +102,10 @@ class NatsConnection(asyncio.Protocol):
         self._parts.clients.close(self._session)
         self._parts.requests.forget(self._session)
         self._parts.patterns.follow()
-        self._parts.connections.release(self._place)
+        if self._task is None:
+            self._parts.connections.release(self._place)
+        else:  # a closing door waits for the messages
+            self._task.add_done_callback(lambda _task: self._parts.connections.release(self._place))
 
     # --
 
@@ -190,6 +193,9 @@ class NatsConnection(asyncio.Protocol):
         if session.end is not None:
             self._finish(transport, session.end)
             return
+        if session.is_leaving:
+            self._leave(transport)
+            return
         session.note_buffered(transport.get_write_buffer_size(), self._loop.time())
         self._arm()
 
@@ -212,6 +218,16 @@ class NatsConnection(asyncio.Protocol):
         session.handle_timeout(now, is_reading=self._task is None)
         if session.end is None:
             self._arm()
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """End the own half of the connection; the client ends the other one behind its last message."""
+        if not transport.can_write_eof():  # as over TLS
+            self._session.finish(SessionEnd.CLOSING)
+            return
+        transport.write_eof()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(END_S, transport.abort)
 
     def _finish(self, transport: asyncio.Transport, reason: SessionEnd) -> None:
         """End the connection, after the client has taken its last bytes."""

@@ -286,7 +286,7 @@ class NatsDoor(AsyncClosable):
         interval = min(INTERVAL_S, timeout * (1 - 2 * NOTICE_SHARE) / len(sessions))
         for number, session in enumerate(sessions):
             await asyncio.sleep(max(0.0, begin + number * interval - loop.time()))
-            session.finish(SessionEnd.CLOSING)
+            session.leave()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout * NOTICE_SHARE):
                 await self._connections.wait_until_empty()
