@@ -55,6 +55,8 @@ class NatsCheckSummary(Line, tag="summary"):
 
     users: int
     listen: str
+    tokens: bool
+    """Whether tokens of `iris token new` are taken."""
 
 
 #: The lines of `--json`, by command.
@@ -75,8 +77,9 @@ async def check(file: Path | None, *, as_json: bool) -> int:
         lines = list(_rights_of(user))
         output.line(UserLine(name, lines), "\n".join([f"{name}:", *(f"  {line}" for line in lines or ["nothing"])]))
     count = len(settings.users)
-    listen = settings.nats.listen
-    output.line(NatsCheckSummary(count, listen), f"{count} user{'s' * (count != 1)}; listens at {listen}")
+    nats = settings.nats
+    what = f"{count} user{'s' * (count != 1)}{', and tokens' if nats.tokens else ''}; listens at {nats.listen}"
+    output.line(NatsCheckSummary(count, nats.listen, nats.tokens), what)
     return ExitCode.OK
 
 
@@ -117,5 +120,5 @@ def _announce(door: NatsDoor, *, as_json: bool) -> None:
         Output(as_json=True).line(NatsReadyLine(node.id, node.network, "nats", door.address, door.url, users))
         return
     shown = short_name(node.id, node.name)
-    whose = "" if users else ", for programs of your user on this machine"
+    whose = "" if users or door.settings.nats.tokens else ", for programs of your user on this machine"
     tell(f"door {shown} of {node.network!r} listens at {door.url}{whose}; Ctrl-C ends it", event="running")

@@ -84,7 +84,7 @@ def check_nats_exposure(settings: DoorSettings) -> None:
         ConfigurationError: The door listens elsewhere than on loopback; the text says what is missing.
     """
     nats = settings.nats
-    users = [] if settings.users else ["a table [users.NAME] with credentials and rights"]
+    users = [] if settings.users or nats.tokens else ["a table [users.NAME] with credentials and rights"]
     _check_listen(nats.listen, bool(nats.certificate_file) or nats.behind_proxy is not None, users)
 
 

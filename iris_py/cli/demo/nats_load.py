@@ -1,4 +1,4 @@
-"""The load of `iris demo --nats`: requests and messages of a native program and of clients of NATS, and what was lost."""
+"""The load of `iris demo --nats`: requests and messages of a native program and of clients of NATS, and their losses."""
 
 from __future__ import annotations
 

@@ -103,7 +103,14 @@ class NatsClients:
         self.users = users
         for session in list(self.sessions):
             if session.user is not None:
-                session.change_user(users.by_name(session.user.name))
+                session.change_user(users.renew(session.user))
+
+    def review_grants(self) -> None:
+        """End the clients with ended or revoked tokens, and give other tokens their present rights."""
+        for session in list(self.sessions):
+            user = session.user
+            if user is not None and user.grant is not None and (renewed := self.users.renew(user)) is not user:
+                session.change_user(renewed)
 
     # -- for sessions
 

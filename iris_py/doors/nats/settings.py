@@ -76,6 +76,8 @@ class NatsSettings:
     """The network of the proxies that have the certificate; None without a proxy."""
     no_user: str = ""
     """The user of clients without credentials; empty to refuse these."""
+    tokens: bool = False
+    """Whether tokens of `iris token new` are taken, with their rights to publish and subscribe."""
     limits: NatsLimits = field(default_factory=NatsLimits)
     """The limits."""
 
@@ -90,6 +92,7 @@ _NATS_KEYS: Final = (
     "tls_first",
     "behind_proxy",
     "no_user",
+    "tokens",
     "limits",
 )
 _USER_KEYS: Final = ("password", "token", "nkey", "role", *TOPIC_USES)
@@ -147,6 +150,7 @@ def read_nats(document: Document, users: Mapping[str, NatsUser]) -> NatsSettings
         tls_first=table.boolean("tls_first"),
         behind_proxy=None if proxy is None else ip_network(proxy),
         no_user=no_user,
+        tokens=table.boolean("tokens"),
         limits=NatsLimits(
             **{name: limits.integer(name, getattr(defaults, name), 1, most, unit) for name, (most, unit) in _LIMITS.items()}
         ),

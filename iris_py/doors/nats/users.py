@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from iris_py.doors.nats.nkeys import decode_user_key, is_signed
 from iris_py.doors.nats.passwords import NO_HASH, hash_token
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
     from iris_py.doors.nats.passwords import PasswordHash
     from iris_py.doors.nats.subjects import NatsSubject
-    from iris_py.doors.rights import Rights, TopicUse
+    from iris_py.doors.rights import Grant, Rights, TopicUse
     from iris_py.patterns.topic.names import Tokens
 
 __all__ = [
     "OPERATOR",
     "ClientCredentials",
+    "GrantSource",
     "NatsUser",
     "PasswordQuestion",
     "SubjectRules",
@@ -31,6 +32,7 @@ __all__ = [
     "check_user_rule",
     "read_user_rules",
     "rules_of_role",
+    "user_of_grant",
 ]
 
 #: Before a pattern that is taken away from the others.
@@ -89,12 +91,16 @@ class NatsUser(NamedTuple):
     """The public key; empty for none."""
     is_operator: bool = False
     """Whether everything is allowed."""
+    grant: Grant | None = None
+    """The grant of a token of `iris token new`; None for a user in the file."""
+    also: NatsUser | None = None
+    """The further rights, which have to allow everything too; None without."""
 
     def may_publish(self, subject: NatsSubject) -> bool:
         """Return whether the user may publish to a subject. Subjects for replies cannot be guessed, and need no right."""
         if self.is_operator or subject.kind is not SubjectKind.TOPIC:
             return True
-        return self.publish.allow(*_split_cloud(subject.tokens))
+        return self.publish.allow(*_split_cloud(subject.tokens)) and (self.also is None or self.also.may_publish(subject))
 
     def may_subscribe(self, pattern: NatsSubject, queue: bytes) -> bool:
         """Return whether the user may subscribe to a pattern.
@@ -107,6 +113,8 @@ class NatsUser(NamedTuple):
         """
         if self.is_operator or pattern.kind is SubjectKind.SERVER:
             return True
+        if self.also is not None and not self.also.may_subscribe(pattern, queue):
+            return False
         if pattern.kind is SubjectKind.INBOX:
             if len(pattern.tokens) >= INBOX_TOKENS and not {ANY_TOKEN, ANY_REST} & {*pattern.key}:
                 return True
@@ -147,28 +155,45 @@ class PasswordQuestion(NamedTuple):
     password: str
 
 
+class GrantSource(Protocol):
+    """Verifies the tokens of `iris token new`."""
+
+    def verify(self, token: str) -> Grant | None:
+        """Return the rights of the client that shows a token; None for a refused token."""
+
+    def renew(self, grant: Grant) -> Grant | None:
+        """Return a grant with its present rights; None after its end."""
+
+
 class UserDirectory:
     """The users of a door.
 
     Args:
-        users: The users, by name. Without users, every client is the operator.
+        users: The users, by name. Without users and tokens, every client is the operator.
         no_user: The name of the user for clients without credentials; empty for none.
+        grants: Verifies tokens of `iris token new`; None for a door that does not take them.
     """
 
-    def __init__(self, users: Mapping[str, NatsUser], no_user: str = "") -> None:
+    def __init__(self, users: Mapping[str, NatsUser], no_user: str = "", grants: GrantSource | None = None) -> None:
         self._users = users
+        self._grants = grants
         self._no_user = users.get(no_user)
         self._by_token = {user.token: user for user in users.values() if user.token}
         self._by_nkey = {user.nkey: user for user in users.values() if user.nkey}
 
     @property
     def is_open(self) -> bool:
-        """Whether there are no users."""
-        return not self._users
+        """Whether there are no users, and no tokens."""
+        return not self._users and self._grants is None
 
-    def by_name(self, name: str) -> NatsUser | None:
-        """Return a user; None for an unknown name."""
-        return OPERATOR if self.is_open else self._users.get(name)
+    def renew(self, user: NatsUser) -> NatsUser | None:
+        """Return a user of this or an earlier directory with the present rights; None for a removed user, or after its end."""
+        if user.grant is None:
+            return OPERATOR if self.is_open else self._users.get(user.name)
+        grant = None if self._grants is None else self._grants.renew(user.grant)
+        if grant is None or grant == user.grant:
+            return None if grant is None else user
+        return user_of_grant(grant)
 
     def find(self, credentials: ClientCredentials, nonce: str) -> NatsUser | PasswordQuestion | None:
         """Return the user of some credentials.
@@ -195,7 +220,10 @@ class UserDirectory:
         if credentials.token:
             given = hash_token(credentials.token)
             user = self._by_token.get(given)
-            return user if user is not None and hmac.compare_digest(given, user.token) else None
+            if user is not None and hmac.compare_digest(given, user.token):
+                return user
+            grant = None if self._grants is None else self._grants.verify(credentials.token)
+            return None if grant is None else user_of_grant(grant)
         return self._no_user
 
     def _find_nkey(self, credentials: ClientCredentials, nonce: str) -> NatsUser | None:
@@ -239,6 +267,29 @@ def read_user_rules(rules: Iterable[str]) -> SubjectRules:
 def rules_of_role(role: Rights, use: TopicUse, user: str) -> SubjectRules:
     """Return the rules of a role for a user."""
     return read_user_rules(resolve_rules(role.publish if use == "publish" else role.subscribe, user))
+
+
+def user_of_grant(grant: Grant) -> NatsUser:
+    """Return the user of a token: the rights of its role and those in the token both have to allow everything."""
+    user: NatsUser | None = None
+    for rights in reversed(grant.rights):
+        user = NatsUser(
+            grant.subject,
+            publish=_rules_of_token(rights.publish, grant.subject),
+            subscribe=_rules_of_token(rights.subscribe, grant.subject),
+            grant=grant,
+            also=user,
+        )
+    return user or NatsUser(grant.subject, grant=grant)
+
+
+def _rules_of_token(rules: tuple[str, ...], subject: str) -> SubjectRules:
+    """Return the rules of a token, which name topics alone: ``!`` and ``queue`` are letters there."""
+    given = []
+    for rule in resolve_rules(rules, subject):
+        name, _mark, cloud = rule.partition(CLOUD_MARK)
+        given.append(SubjectRule(tuple(name.split(".")), cloud))
+    return SubjectRules(tuple(given))
 
 
 def _split_cloud(tokens: Tokens) -> tuple[Tokens, str]:

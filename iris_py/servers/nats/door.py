@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.lifecycle import parts_of
+from iris_py.api.runtime import runtime_of
 from iris_py.doors.counts import DoorStatistics
 from iris_py.doors.limits import ConnectionCounts
 from iris_py.doors.nats.clients import NatsClients
@@ -27,11 +28,13 @@ from iris_py.servers.door_cluster import DoorCluster
 from iris_py.servers.door_reporter import NatsReporter
 from iris_py.servers.metrics import DoorCollector
 from iris_py.servers.nats.client_clusters import ClientClusters
+from iris_py.servers.nats.client_tokens import ClientTokens
 from iris_py.servers.nats.command_execution import CommandExecution
 from iris_py.servers.nats.connection import END_REASONS, DoorParts, NatsConnection
 from iris_py.servers.nats.inbox_cluster import InboxCluster
 from iris_py.servers.nats.native_requests import NativeRequests
 from iris_py.servers.nats.node_patterns import NodePatterns
+from iris_py.servers.revocations_file import RevocationsFile
 from iris_py.servers.settings_file import check_nats_exposure
 from iris_py.servers.tls import Certificate
 from iris_py.wire.addresses import parse_address
@@ -61,7 +64,16 @@ LOOK_S: Final = 1.0
 #: The reason for which a connection of another user of the machine is refused.
 FOREIGN_USER: Final = "user"
 _SERVER_ID_BYTES: Final = 34
-_FIXED: Final = ("listen", "behind_proxy", "certificate_file", "key_file", "client_ca_file", "tls_first", "server_name")
+_FIXED: Final = (
+    "listen",
+    "behind_proxy",
+    "certificate_file",
+    "key_file",
+    "client_ca_file",
+    "tls_first",
+    "server_name",
+    "tokens",
+)
 
 
 class NatsDoor(AsyncClosable):
@@ -72,7 +84,7 @@ class NatsDoor(AsyncClosable):
         settings: The settings.
 
     Raises:
-        ConfigurationError: A file of the certificate is missing or wrong.
+        ConfigurationError: A file of the certificate is missing or wrong, or the package for tokens is missing.
 
     Attributes:
         node: As passed.
@@ -106,7 +118,9 @@ class NatsDoor(AsyncClosable):
             )
         self._descriptors = descriptors_for(limits.connections)
         counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
-        self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user), limits)
+        revocations = RevocationTable()
+        self._tokens = ClientTokens(node, settings.roles, revocations) if nats.tokens else None
+        self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user, self._tokens), limits)
         self._inboxes = InboxCluster(node, self._clients.routes)
         self._patterns = NodePatterns(node, self._clients.routes, ClientClusters(node, self._clients.routes))
         self._requests = NativeRequests(node, self._clients.routes)
@@ -117,7 +131,10 @@ class NatsDoor(AsyncClosable):
         )
         self._acceptor = Acceptor(self._accept)
         reporter = NatsReporter(self._clients, lambda: self.statistics, END_REASONS)
-        self._cluster = DoorCluster(node, "nats", nats.advertise, RevocationTable(), lambda: None, reporter=reporter)
+        file = None
+        if self._tokens is not None and not runtime_of(node).is_simulated:
+            file = RevocationsFile(runtime_of(node).config.state_directory, lambda: runtime_of(node).keyring)
+        self._cluster = DoorCluster(node, "nats", nats.advertise, revocations, self._review_tokens, file, reporter)
         self._told: tuple[str, ...] = ()
         self._task: asyncio.Task[None] | None = None
 
@@ -211,7 +228,9 @@ class NatsDoor(AsyncClosable):
         counts.connections_max = min(limits.connections, self._descriptors)
         counts.per_address_max = limits.connections_per_address
         self._clients.change_limits(limits)
-        self._clients.change_users(UserDirectory(settings.users, settings.nats.no_user))
+        if self._tokens is not None:
+            self._tokens.replace_roles(settings.roles)
+        self._clients.change_users(UserDirectory(settings.users, settings.nats.no_user, self._tokens))
         self._patterns.follow()
 
     async def reload_keys(self) -> None:
@@ -272,10 +291,17 @@ class NatsDoor(AsyncClosable):
             self._told = addresses
             self._clients.announce(addresses)
 
+    def _review_tokens(self) -> None:
+        """End the clients with ended or revoked tokens."""
+        if self._tokens is not None:
+            self._clients.review_grants()
+            self._patterns.follow()
+
     async def _look_on(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             self._tell_doors()
+            self._review_tokens()
 
     async def _end_clients(self, timeout: float) -> None:
         loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ from iris_py.doors.nats.users import (
     read_user_rules,
     rules_of_role,
 )
-from iris_py.doors.rights import Rights, covers
+from iris_py.doors.rights import Grant, Rights, covers
 
 SHOP = NatsUser(
     "shop",
@@ -170,3 +170,59 @@ def test_a_door_without_users_is_for_its_operator() -> None:
     users = UserDirectory({})
     assert users.is_open
     assert users.find(ClientCredentials(user="any", password="p"), "") is OPERATOR
+
+
+class Grants:
+    """Takes tokens that begin with ``a.``, until they are ended."""
+
+    def __init__(self, *rights: Rights) -> None:
+        self.grant: Grant | None = Grant("ann", rights)
+
+    def verify(self, token: str) -> Grant | None:
+        return self.grant if token.startswith("a.") else None
+
+    def renew(self, grant: Grant) -> Grant | None:
+        return self.grant
+
+
+def test_a_token_has_the_rights_of_its_role_and_of_itself_together() -> None:
+    grants = Grants(
+        Rights(publish=("notes.{sub}.>",), subscribe=("news.>",)), Rights(publish=("notes.>",), subscribe=("news.a.>",))
+    )
+    users = UserDirectory(USERS, grants=grants)
+    ann = users.find(ClientCredentials(token="a.b.c"), "")
+    assert isinstance(ann, NatsUser)
+    assert ann.name == "ann"
+    assert [ann.may_publish(subject(name)) for name in ("notes.ann.x", "notes.bob.x", "news.a")] == [True, False, False]
+    assert [ann.may_subscribe(pattern(name), b"") for name in ("news.a.>", "news.>", "news.b.c")] == [True, False, False]
+    assert ann.may_subscribe(pattern("_INBOX.abc.*"), b"")
+    assert not ann.may_subscribe(pattern("_INBOX.>"), b"")
+    assert users.find(ClientCredentials(token="t0ken"), "") is TALKER
+    assert users.find(ClientCredentials(token="b.b.c"), "") is None
+    assert not UserDirectory({}, grants=grants).is_open
+
+
+def test_rules_of_a_token_name_topics_alone() -> None:
+    grants = Grants(Rights(publish=("!a",), subscribe=("jobs queue q", "!news")))
+    ann = UserDirectory({}, grants=grants).find(ClientCredentials(token="a.b.c"), "")
+    assert isinstance(ann, NatsUser)
+    assert ann.may_publish(subject("!a"))
+    assert not ann.may_subscribe(pattern("jobs"), b"q")
+    assert ann.may_subscribe(pattern("!news"), b"")
+
+
+def test_a_token_is_renewed_until_its_end() -> None:
+    grants = Grants(Rights(publish=("a",)))
+    users = UserDirectory({}, grants=grants)
+    ann = users.find(ClientCredentials(token="a.b.c"), "")
+    assert isinstance(ann, NatsUser)
+    assert users.renew(ann) is ann
+    grants.grant = Grant("ann", (Rights(publish=("b",)),))
+    renewed = users.renew(ann)
+    assert renewed is not None
+    assert (renewed.may_publish(subject("a")), renewed.may_publish(subject("b"))) == (False, True)
+    grants.grant = None
+    assert users.renew(ann) is None
+    assert UserDirectory({"ann": ANN}).renew(ann) is None
+    assert UserDirectory({"ann": ANN}).renew(GUEST) is None
+    assert UserDirectory({}).renew(GUEST) is OPERATOR
