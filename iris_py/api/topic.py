@@ -22,7 +22,7 @@ from iris_py.federation.names import CLOUD_MARK, split_pattern
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.incoming_shares import SharedQueue
-from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.names import parse_pattern, parse_topic
 from iris_py.patterns.topic.queue import POLICIES, OthersQueue, SubscriptionQueue
 from iris_py.patterns.topic.share_entries import check_group
 from iris_py.wire import packets
@@ -212,6 +212,15 @@ class Topics:
             self._publisher.publish(UNSENT_TOPIC, b"", self._loop.time())  # asks for the table, and sends nothing
             self._driver.wake()
             await runtime.wait_for_room()
+
+    def has_group(self, topic: str) -> bool:
+        """Tell whether any group in this cloud has a topic as its pattern, without wildcards; True while this is unknown.
+
+        Raises:
+            ConfigurationError: The topic is invalid.
+        """
+        with refusals:
+            return self._publisher.shares.has_group(parse_topic(topic))
 
     def try_publish(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from iris_py.wire.headers import HeaderValue
 
 __all__ = [
+    "ASKED_HEADER",
     "HEAD_HEADER",
     "REPLY_HEADER",
     "CarriedMessage",
@@ -29,6 +30,8 @@ __all__ = [
 
 #: The Iris header with the subject for replies.
 REPLY_HEADER: Final = "nats-reply"
+#: The Iris header of a request that a member of the cluster answers, so services of NATS leave it out.
+ASKED_HEADER: Final = "nats-asked"
 #: The Iris header with the size of a block in front of the payload.
 HEAD_HEADER: Final = "nats-head"
 #: The beginning of the names that a door sets itself. Blocks with such names stand in front of the payload.

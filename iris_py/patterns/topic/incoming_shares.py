@@ -310,6 +310,10 @@ class IncomingShares:
         names = {queue.group for queue in matching if not queue.is_leaving}
         return {name: share_of(self._members[name].queues) for name in names}
 
+    def has_pattern(self, pattern: Tokens) -> bool:
+        """Tell whether a group has a subscription with exactly this pattern."""
+        return any(queue.pattern == pattern and not queue.is_leaving for queue in self._trie.match(pattern))
+
     def literal_bits(self, topic: Tokens) -> int:
         """Return the positions of the tokens read by :meth:`groups_of`, as bits."""
         return self._trie.literal_bits(topic)

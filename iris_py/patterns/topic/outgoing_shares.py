@@ -444,6 +444,10 @@ class OutgoingShares:
             route = self._routes[key] = [_route_group(tag, groups[tag]) for tag, _nodes in key]
         return route
 
+    def has_group(self, pattern: Tokens) -> bool:
+        """Tell whether any group has a pattern; True while the table is unknown."""
+        return self._group is None or self._index.has_pattern(pattern) or self._incoming.has_pattern(pattern)
+
     def literal_bits(self, stem: int, tokens: Tokens) -> int:
         """Return the positions of the tokens read by :meth:`route`, as bits."""
         bits = self._index.literal_bits(stem, len(tokens)) if self._index else 0

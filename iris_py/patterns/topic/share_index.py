@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
     from hashlib import blake2b
 
+    from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.shapes import EntryHasher
     from iris_py.patterns.topic.share_entries import Row
 
@@ -152,6 +153,11 @@ class ShareIndex(Generic[Node]):
                     nodes[node] = None
                     found[group] = nodes
         return found
+
+    def has_pattern(self, pattern: Tokens) -> bool:
+        """Tell whether a group of any node has exactly this pattern."""
+        _stem, shape, tag = self._hasher.entry(pattern)
+        return (shape, tag) in self._patterns
 
     def literal_bits(self, stem: int, count: int) -> int:
         """Return the positions of the tokens read by :meth:`match`, as bits.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
     from iris_py.patterns.request.registration import Execution
 
-__all__ = ["ClientClusters"]
+__all__ = ["ERROR_CODE", "ERROR_TEXT", "SERVICE_ERROR", "ClientClusters", "is_service"]
 
 logger = EventLogger("iris_py.servers")
 
@@ -47,6 +47,8 @@ LEAVE_S: Final = 2.0
 #: The header with the code of an error, as services of NATS tell it, and the header with the text.
 ERROR_CODE: Final = "Nats-Service-Error-Code"
 ERROR_TEXT: Final = "Nats-Service-Error"
+#: The type of the error at native callers. Its text is the code and the text.
+SERVICE_ERROR: Final = "NatsServiceError"
 _INBOX: Final = "_INBOX"
 _INBOX_BYTES: Final = 12
 
@@ -75,7 +77,7 @@ class ClientClusters:
             key: A pattern and a queue group.
             is_wanted: Whether clients have such a subscription.
         """
-        if not key.group or any(mark in key.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK)):
+        if not is_service(key):
             return
         if not is_wanted:
             self._release(key)
@@ -147,6 +149,11 @@ class ClientClusters:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def is_service(key: PatternKey) -> bool:
+    """Return whether subscriptions serve a cluster: those with a queue group and without a wildcard, of this cloud."""
+    return bool(key.group) and not any(mark in key.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK))
 
 
 class _ClientHandler(Handler):
@@ -264,7 +271,7 @@ class _ClientServer(Server):
         headers = _headers_of(delivery.contents[0][:header_bytes])
         payload = delivery.payloads[0]
         if ERROR_CODE in headers:
-            service.fail_as(execution, "NatsServiceError", f"{headers[ERROR_CODE]} {headers.get(ERROR_TEXT, '')}".strip(), now)
+            service.fail_as(execution, SERVICE_ERROR, f"{headers[ERROR_CODE]} {headers.get(ERROR_TEXT, '')}".strip(), now)
         elif len(payload) > self._max_message_bytes:
             service.fail_as(execution, "MessageTooLarge", f"the reply has {len(payload)} bytes", now)
         else:

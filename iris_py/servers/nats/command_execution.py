@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from iris_py.api.lifecycle import parts_of
 from iris_py.doors.limits import RateLimits
-from iris_py.doors.nats.headers import carry
+from iris_py.doors.nats.headers import ASKED_HEADER, carry
 from iris_py.doors.nats.passwords import KnownPasswords
 from iris_py.doors.nats.session import InboxEnd, InboxMessages, PongWait, SessionEnd, TopicMessages
 from iris_py.doors.nats.users import PasswordQuestion
@@ -18,6 +18,7 @@ from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
+    from iris_py.doors.nats.headers import CarriedMessage
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
     from iris_py.doors.nats.users import NatsUser
@@ -107,7 +108,7 @@ class CommandExecution:
     # --
 
     def _try_publish(self, session: NatsSession, command: TopicMessages) -> bool:
-        topic, line, contents, is_heard = command.topic, command.line, command.contents, command.is_heard
+        topic, line, contents = command.topic, command.line, command.contents
         if line.reply and CLOUD_MARK in topic:
             for content in contents:
                 self._requests.ask(session, topic, line, content)
@@ -117,9 +118,9 @@ class CommandExecution:
         if len(contents) > 1:
             return self._try_publish_run(session, command)
         payload, headers = contents[0], None
+        has_native = bool(line.reply) and self._requests.natives.find(topic)
         if line.reply or line.header_bytes > 0:
-            carried = carry(payload, line.header_bytes, line.reply)
-            payload, headers = carried.payload, carried.headers
+            headers, payload = _carry(line, payload, has_native=has_native)
         try:
             count = self._topics.try_publish(topic, payload, headers, None)
         except (Overloaded, NodeClosed):
@@ -128,8 +129,8 @@ class CommandExecution:
             self._refuse(session, line, exc)
             return True
         self.published += 1
-        if line.reply and not is_heard and count == 0:
-            self._requests.ask(session, topic, line, contents[0])
+        if line.reply:
+            self._ask(session, command, contents[0], count, has_native=has_native)
         return True
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
@@ -149,7 +150,7 @@ class CommandExecution:
         return not contents
 
     async def _publish(self, session: NatsSession, command: TopicMessages) -> None:
-        topic, line, contents, is_heard = command.topic, command.line, command.contents, command.is_heard
+        topic, line, contents = command.topic, command.line, command.contents
         try:
             if self._patterns.is_opening_group(topic):  # its members have subscribed before, and get the message
                 await self._patterns.wait_until_known()
@@ -157,10 +158,11 @@ class CommandExecution:
                 await self._node.publish_many(topic, contents)
             else:
                 for content in contents:
-                    carried = carry(content, line.header_bytes, line.reply)
-                    count = await self._node.publish(topic, carried.payload, headers=carried.headers)
-                    if line.reply and not is_heard and not count:
-                        self._requests.ask(session, topic, line, content)
+                    has_native = bool(line.reply) and self._requests.natives.find(topic)
+                    headers, payload = _carry(line, content, has_native=has_native)
+                    count = await self._node.publish(topic, payload, headers=headers)
+                    if line.reply:
+                        self._ask(session, command, content, count, has_native=has_native)
         except NodeClosed:
             session.finish(SessionEnd.CLOSING)
             raise
@@ -168,6 +170,26 @@ class CommandExecution:
             self._refuse(session, line, exc)
             return
         self.published += len(contents)
+
+    def _ask(
+        self, session: NatsSession, command: TopicMessages, content: bytes, count: int | None, *, has_native: bool | None
+    ) -> None:
+        """Ask the cluster with the name of a published request, unless subscribers of its subject serve it alone.
+
+        Args:
+            session: The client.
+            command: The request.
+            content: The header block and the payload.
+            count: The number of nodes with the message; None if the node holds it until their number is known.
+            has_native: Whether the cluster has native members; None if unknown.
+        """
+        topic, line, is_heard = command.topic, command.line, command.is_heard
+        if has_native:
+            self._requests.ask(session, topic, line, content, is_heard=is_heard or count != 0)
+        elif not is_heard and count == 0:
+            self._requests.ask(session, topic, line, content)
+        elif has_native is None and count is not None and not self._topics.has_group(topic):
+            self._requests.ask(session, topic, line, content, is_heard=True, is_for_natives=True)
 
     def _refuse(self, session: NatsSession, line: PubLine, error: IrisError) -> None:
         """Tell the client that the node does not publish its messages."""
@@ -187,3 +209,11 @@ class CommandExecution:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _carry(line: PubLine, content: bytes, *, has_native: bool | None) -> CarriedMessage:
+    """Return the form of a message in the network; with a mark if a member of a cluster answers the request."""
+    carried = carry(content, line.header_bytes, line.reply)
+    if has_native:
+        carried.headers[ASKED_HEADER] = True
+    return carried

@@ -23,6 +23,8 @@ from iris_py.errors import (
     RequestTimeout,
 )
 from iris_py.logs import EventLogger
+from iris_py.servers.nats.client_clusters import ERROR_CODE, ERROR_TEXT, SERVICE_ERROR
+from iris_py.servers.nats.native_clusters import NativeClusters
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
@@ -61,15 +63,26 @@ class NativeRequests:
 
     Attributes:
         asked: Requests since the start.
+        natives: The clusters with native members.
     """
 
     def __init__(self, node: Node, routes: Routes) -> None:
         self.asked = 0
+        self.natives = NativeClusters(node)
         self._node = node
         self._routes = routes
         self._tasks: dict[NatsSession, dict[asyncio.Task[None], NatsSubject]] = {}  # with the subjects for replies
 
-    def ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
+    def ask(
+        self,
+        session: NatsSession,
+        cluster: str,
+        line: PubLine,
+        content: bytes,
+        *,
+        is_heard: bool = False,
+        is_for_natives: bool = False,
+    ) -> None:
         """Ask a cluster in place of a client, which gets the reply in its inbox.
 
         Args:
@@ -77,16 +90,21 @@ class NativeRequests:
             cluster: The cluster, with the name of the subject; ``name@cloud`` for a cluster of another cloud.
             line: The control line of the request.
             content: The header block and the payload.
+            is_heard: Whether subscribers have the message, too, and may answer.
+            is_for_natives: Whether to ask only a cluster with native members, once its members are known.
         """
         reply = read_subject(line.reply)
         if session.end is not None or not isinstance(reply, NatsSubject):
             return
         tasks = self._tasks.setdefault(session, {})
         if len(tasks) >= REQUESTS_MAX:
-            self._fail(session, line, Overloaded("the client has too many requests under way"))
+            if not is_for_natives:
+                self._fail(session, line, Overloaded("the client has too many requests under way"))
             return
         self.asked += 1
-        task = asyncio.get_running_loop().create_task(self._ask(session, cluster, line, content))
+        task = asyncio.get_running_loop().create_task(
+            self._ask(session, cluster, line, content, is_heard=is_heard, is_for_natives=is_for_natives)
+        )
         tasks[task] = reply
         task.add_done_callback(tasks.pop)
 
@@ -109,10 +127,21 @@ class NativeRequests:
 
     # --
 
-    async def _ask(self, session: NatsSession, cluster: str, line: PubLine, content: bytes) -> None:
+    async def _ask(
+        self,
+        session: NatsSession,
+        cluster: str,
+        line: PubLine,
+        content: bytes,
+        *,
+        is_heard: bool,
+        is_for_natives: bool,
+    ) -> None:
         key, header_bytes, content = take_key(content, line.header_bytes)
         carried = carry(content, header_bytes, b"")
         try:
+            if is_for_natives and not await self.natives.wait(cluster):
+                return
             reply = await self._node.request(
                 cluster,
                 carried.payload,
@@ -124,7 +153,8 @@ class NativeRequests:
         except NodeClosed:
             return
         except NO_RESPONDERS:
-            session.tell_no_responders(line)
+            if not is_heard:
+                session.tell_no_responders(line)
         except RequestTimeout as exc:  # the client's own time is over
             logger.debug("door_request_late", "a request of a client got no reply in time: %s", exc)
         except IrisError as exc:
@@ -134,8 +164,10 @@ class NativeRequests:
 
     def _fail(self, session: NatsSession, line: PubLine, error: IrisError) -> None:
         logger.debug("door_request_failed", "a request of a client failed: %s", error)
-        name, code = next((kind.__name__, code) for kind, code in CODES if isinstance(error, kind))
-        block, _omitted = write_block({"Nats-Service-Error": name, "Nats-Service-Error-Code": code})
+        text, code = next((kind.__name__, code) for kind, code in CODES if isinstance(error, kind))
+        if isinstance(error, RemoteError) and error.type == SERVICE_ERROR:  # of a client of another door, or of this one
+            code, _blank, text = error.text.partition(" ")
+        block, _omitted = write_block({ERROR_TEXT: text, ERROR_CODE: code})
         self._answer(session, line, len(block), block)
 
     def _answer(self, session: NatsSession, line: PubLine, header_bytes: int, content: bytes) -> None:

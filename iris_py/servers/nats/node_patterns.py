@@ -8,10 +8,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.encoder import Delivery
-from iris_py.doors.nats.headers import read_carried
+from iris_py.doors.nats.headers import ASKED_HEADER, read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
 from iris_py.doors.rights import covers
 from iris_py.logs import EventLogger
+from iris_py.servers.nats.client_clusters import is_service
 from iris_py.servers.shared_subscription import SharedSubscription
 from iris_py.wire.headers import NO_HEADERS
 
@@ -171,6 +172,7 @@ class NodePatterns:
         contents: list[bytes] = []
         topic = cloud = ""
         size = 0
+        serves = is_service(key)
         for message in messages:
             content = message.payload
             if has_runs and message.headers is NO_HEADERS:
@@ -184,6 +186,8 @@ class NodePatterns:
             if contents:
                 self._give(key, topic, cloud, contents)
                 contents = []
+            if serves and ASKED_HEADER in message.headers:
+                continue  # a member of the cluster answers
             found = read_carried(message.headers, content)
             self.unspeakable += found.omitted > 0
             if found.reply and message.source != self._own_id:
