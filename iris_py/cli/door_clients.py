@@ -6,20 +6,20 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from iris_py.api.door_survey import ask_clients
 from iris_py.cli.outcome import ExitCode, complain
 from iris_py.cli.output import Column, Output
 from iris_py.errors import NoMembers, RequestTimeout
 from iris_py.json_lines import Line
 from iris_py.observe.node_name import short_id
 from iris_py.overview.units import format_bytes, format_count, format_seconds
-from iris_py.servers.door_survey import ask_clients
 
 if TYPE_CHECKING:
+    from iris_py.api.door_survey import ClientsAtDoor
     from iris_py.cli.settings import Settings
     from iris_py.doors.door_messages import DoorAnnouncement
     from iris_py.doors.door_reports import ClientReport
     from iris_py.json_lines import Lines
-    from iris_py.servers.door_survey import ClientsAtDoor
 
 __all__ = ["LINES", "clients"]
 

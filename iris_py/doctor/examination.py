@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from iris_py.doctor import answers, clouds, cluster, configuration, connectivity, machine, partition
+from iris_py.doctor import answers, clouds, cluster, configuration, connectivity, doors, machine, partition
 from iris_py.doctor.check import DoctorCheck, skipped, warning
 from iris_py.json_lines import Line
 from iris_py.logs import EventLogger
@@ -64,11 +64,24 @@ CHECKS: Final = (
     DoctorCheck("ring", "the ring", answers.ring, _PEERS, limit_s=15.0),
     DoctorCheck("parts", "nodes that died together", partition.parts, _PEERS),
     DoctorCheck("clouds", "the cloud links", clouds.clouds, _PEERS, limit_s=15.0),
+    DoctorCheck("doors", "the users of NATS doors", doors.doors, _PEERS, limit_s=30.0),
     DoctorCheck("cluster", "the members of the cluster", cluster.cluster, _PEERS, limit_s=15.0),
 )
 
 
-_NETWORK: Final = ("seeds", "udp", "dial-back", "clock", "versions", "generations", "stalls", "ring", "parts", "clouds")
+_NETWORK: Final = (
+    "seeds",
+    "udp",
+    "dial-back",
+    "clock",
+    "versions",
+    "generations",
+    "stalls",
+    "ring",
+    "parts",
+    "clouds",
+    "doors",
+)
 #: The checks of the network alone, for a running node: what they need of the settings and the machine holds.
 NETWORK_CHECKS: Final = tuple(
     replace(check, needs=tuple(need for need in check.needs if need in _NETWORK)) for check in CHECKS if check.name in _NETWORK

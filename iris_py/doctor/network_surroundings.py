@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 
 from iris_py.api.cloud.gateways import survey_gateways
+from iris_py.api.door_survey import ask_users
 from iris_py.build import build
 from iris_py.doctor.cluster import WATCHED_S
 from iris_py.doctor.surroundings import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable
     from typing import Self
 
+    from iris_py.api.door_survey import UsersAtDoor
     from iris_py.config import Config
     from iris_py.doctor.prober_node import Prober
     from iris_py.observe.reports import NodeReport, NodeReports
@@ -159,6 +161,10 @@ class NetworkSurroundings:
     async def ring(self) -> RingReport | None:
         prober = await self._once("prober", self._start)
         return await prober.look_at_ring()
+
+    async def door_users(self) -> tuple[UsersAtDoor, ...]:
+        prober = await self._once("prober", self._start)
+        return await ask_users(prober, ANSWERS_S)
 
     async def deaths(self) -> Deaths:
         prober = await self._once("prober", self._start)

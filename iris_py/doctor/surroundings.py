@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from iris_overlay.events import DialOutcome
+    from iris_py.api.door_survey import UsersAtDoor
     from iris_py.config import Config
     from iris_py.files.secrets import Exposure
     from iris_py.net.interfaces import Interface
@@ -513,6 +514,9 @@ class Surroundings(Protocol):
 
     async def statuses(self) -> Statuses:
         """Ask nodes for reports about themselves."""
+
+    async def door_users(self) -> tuple[UsersAtDoor, ...]:
+        """Ask NATS doors for digests of their users; empty without doors."""
 
     async def ring(self) -> RingReport | None:
         """Ask nodes for their ring neighbours; return None without answers."""

@@ -10,7 +10,14 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from iris_py.doors.door_reports import PAGE_CLIENTS, ClientReport, DoorFigures
+from iris_py.doors.door_reports import (
+    DIGEST_BYTES_MAX,
+    PAGE_CLIENTS,
+    PAGE_USERS,
+    ClientReport,
+    DoorFigures,
+    UserDigest,
+)
 from iris_py.doors.revocations import DIGEST_BYTES, PAGE_REVOCATIONS, Revocation, RevocationOutcome
 
 __all__ = [
@@ -26,6 +33,8 @@ __all__ = [
     "RevocationPage",
     "RevocationPageQuestion",
     "RevocationReceipt",
+    "UserPage",
+    "UserPageQuestion",
     "decode_message",
     "encode_message",
 ]
@@ -134,6 +143,30 @@ class DoorStatus(msgspec.Struct, frozen=True, tag="status"):
     """The counts."""
 
 
+class UserPageQuestion(msgspec.Struct, frozen=True, tag="users?"):
+    """Asks NATS doors for some of the users in their files."""
+
+    door: str = ""
+    """The id of the asked door; empty for all doors. Other doors decline."""
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The place of the first user."""
+    count: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The largest number of users in the answer. A door may send fewer."""
+
+
+class UserPage(msgspec.Struct, frozen=True, tag="users"):
+    """Some users of a door, in the order of their names; none at the end."""
+
+    door: DoorAnnouncement
+    """The sender."""
+    total: Annotated[int, msgspec.Meta(ge=0)]
+    """The number of all users of the door."""
+    digest: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
+    """The digest of all users."""
+    users: Annotated[tuple[UserDigest, ...], msgspec.Meta(max_length=PAGE_USERS)]
+    """The users."""
+
+
 DoorMessage: TypeAlias = (
     DoorGreeting
     | RevocationOrder
@@ -144,6 +177,8 @@ DoorMessage: TypeAlias = (
     | ClientPage
     | DoorStatusQuestion
     | DoorStatus
+    | UserPageQuestion
+    | UserPage
 )
 
 _DECODER: Final[msgspec.msgpack.Decoder[DoorMessage]] = msgspec.msgpack.Decoder(DoorMessage)

@@ -6,7 +6,21 @@ from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 
-__all__ = ["CLIENT_BYTES_MAX", "PAGE_CLIENTS", "ClientReport", "ClientSlice", "DoorFigures", "DoorReporter", "clip_text"]
+__all__ = [
+    "CLIENT_BYTES_MAX",
+    "DIGEST_BYTES_MAX",
+    "PAGE_CLIENTS",
+    "PAGE_USERS",
+    "TEXT_MAX",
+    "USER_BYTES_MAX",
+    "ClientReport",
+    "ClientSlice",
+    "DoorFigures",
+    "DoorReporter",
+    "UserDigest",
+    "UserSlice",
+    "clip_text",
+]
 
 #: Clients in a message. Too small: a door with many clients is asked often; too large: one answer takes the memory and the time
 #: of a door.
@@ -15,6 +29,12 @@ PAGE_CLIENTS: Final = 500
 TEXT_MAX: Final = 128
 #: Bytes of a report: the texts with four bytes a character, the numbers and the names of the fields.
 CLIENT_BYTES_MAX: Final = 5 * 4 * TEXT_MAX + 256
+#: Users in a message, as for clients.
+PAGE_USERS: Final = 1000
+#: Bytes of a digest.
+DIGEST_BYTES_MAX: Final = 32
+#: Bytes of a user in a message: the name with four bytes a character, and the digest.
+USER_BYTES_MAX: Final = 4 * TEXT_MAX + DIGEST_BYTES_MAX + 16
 #: The oldest client (seconds): 30 years. A lie beyond it would be no date.
 _AGE_S_MAX: Final = 1e9
 
@@ -80,6 +100,24 @@ class DoorFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that clients have not taken."""
 
 
+class UserDigest(NamedTuple):
+    """A user in the file of a door."""
+
+    name: Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]
+    digest: Annotated[bytes, msgspec.Meta(max_length=DIGEST_BYTES_MAX)]
+    """A digest of the rights and credentials, which tells neither."""
+
+
+class UserSlice(NamedTuple):
+    """Some users of a door."""
+
+    total: int
+    """The number of all users."""
+    digest: bytes
+    """A digest of all users."""
+    users: tuple[UserDigest, ...]
+
+
 class DoorReporter(Protocol):
     """A door that tells about itself."""
 
@@ -93,6 +131,14 @@ class DoorReporter(Protocol):
 
     def figures(self) -> DoorFigures:
         """Return the counts of the door."""
+
+    def users(self, start: int, count: int) -> UserSlice | None:
+        """Return some users in the order of their names; None for a door without users.
+
+        Args:
+            start: The place of the first user.
+            count: The largest number of users.
+        """
 
 
 def clip_text(text: str) -> str:

@@ -33,10 +33,12 @@ from iris_py.doors.door_messages import (
     RevocationPage,
     RevocationPageQuestion,
     RevocationReceipt,
+    UserPage,
+    UserPageQuestion,
     decode_message,
     encode_message,
 )
-from iris_py.doors.door_reports import CLIENT_BYTES_MAX, PAGE_CLIENTS
+from iris_py.doors.door_reports import CLIENT_BYTES_MAX, PAGE_CLIENTS, PAGE_USERS, USER_BYTES_MAX
 from iris_py.doors.door_table import DoorTable
 from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
@@ -186,7 +188,7 @@ class DoorCluster(Handler):
         return self._report(question)
 
     def _report(self, question: DoorMessage | None) -> DoorMessage | None:
-        """Answer a question about clients or counts."""
+        """Answer a question about clients, counts or users."""
         reporter = self._reporter
         if reporter is None:
             return None
@@ -196,6 +198,10 @@ class DoorCluster(Handler):
             count = max(1, runtime_of(self._node).core.max_message_bytes // CLIENT_BYTES_MAX)
             found = reporter.clients(question.start, min(question.count, count, PAGE_CLIENTS))
             return ClientPage(self._own, found.total, found.clients)
+        if isinstance(question, UserPageQuestion) and question.door in ("", self._own.id):
+            count = max(1, runtime_of(self._node).core.max_message_bytes // USER_BYTES_MAX)
+            users = reporter.users(question.start, min(question.count, count, PAGE_USERS))
+            return None if users is None else UserPage(self._own, users.total, users.digest, users.users)
         return None
 
     def _greeting(self) -> DoorGreeting:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from iris_py.doors.door_reports import ClientReport, ClientSlice, DoorFigures, clip_text
+from iris_py.doors.door_reports import ClientReport, ClientSlice, DoorFigures, UserDigest, UserSlice, clip_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,18 @@ class NatsReporter:
             waiting_bytes=self._clients.waiting_bytes,
         )
 
+    def users(self, start: int, count: int) -> UserSlice:
+        """Return some users in the order of their names.
+
+        Args:
+            start: The place of the first user.
+            count: The largest number of users.
+        """
+        digests = self._clients.users.digests
+        users = tuple(UserDigest(name, digest) for name, digest in islice(digests.items(), start, start + count))
+        total = sha256(b"".join(sha256(name.encode()).digest() + digest for name, digest in digests.items()))
+        return UserSlice(len(digests), total.digest(), users)
+
 
 class WebReporter:
     """Reports about a web door. Its clients are the open event streams: other operations end at once.
@@ -95,6 +108,9 @@ class WebReporter:
             dropped=counts.dropped_messages,
             waiting_bytes=sum(stream.events.window.bytes for stream in streams),
         )
+
+    def users(self, start: int, count: int) -> None:
+        """Return None: the clients of a web door have tokens."""
 
 
 def _report(stream: TopicStream) -> ClientReport:

@@ -16,10 +16,11 @@ from iris_py.doors.door_messages import (
     RevocationPage,
     RevocationPageQuestion,
     RevocationReceipt,
+    UserPage,
     decode_message,
     encode_message,
 )
-from iris_py.doors.door_reports import ClientReport, DoorFigures
+from iris_py.doors.door_reports import ClientReport, DoorFigures, UserDigest
 from iris_py.doors.door_table import DoorTable
 from iris_py.doors.problems import DoorRefusal
 from iris_py.doors.revocations import RevocationTable, SubjectRevocation, TokenRevocation, TotalRevocation
@@ -93,6 +94,7 @@ DOOR_MESSAGES = (
     ClientPageQuestion(DOOR.id, 500, 7),
     ClientPage(DOOR, 1, (ClientReport(number=2, name="shop", age_s=5.5),)),
     DoorStatus(DOOR, DoorFigures(clients=3)),
+    UserPage(DOOR, 1, b"d" * 32, (UserDigest("ann", b"12345678"),)),
 )
 
 TARGETS = (

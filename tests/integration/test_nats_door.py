@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import iris_py
+from iris_py.api.door_survey import ask_clients, ask_statuses, ask_users
 from iris_py.doors.door_messages import ClientPageQuestion, encode_message
-from iris_py.doors.nats.passwords import hash_password
+from iris_py.doors.nats.passwords import hash_password, hash_token
 from iris_py.doors.settings import parse_settings
 from iris_py.errors import ConfigurationError
-from iris_py.servers.door_survey import ask_clients, ask_statuses
 from iris_py.servers.nats.door import NatsDoor, open_nats_door
 from tests.integration.test_door_listener import make_certificate
 
@@ -546,3 +546,27 @@ async def test_no_client_can_ask_the_doors() -> None:
             assert await client.flush() == b"-ERR 'Permissions Violation for Publish to \"%b\"'\r\n" % cluster
             client.send(b"SUB %b 1\r\n" % cluster)
             assert await client.flush() == b"-ERR 'Permissions Violation for Subscription to \"%b\"'\r\n" % cluster
+
+
+def users_of(*names: str, rules: str = "['a']") -> str:
+    """Return the file of a door with some users."""
+    return HERE + "".join(f"[users.{name}]\ntoken = '{hash_token(name)}'\npublish = {rules}\n" for name in names)
+
+
+@in_loop
+async def test_doors_tell_which_users_differ_and_no_right_or_credential(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.door_cluster.PAGE_USERS", 2)
+    names = ("ann", "bob", "carl", "dora", "eve")
+    async with opened(users_of(*names)) as (door, native):
+        seen = await ask_users(native, 10.0)
+        assert [(each.node, each.total, each.users) for each in seen] == [(door.node.id, 5, {})]
+        async with (
+            iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False, seeds=[native.address]) as node,
+            open_nats_door(node, parse_settings(users_of(*names), "door.toml")) as other,
+        ):
+            assert len({each.digest for each in await ask_users(native, 10.0)}) == 1
+            other.apply(parse_settings(users_of("ann", "bob") + users_of("carl", rules="['b']")[len(HERE) :], "door.toml"))
+            found = {each.node: each.users for each in await ask_users(native, 10.0)}
+            first, second = found[door.node.id], found[node.id]
+            assert (sorted(first), sorted(second)) == (sorted(names), ["ann", "bob", "carl"])
+            assert [name for name in second if first[name] != second[name]] == ["carl"]

@@ -149,8 +149,8 @@ def _has_screen() -> bool:
 async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str | None, query: QueryOptions) -> int:
     """Show the full screen until the user ends it."""
     kind = _load_app()
+    from iris_py.api.door_survey import ask_statuses  # neither is needed to print once
     from iris_py.cli.top.app import FurtherSources
-    from iris_py.servers.door_survey import ask_statuses  # neither is needed to print once
 
     if query.is_every:
         raise ConfigurationError(

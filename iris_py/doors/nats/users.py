@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from iris_py.doors.nats.nkeys import decode_user_key, is_signed
@@ -30,11 +31,14 @@ __all__ = [
     "SubjectRules",
     "UserDirectory",
     "check_user_rule",
+    "digest_of_user",
     "read_user_rules",
     "rules_of_role",
     "user_of_grant",
 ]
 
+#: Bytes of the digest of a user. Two different users of a name have the same one in one of 2^64 cases.
+USER_DIGEST_BYTES: Final = 8
 #: Before a pattern that is taken away from the others.
 NOT: Final = "!"
 #: Between a pattern and the only queue group that may subscribe to it.
@@ -177,9 +181,17 @@ class UserDirectory:
     def __init__(self, users: Mapping[str, NatsUser], no_user: str = "", grants: GrantSource | None = None) -> None:
         self._users = users
         self._grants = grants
+        self._digests: Mapping[str, bytes] | None = None
         self._no_user = users.get(no_user)
         self._by_token = {user.token: user for user in users.values() if user.token}
         self._by_nkey = {user.nkey: user for user in users.values() if user.nkey}
+
+    @property
+    def digests(self) -> Mapping[str, bytes]:
+        """The digest of each user in the file, by name, in the order of the names."""
+        if self._digests is None:
+            self._digests = {name: digest_of_user(self._users[name]) for name in sorted(self._users)}
+        return self._digests
 
     @property
     def is_open(self) -> bool:
@@ -267,6 +279,18 @@ def read_user_rules(rules: Iterable[str]) -> SubjectRules:
 def rules_of_role(role: Rights, use: TopicUse, user: str) -> SubjectRules:
     """Return the rules of a role for a user."""
     return read_user_rules(resolve_rules(role.publish if use == "publish" else role.subscribe, user))
+
+
+def digest_of_user(user: NatsUser) -> bytes:
+    """Return a digest of the rights and credentials of a user, which is equal at doors with an equal user.
+
+    Nobody learns a credential from a digest by guessing: the hash of a password has 128 random bits, its salt, and the hash of
+    a token stands for as many.
+    """
+    password = "" if user.password is None else user.password.text()
+    rules = [sorted(map(repr, some)) for each in (user.publish, user.subscribe) for some in each]
+    text = repr((user.name, rules, password, user.token, user.nkey.hex()))
+    return sha256(text.encode()).digest()[:USER_DIGEST_BYTES]
 
 
 def user_of_grant(grant: Grant) -> NatsUser:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from iris_overlay.events import DialOutcome
+from iris_py.api.door_survey import UsersAtDoor
 from iris_py.config import Config
 from iris_py.doctor.surroundings import (
     AuditStatus,
@@ -45,6 +46,7 @@ from iris_py.doctor.surroundings import (
     Ways,
     WayStep,
 )
+from iris_py.doors.door_messages import DoorAnnouncement
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import Exposure
 from iris_py.observe.reports import NodeReports
@@ -136,6 +138,7 @@ class MadeUp:
     echoes_found: Echoes = field(default_factory=lambda: Echoes(3, IDS[1:], IDS[1:]))
     dialled_found: Dialled = field(default_factory=lambda: Dialled(2, ((f"{OWN}:7400", DialOutcome.REACHED),) * 2))
     statuses_found: Statuses = field(default_factory=lambda: Statuses(3, NODES, "0.1.0", 0.01, SEALS))
+    doors_found: tuple[UsersAtDoor, ...] = ()
     deaths_found: Deaths = field(default_factory=lambda: Deaths(3))
     ring_found: RingReport | None = field(default_factory=lambda: RingReport(ring_of(*IDS)))
     members: tuple[ClusterMember, ...] = tuple(
@@ -214,6 +217,9 @@ class MadeUp:
     async def ring(self) -> RingReport | None:
         return self.ring_found
 
+    async def door_users(self) -> tuple[UsersAtDoor, ...]:
+        return self.doors_found
+
     async def deaths(self) -> Deaths:
         return self.deaths_found
 
@@ -227,6 +233,12 @@ class MadeUp:
 
 #: Nodes of another site that died within a second.
 SITE: Final = tuple(Death(f"{number:02x}" * 16, f"10.0.1.{number}:7400", "b", 40.0 + number / 4) for number in range(1, 4))
+
+
+def door_with(number: int, **users: bytes) -> UsersAtDoor:
+    """Return a NATS door with users, by their digests."""
+    door = DoorAnnouncement(id=f"{number:016x}", kind="nats", address=f"10.0.0.{number}:4222")
+    return UsersAtDoor(IDS[number], door, len(users), repr(users).encode(), users)
 
 
 def change(made_up: MadeUp, **values: object) -> None:
@@ -362,6 +374,9 @@ FAULTS: Final[dict[str, dict[str, Inject]]] = {
         "down": lambda it: each_gateway(it, DOWN),
         "mute": lambda it: change(it, gateways_found=Gateways((), missing=2)),
         "audit": lambda it: gateway(it, audit=AuditStatus(file="/audit", problem="No space left on device", unwritten=7)),
+    },
+    "doors": {
+        "other rights": lambda it: change(it, doors_found=(door_with(1, ann=b"1"), door_with(2, ann=b"2"))),
     },
     "cluster": {
         "nobody": lambda it: change(it, cluster_total=0),

@@ -64,7 +64,7 @@ def statuses(made_up: MadeUp, cluster: str | None = "databases") -> dict[str, Fi
 
 def test_every_check_has_a_fault_and_every_need_stands_before_it() -> None:
     assert list(FAULTS) == list(NAMES)
-    assert len(NAMES) == 24
+    assert len(NAMES) == 25
     for place, check in enumerate(CHECKS):
         assert set(check.needs) <= set(NAMES[:place]), check.name
 

@@ -21,10 +21,12 @@ from iris_py.doors.door_messages import (
     RevocationPage,
     RevocationPageQuestion,
     RevocationReceipt,
+    UserPage,
+    UserPageQuestion,
     decode_message,
     encode_message,
 )
-from iris_py.doors.door_reports import PAGE_CLIENTS, TEXT_MAX, ClientReport, DoorFigures, clip_text
+from iris_py.doors.door_reports import PAGE_CLIENTS, TEXT_MAX, ClientReport, DoorFigures, UserDigest, clip_text
 from iris_py.doors.revocations import SubjectRevocation, TokenRevocation, TotalRevocation
 
 DOOR = DoorAnnouncement(id="0123456789abcdef", kind="web", address="https://iris.example", version="0.1.0")
@@ -39,6 +41,8 @@ MESSAGES: list[DoorMessage] = [
     ClientPage(DOOR, 3, (ClientReport(), ClientReport(number=2, name="shop", messages_out=4, age_s=5.5))),
     DoorStatusQuestion(),
     DoorStatus(DOOR, DoorFigures(clients=3, connections=4, refused=5)),
+    UserPageQuestion(DOOR.id, 5, 7),
+    UserPage(DOOR, 2, b"d" * 32, (UserDigest("ann", b"12345678"), UserDigest("bob", b"87654321"))),
 ]
 
 

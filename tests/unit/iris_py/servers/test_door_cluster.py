@@ -12,11 +12,11 @@ import pytest
 
 import iris_py as iris
 import iris_py.web
+from iris_py.api.door_survey import ask_clients, ask_statuses
 from iris_py.doors.revocations import PAGE_REVOCATIONS, RevocationTable, SubjectRevocation, TokenRevocation, TotalRevocation
 from iris_py.doors.rights import Rights
 from iris_py.errors import NoMembers
 from iris_py.servers.door_cluster import DoorCluster, revoke_tokens
-from iris_py.servers.door_survey import ask_clients, ask_statuses
 from iris_py.servers.tokens import read_token
 from iris_py.testing import NodeSimulation, run
 from tests.unit.iris_py.servers.asgi import Answer, ask

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.doors.nats.nkeys import encode_user_key
-from iris_py.doors.nats.passwords import NO_HASH, hash_token
+from iris_py.doors.nats.passwords import NO_HASH, hash_password, hash_token
 from iris_py.doors.nats.subjects import NatsSubject, read_pattern, read_subject
 from iris_py.doors.nats.users import (
     OPERATOR,
@@ -19,6 +19,7 @@ from iris_py.doors.nats.users import (
     PasswordQuestion,
     UserDirectory,
     check_user_rule,
+    digest_of_user,
     read_user_rules,
     rules_of_role,
 )
@@ -226,3 +227,20 @@ def test_a_token_is_renewed_until_its_end() -> None:
     assert UserDirectory({"ann": ANN}).renew(ann) is None
     assert UserDirectory({"ann": ANN}).renew(GUEST) is None
     assert UserDirectory({}).renew(GUEST) is OPERATOR
+
+
+def test_digests_tell_users_apart_and_no_credential() -> None:
+    ann = NatsUser("ann", read_user_rules(["a", "b"]), read_user_rules(["c queue q"]), hash_password("pw", bytes(16)))
+    others = [
+        ann._replace(publish=read_user_rules(["a", "!b"])),
+        ann._replace(publish=read_user_rules(["a"])),
+        ann._replace(subscribe=read_user_rules(["c"])),
+        ann._replace(publish=ann.subscribe, subscribe=ann.publish),
+        ann._replace(password=hash_password("pw", bytes(15) + b"1")),
+        ann._replace(password=None, token=hash_token("t0ken")),
+        ann._replace(password=None, nkey=PUBLIC),
+        ann._replace(name="bob"),
+    ]
+    assert len({digest_of_user(each) for each in (ann, *others)}) == 1 + len(others)
+    assert digest_of_user(ann._replace(publish=read_user_rules(["b", "a"]))) == digest_of_user(ann)
+    assert list(UserDirectory({"bob": ann, "ann": ann}).digests) == ["ann", "bob"]

@@ -1,4 +1,4 @@
-"""Questions of commands to all doors of a network: their clients and their counts."""
+"""Questions of commands to all doors of a network: their clients, their counts and their users."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from iris_py.doors.door_messages import (
     ClientPageQuestion,
     DoorStatus,
     DoorStatusQuestion,
+    UserPage,
+    UserPageQuestion,
     decode_message,
     encode_message,
 )
-from iris_py.doors.door_reports import PAGE_CLIENTS
+from iris_py.doors.door_reports import PAGE_CLIENTS, PAGE_USERS
+from iris_py.doors.nats.settings import USERS_MAX
 from iris_py.errors import IrisError
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from iris_py.api.node import Node
     from iris_py.doors.door_messages import DoorAnnouncement, DoorMessage
     from iris_py.doors.door_reports import ClientReport
 
-__all__ = ["ClientsAtDoor", "DoorClientsReport", "ask_clients", "ask_statuses"]
+__all__ = ["ClientsAtDoor", "DoorClientsReport", "UsersAtDoor", "ask_clients", "ask_statuses", "ask_users"]
 
 #: Time to wait for the counts of doors (seconds). Too small: a busy door is left out; too large: a hung door delays a screen.
 STATUS_TIMEOUT_S: Final = 1.0
@@ -53,6 +56,20 @@ class DoorClientsReport(NamedTuple):
     """The number of other doors that have answered."""
     silent: int
     """The number of doors without an answer, because they are busy or of an earlier version."""
+
+
+class UsersAtDoor(NamedTuple):
+    """The users in the file of a NATS door."""
+
+    node: str
+    """The id of the door's node, in hexadecimal digits."""
+    door: DoorAnnouncement
+    total: int
+    """The number of users."""
+    digest: bytes
+    """The digest of all users."""
+    users: Mapping[str, bytes] = {}
+    """The digests of the users, by name; empty if they were not asked for."""
 
 
 async def ask_clients(
@@ -110,6 +127,42 @@ async def ask_statuses(node: Node, timeout_s: float = STATUS_TIMEOUT_S) -> list[
     except IrisError:
         return []
     return sorted(((source, answer) for source, answer in found if isinstance(answer, DoorStatus)), key=itemgetter(0))
+
+
+async def ask_users(node: Node, timeout_s: float) -> tuple[UsersAtDoor, ...]:
+    """Ask the NATS doors of the network for their users, in the order of their addresses; empty without answers.
+
+    Of doors with the same users only the first is asked for each of them, and none if all doors have the same.
+
+    Args:
+        node: A node of the network.
+        timeout_s: Time to wait for the answers to each question (seconds).
+    """
+    try:
+        pages, _silent = await _ask(node, UserPageQuestion(), timeout_s)
+    except IrisError:
+        return ()
+    doors = [UsersAtDoor(source, page.door, page.total, page.digest) for source, page in pages if isinstance(page, UserPage)]
+    doors.sort(key=lambda each: (each.door.address, each.node))
+    first = {each.digest: each for each in reversed(doors)}
+    if len(first) <= 1:
+        return tuple(doors)
+    users = {each.node: await _ask_for_users(node, each, timeout_s) for each in first.values()}
+    return tuple(UsersAtDoor(*each[:-1], users.get(each.node, {})) for each in doors)
+
+
+async def _ask_for_users(node: Node, at_door: UsersAtDoor, timeout_s: float) -> Mapping[str, bytes]:
+    """Ask a door for the digests of all its users."""
+    found: dict[str, bytes] = {}
+    start = 0
+    while start < min(at_door.total, USERS_MAX):
+        question = UserPageQuestion(at_door.door.id, start, PAGE_USERS)
+        pages = [page for _node, page in (await _ask(node, question, timeout_s))[0] if isinstance(page, UserPage)]
+        if not pages or not pages[0].users:
+            break
+        found.update(pages[0].users)
+        start += len(pages[0].users)
+    return found
 
 
 async def _ask(node: Node, question: DoorMessage, timeout_s: float) -> tuple[list[tuple[str, DoorMessage | None]], int]:
