@@ -81,7 +81,12 @@ def built(language: str) -> tuple[str, ...]:
 
 def built_service(language: str) -> tuple[str, ...]:
     """Build the service of examples/nats in a language; return the command that runs it."""
-    source, program = EXAMPLE / SERVICES[language], WORK / f"service-{language}"
+    return built_program(language, EXAMPLE / SERVICES[language])
+
+
+def built_program(language: str, source: Path) -> tuple[str, ...]:
+    """Build a program in a language; return the command that runs it."""
+    program = WORK / f"{source.stem}-{language}"
     if language == "JavaScript":  # a module finds its packages beside itself
         WORK.mkdir(parents=True, exist_ok=True)
         return ("node", str(shutil.copy(source, WORK)))
