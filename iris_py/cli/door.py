@@ -1,32 +1,29 @@
-"""`iris door`: lets programs that are not nodes use the network until stopped, or only checks the settings file."""
+"""`iris door web`: lets programs that are not nodes use the network until stopped, or only checks the settings file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import iris_py
-from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
+from iris_py.cli.door_service import load_or_complain, rights_text, serve_door
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
-from iris_py.cli.standard_error import complain, tell
+from iris_py.cli.standard_error import tell
 from iris_py.doors.rights import CLUSTER_USES, TOPIC_USES
-from iris_py.errors import ConfigurationError, IrisError
+from iris_py.errors import ConfigurationError
 from iris_py.extras import install_command
 from iris_py.json_lines import Line, Lines
-from iris_py.net.service_manager import service_manager
 from iris_py.observe.node_name import short_name
 from iris_py.servers.settings_file import load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from iris_py.cli.settings import Settings
+    from iris_py.cli.door_service import DoorCommand
     from iris_py.doors.rights import Rights
-    from iris_py.doors.settings import DoorSettings
     from iris_py.servers.web.door import WebDoor
 
-__all__ = ["LINES", "check", "load_or_complain", "reload", "rights_of", "serve_web"]
+__all__ = ["LINES", "check", "rights_of", "serve_web"]
 
 
 class DoorReadyLine(Line, tag="ready"):
@@ -77,7 +74,7 @@ async def check(file: Path | None, *, as_json: bool) -> int:
     output = Output(as_json=as_json)
     for role, rights in settings.roles.items():
         lines = list(rights_of(rights))
-        output.line(RoleLine(role, lines), "\n".join([f"{role}:", *(f"  {line}" for line in lines or ["nothing"])]))
+        output.line(RoleLine(role, lines), rights_text(role, lines))
     count = len(settings.roles)
     what = f"{count} role{'s' * (count != 1)}; listens at {settings.web.listen}"
     output.line(DoorCheckSummary(count, len(settings.histories), settings.web.listen), what)
@@ -95,65 +92,13 @@ def rights_of(rights: Rights) -> Iterator[str]:
         yield "read the errors of handlers"
 
 
-async def serve_web(settings: Settings, file: Path | None, *, at: str | None, http: str | None, as_json: bool) -> int:
+async def serve_web(command: DoorCommand) -> int:
     """Run a web door until a signal arrives; then end without failing requests under way. Return the exit code."""
     try:
         from iris_py.servers.web.door import open_door
     except ImportError as exc:
         raise ConfigurationError(f"a web door needs {exc.name}. Run: {install_command('web')}") from exc
-    loaded = load_or_complain(load_settings, file, at)
-    if loaded is None:
-        return ExitCode.USAGE
-    async with (
-        ending_by_signal() as ended,
-        serving_status(http) as status,
-        iris_py.connect(**settings.connect_arguments()) as node,
-        open_door(node, loaded) as door,
-    ):
-        if status is not None:
-            status.show(node, door.collector, reasons=door.reasons)
-        run_on_hangup(lambda: reload(door, load_settings, file, at))
-        service_manager().ready(lambda: describe_service(node, f"is a door at {door.url}"))
-        _announce(door, as_json=as_json)
-        return await ended
-
-
-class RunningDoor(Protocol):
-    """A door of any kind."""
-
-    def check_change(self, settings: DoorSettings) -> None: ...
-
-    def apply(self, settings: DoorSettings) -> None: ...
-
-    async def reload_keys(self) -> None: ...
-
-
-#: Loads the settings of a door of some kind from a file, with another address to listen at.
-SettingsLoad: TypeAlias = "Callable[[Path | None, str | None], DoorSettings]"
-
-
-def load_or_complain(load: SettingsLoad, file: Path | None, at: str | None) -> DoorSettings | None:
-    """Load the settings of a door; after a mistake, print all mistakes and return None."""
-    try:
-        return load(file, at)
-    except ConfigurationError as exc:
-        for line in str(exc).split("\n"):
-            complain(line)
-        return None
-
-
-async def reload(door: RunningDoor, load: SettingsLoad, file: Path | None, at: str | None) -> None:
-    """Read the secrets and the settings file again. After a mistake, report it and keep the old settings."""
-    try:
-        loaded = load(file, at)
-        door.check_change(loaded)
-        await door.reload_keys()
-        door.apply(loaded)
-    except IrisError as exc:
-        for line in str(exc).split("\n"):
-            complain(f"the settings were not changed: {line}", event="settings_kept")
-    else:
-        tell("read the settings and secrets again", event="settings_read")
+    return await serve_door(command, load_settings, open_door, lambda door: _announce(door, as_json=command.as_json))
 
 
 def _announce(door: WebDoor, *, as_json: bool) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import iris_py
-from iris_py.cli.door import load_or_complain, reload
-from iris_py.cli.join import describe_service, ending_by_signal, run_on_hangup, serving_status
+from iris_py.cli.door_service import load_or_complain, rights_text, serve_door
 from iris_py.cli.outcome import ExitCode
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import tell
 from iris_py.json_lines import Line, Lines
-from iris_py.net.service_manager import service_manager
 from iris_py.observe.node_name import short_name
 from iris_py.servers.settings_file import load_nats_settings
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from iris_py.cli.settings import Settings
+    from iris_py.cli.door_service import DoorCommand
     from iris_py.doors.nats.users import NatsUser
     from iris_py.servers.nats.door import NatsDoor
 
@@ -75,7 +72,7 @@ async def check(file: Path | None, *, as_json: bool) -> int:
     output = Output(as_json=as_json)
     for name, user in settings.users.items():
         lines = list(_rights_of(user))
-        output.line(UserLine(name, lines), "\n".join([f"{name}:", *(f"  {line}" for line in lines or ["nothing"])]))
+        output.line(UserLine(name, lines), rights_text(name, lines))
     count = len(settings.users)
     nats = settings.nats
     what = f"{count} user{'s' * (count != 1)}{', and tokens' if nats.tokens else ''}; listens at {nats.listen}"
@@ -83,25 +80,11 @@ async def check(file: Path | None, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-async def serve_nats(settings: Settings, file: Path | None, *, at: str | None, http: str | None, as_json: bool) -> int:
+async def serve_nats(command: DoorCommand) -> int:
     """Run a NATS door until a signal arrives; then send its clients to other doors. Return the exit code."""
     from iris_py.servers.nats.door import open_nats_door
 
-    loaded = load_or_complain(load_nats_settings, file, at)
-    if loaded is None:
-        return ExitCode.USAGE
-    async with (
-        ending_by_signal() as ended,
-        serving_status(http) as status,
-        iris_py.connect(**settings.connect_arguments()) as node,
-        open_nats_door(node, loaded) as door,
-    ):
-        if status is not None:
-            status.show(node, door.collector, reasons=door.reasons)
-        run_on_hangup(lambda: reload(door, load_nats_settings, file, at))
-        service_manager().ready(lambda: describe_service(node, f"is a door at {door.url}"))
-        _announce(door, as_json=as_json)
-        return await ended
+    return await serve_door(command, load_nats_settings, open_nats_door, lambda door: _announce(door, as_json=command.as_json))
 
 
 def _rights_of(user: NatsUser) -> Iterator[str]:

@@ -41,14 +41,12 @@ def door_web(
     old settings.
     """
     from iris_py.cli import door as command
+    from iris_py.cli.door_service import DoorCommand
 
     if check:
         return execute(lambda: command.check(file, as_json=json), verbosity=settings.verbose, options=settings.options)
-    return execute(
-        lambda: command.serve_web(settings, file, at=at, http=http, as_json=json),
-        verbosity=settings.verbose,
-        options=settings.options,
-    )
+    run = DoorCommand(settings, file, at, http, json)
+    return execute(lambda: command.serve_web(run), verbosity=settings.verbose, options=settings.options)
 
 
 @app.command("password", epilog=end_of_help("iris door password", "iris door password --token"))
@@ -102,14 +100,12 @@ def door_nats(
     old settings.
     """
     from iris_py.cli import nats_door as command
+    from iris_py.cli.door_service import DoorCommand
 
     if check:
         return execute(lambda: command.check(file, as_json=json), verbosity=settings.verbose, options=settings.options)
-    return execute(
-        lambda: command.serve_nats(settings, file, at=at, http=http, as_json=json),
-        verbosity=settings.verbose,
-        options=settings.options,
-    )
+    run = DoorCommand(settings, file, at, http, json)
+    return execute(lambda: command.serve_nats(run), verbosity=settings.verbose, options=settings.options)
 
 
 @app.command("clients", epilog=end_of_help("iris door clients", "iris door clients --door nats --json"))
