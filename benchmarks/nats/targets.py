@@ -13,7 +13,6 @@ from benchmarks.nats.new_subjects import NEW_SUBJECTS, ONE_SUBJECT
 from benchmarks.nats.new_topics import DEEP_PATTERNS
 from benchmarks.nats.processor import PROCESSOR
 from benchmarks.nats.servers import ONE_DOOR, SERVER, TWO_DOORS
-from benchmarks.report import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,8 +106,8 @@ def targets_table(judgements: Sequence[Judgement]) -> Table:
             target.contender,
             target.metric,
             target.comparison_text,
-            number(target.bound),
-            number(each.value),
+            f"{target.bound:g}",
+            f"{each.value:.3g}",
             "met" if each.is_met else "[red]missed[/red]",
         )
     return table
