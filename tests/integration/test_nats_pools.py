@@ -16,6 +16,7 @@ import pytest
 import iris_py
 from iris_py.doors.settings import parse_settings
 from iris_py.errors import MemberLost, Overloaded
+from iris_py.peers.member import weight_of
 from iris_py.servers.nats.door import NatsDoor, open_nats_door
 from tests.integration.conftest import until
 from tests.integration.test_nats_door import HERE, MODERN, RawClient, in_loop, take
@@ -207,6 +208,28 @@ async def test_a_first_request_is_served_once_though_services_of_both_kinds_have
             assert await native.request(name, b"") in {b"native", b"nats"}
         served = Counter(payload for payload in (*got, *service.got) if payload)
         assert served == Counter(name.encode() for name in names)
+
+
+@in_loop
+async def test_a_door_has_the_weight_of_all_its_services() -> None:
+    async with network() as (doors, native), native.join("upper", lambda _request: b"native"):
+
+        def weights() -> list[float]:
+            members = native._parts.memberships.group("upper").members or ()
+            return sorted(weight_of(member.attributes) for member in members)
+
+        services = [await Service.begin(doors[0], b"upper queue%d" % number) for number in (1, 1, 2, 3)]
+        await until(lambda: weights() == [1.0, 4.0], "the weight of four services", weights)
+        services[0].kill()
+        services[2].kill()
+        await until(lambda: weights() == [1.0, 2.0], "the weight of two services", weights)
+        services[1].kill()
+        services[3].kill()
+        await until(lambda: weights() == [1.0], "no service", weights)
+        again = await Service.begin(doors[0], b"upper queue")
+        await until(lambda: weights() == [1.0, 1.0], "a new service", weights)
+        await both_reached(await Caller.connect(doors[1]))
+        assert again.got
 
 
 def _has_got(service: Service, count: int) -> bool:

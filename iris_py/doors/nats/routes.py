@@ -127,6 +127,10 @@ class Routes:
         """Return whether clients have subscriptions with this pattern and queue group."""
         return key in self._by_key
 
+    def count_members(self, key: PatternKey) -> int:
+        """Return the number of subscriptions with this pattern and queue group."""
+        return len(self._by_key.get(key, ()))
+
     def refuse(self, key: PatternKey) -> None:
         """End all subscriptions with a pattern that the node cannot serve, as of a cloud without exports."""
         for subscription in list(self._by_key.get(key, ())):

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from iris_py.api.handler import Handler
 from iris_py.api.lifecycle import parts_of
 from iris_py.api.membership import Capacity
+from iris_py.api.runtime import runtime_of
 from iris_py.api.server import Server
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import read_carried
 from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
 from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.peers.member import WEIGHT_MAX
 from iris_py.wire.names import CLOUD_MARK
 from iris_py.wire.packets import Rejection
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
+    from iris_py.api.runtime import Runtime
     from iris_py.doors.nats.routes import Routes
     from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
     from iris_py.patterns.request.registration import Execution
@@ -42,8 +45,11 @@ CONCURRENCY: Final = 256
 #: Time for which the door stays a member without a service (seconds). Too small: services that reconnect change the directory
 #: each time; too large: requests come that no client takes.
 LINGER_S: Final = 1.0
-#: Time for leaving a cluster (seconds).
+#: Time for leaving a cluster, and for telling callers another weight (seconds).
 LEAVE_S: Final = 2.0
+#: Time between two looks at the numbers of services (seconds). Too small: services that come one by one change the directory
+#: each time; too large: a new service waits for its share.
+WEIGH_S: Final = 1.0
 #: The header with the code of an error, as services of NATS tell it, and the header with the text.
 ERROR_CODE: Final = "Nats-Service-Error-Code"
 ERROR_TEXT: Final = "Nats-Service-Error"
@@ -69,6 +75,7 @@ class ClientClusters:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_leaving = False
         self._is_full_told = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, key: PatternKey, *, is_wanted: bool) -> None:
         """Serve a cluster from the first queue subscription of its name on, until after the last one.
@@ -89,12 +96,16 @@ class ClientClusters:
                 return
             served = self._served[key.pattern] = _ServedCluster(self._node, self._routes, key.pattern)
             self._start(self._join(served))
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(WEIGH_S, self._weigh)
         if served is not None:
             served.keys[key] = None
 
     async def leave(self) -> None:
         """Leave all clusters, also those that the door is just joining. Harmless if repeated."""
         self._is_leaving = True
+        if self._timer is not None:
+            self._timer.cancel()
         for served in list(self._served.values()):
             self._end(served)
         if self._tasks:
@@ -132,6 +143,13 @@ class ClientClusters:
             logger.debug("door_cluster_failed", "the clients cannot serve %r: %s", served.name, exc)
             if self._served.get(served.name) is served:  # not a later one of the name
                 del self._served[served.name]
+
+    def _weigh(self) -> None:
+        """Give the door the weight of its services in each cluster, now and then."""
+        self._timer = asyncio.get_running_loop().call_later(WEIGH_S, self._weigh) if self._served else None
+        for served in self._served.values():
+            if served.is_weight_wrong:
+                self._start(served.weigh())
 
     def _end_unused(self, served: _ServedCluster) -> None:
         if not served.keys and self._served.get(served.name) is served:
@@ -179,6 +197,8 @@ class _ServedCluster:
         self._routes = routes
         self._membership: Membership | None = None
         self._is_over = False
+        self._server: _ClientServer | None = None
+        self._changing = asyncio.Lock()
 
     async def join(self) -> None:
         """Join the cluster.
@@ -189,7 +209,7 @@ class _ServedCluster:
         """
         memberships = parts_of(self._node).memberships
         server_type = partial(_ClientServer, self)
-        capacity = Capacity(concurrency=CONCURRENCY)
+        capacity = Capacity(concurrency=CONCURRENCY, weight=self._find_weight() or 1.0)
         self._membership = await memberships.enlist(self.name, _ClientHandler(), capacity, server_type=server_type)
         if self._is_over:
             await self.leave()
@@ -197,10 +217,31 @@ class _ServedCluster:
     async def leave(self) -> None:
         """Leave the cluster, after the requests under way or `LEAVE_S`. Harmless if repeated."""
         self._is_over = True
-        membership, self._membership = self._membership, None
-        if membership is not None:
-            with suppress(NodeClosed):
-                await membership.leave(timeout=LEAVE_S)
+        async with self._changing:
+            membership, self._membership = self._membership, None
+            if membership is not None:
+                with suppress(NodeClosed):
+                    await membership.leave(timeout=LEAVE_S)
+
+    @property
+    def is_weight_wrong(self) -> bool:
+        """Whether the door has another weight in the cluster than its services."""
+        if self._server is None or self._membership is None or self._changing.locked():
+            return False
+        return self._find_weight() not in (0.0, self._server.weight)
+
+    async def weigh(self) -> None:
+        """Tell callers the weight of the services."""
+        async with self._changing:
+            weight = self._find_weight()
+            if self._server is not None and self._membership is not None and weight:
+                with suppress(IrisError, TimeoutError):
+                    async with asyncio.timeout(LEAVE_S):
+                        await self._server.change_weight(weight, runtime_of(self._node))
+
+    def _find_weight(self) -> float:
+        """Return the weight of the services: 1 for each."""
+        return min(float(sum(map(self._routes.count_members, self.keys))), WEIGHT_MAX)
 
     def choose(self) -> ClientSubscription | None:
         """Choose a client, of all queue groups in turn; None without any."""
@@ -211,6 +252,10 @@ class _ServedCluster:
                 self.keys[key] = None
                 return subscription
         return None
+
+    def take_server(self, server: _ClientServer) -> None:
+        """Take the part that gives requests to clients."""
+        self._server = server
 
     @property
     def routes(self) -> Routes:
@@ -229,7 +274,32 @@ class _ClientServer(Server):
     def __init__(self, served: _ServedCluster, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
         super().__init__(*args, **options)
         self._served = served
+        served.take_server(self)
         self._asked: dict[Execution, _AskedService] = {}
+
+    @property
+    def weight(self) -> float:
+        """The weight of the door in the cluster."""
+        return self._registration.weight
+
+    async def change_weight(self, weight: float, runtime: Runtime) -> None:
+        """Change the weight of the door in the cluster; return when callers know.
+
+        Args:
+            weight: The weight.
+            runtime: The node of the door.
+
+        Raises:
+            ConfigurationError: The node is leaving the network.
+        """
+        registration = self._registration
+        if registration.leaving or runtime.closing is not None:
+            return
+        registration.weight = weight
+        self._core.join(registration, self._loop.time())
+        told = runtime.joins.expect(registration.group.id)
+        runtime.wake()
+        await asyncio.shield(told)
 
     def start(self, executions: Sequence[Execution]) -> None:
         """Give each request to a client; clients answer no surveys."""
