@@ -29,7 +29,9 @@ async def doors(subject: Subject) -> Finding:
     if not found:
         return ok("no NATS door answers, so none differs from another one")
     if len({each.digest for each in found}) == 1:
-        return ok(f"{_doors(len(found))} with {_users(found[0].total)}")
+        count = found[0].total
+        users = f"with the same {count} user{'s' * (count != 1)}" if count else "without users"
+        return ok(f"{_doors(len(found))} {users}")
     known = [each for each in found if each.users or not each.total]
     differing, missing = _compare(known)
     advice = "Copy the tables [users.NAME] to the files of all doors, and send SIGHUP to the doors."
@@ -62,7 +64,3 @@ def _join(names: Sequence[str]) -> str:
 
 def _doors(count: int) -> str:
     return f"{count} NATS door{'s' * (count != 1)}"
-
-
-def _users(count: int) -> str:
-    return f"the same {count} user{'s' * (count != 1)}"

@@ -66,13 +66,13 @@ class _NatsVisit:
         native, client = self._load.native_requests, self._load.client_requests
 
         def counts() -> str:
-            return (
-                f"a native caller heard {native.by_kind[NATIVE]} replies of members and {native.by_kind[NATS]} of clients, "
-                f"a client heard {client.answered}"
-            )
+            heard = [
+                f"{each.by_kind[NATIVE]} replies of members and {each.by_kind[NATS]} of clients" for each in (native, client)
+            ]
+            return f"a native caller heard {heard[0]}, a client heard {heard[1]}"
 
         await _until(
-            lambda: min(native.by_kind[NATIVE], native.by_kind[NATS], client.answered) >= COUNT_MIN // 2,
+            lambda: min(each.by_kind[kind] for each in (native, client) for kind in (NATIVE, NATS)) >= COUNT_MIN // 2,
             lambda: f"{counts()}, within {TIMEOUT_S:g} s",
         )
         return counts()

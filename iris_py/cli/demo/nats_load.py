@@ -67,8 +67,8 @@ class Replies:
         return self.by_kind.total()
 
     def note(self, reply: bytes | None) -> None:
-        """Note the outcome of a request."""
-        if reply is None:
+        """Note the outcome of a request: None, or the empty reply of a door, for a lost one."""
+        if not reply:
             self.lost += 1
         else:
             self.by_kind[reply.partition(b" ")[0]] += 1

@@ -20,7 +20,7 @@ def test_a_network_without_doors_is_well() -> None:
 def test_doors_with_the_same_users_are_well() -> None:
     found = look(door_with(1, ann=b"1", bob=b"2"), door_with(2, ann=b"1", bob=b"2"))
     assert (found.status, found.cause) == (FindingStatus.OK, "2 NATS doors with the same 2 users")
-    assert look(door_with(1)).cause == "1 NATS door with the same 0 users"
+    assert look(door_with(1)).cause == "1 NATS door without users"
 
 
 def test_a_user_with_other_rights_is_a_fault_and_a_missing_one_a_warning() -> None:

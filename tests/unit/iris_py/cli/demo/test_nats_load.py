@@ -27,6 +27,6 @@ def test_each_number_counts_once(numbers: list[int], received: int, repeated: in
 
 def test_replies_count_by_the_kind_of_their_service() -> None:
     replies = Replies()
-    for reply in (capitals(NATIVE, b"a"), capitals(NATS, b"b"), capitals(NATS, b"c"), None):
+    for reply in (capitals(NATIVE, b"a"), capitals(NATS, b"b"), capitals(NATS, b"c"), None, b""):
         replies.note(reply)
-    assert (replies.by_kind[NATIVE], replies.by_kind[NATS], replies.answered, replies.lost) == (1, 2, 3, 1)
+    assert (replies.by_kind[NATIVE], replies.by_kind[NATS], replies.answered, replies.lost) == (1, 2, 3, 2)
