@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
+from iris_py.doors.nats.passwords import hash_token
 from iris_py.errors import MemberLost, NoMembers, RemoteError
-from tests.integration.test_nats_door import MODERN, RawClient, in_loop, opened
+from tests.integration.test_nats_door import HERE, MODERN, RawClient, in_loop, opened
 
 if TYPE_CHECKING:
     from iris_py.servers.nats.door import NatsDoor
@@ -222,3 +223,19 @@ async def test_the_end_of_the_inbox_or_of_the_client_cancels_its_request() -> No
         assert sorted([await cancelled.get() for _ in range(2)]) == [b"a.1", b"a.2"]
         client.writer.close()
         assert await cancelled.get() == b"b"
+
+
+@in_loop
+async def test_a_user_with_remote_errors_learns_the_exception_of_a_handler() -> None:
+    async def fail(request: iris_py.Request) -> bytes:
+        raise ValueError("no stock\r\nof lamps")
+
+    text = HERE + "[roles.tester]\npublish = ['stock']\nremote_errors = true\n"
+    text += f"[users.ann]\ntoken = '{hash_token('t1')}'\nrole = 'tester'\n"
+    text += f"[users.bob]\ntoken = '{hash_token('t2')}'\npublish = ['stock']\n"
+    async with opened(text) as (door, native), native.join("stock", fail):
+        for token, error in ((b"t1", b"ValueError: no stock  of lamps"), (b"t2", b"RemoteError")):
+            client = await RawClient.connect(door, MODERN[:-1] + b',"auth_token":"%b"}' % token)
+            client.send(b"SUB _INBOX.%b.a 1\r\nPUB stock _INBOX.%b.a 1\r\nx\r\n" % (token, token))
+            _line, content = await client.message()
+            assert content == b"NATS/1.0\r\nNats-Service-Error: %b\r\nNats-Service-Error-Code: 500\r\n\r\n" % error

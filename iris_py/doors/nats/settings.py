@@ -208,4 +208,5 @@ def _read_user(table: Table, name: str, roles: Mapping[str, Rights]) -> NatsUser
         password=None if password is None else read_password_hash(password),
         token=token or "",
         nkey=b"" if nkey is None else decode_user_key(nkey),
+        remote_errors=role is not None and role in roles and roles[role].remote_errors,
     )

@@ -99,6 +99,13 @@ class NatsUser(NamedTuple):
     """The grant of a token of `iris token new`; None for a user in the file."""
     also: NatsUser | None = None
     """The further rights, which have to allow everything too; None without."""
+    remote_errors: bool = False
+    """Whether the type and text of an exception of a native handler are told."""
+
+    @property
+    def sees_remote_errors(self) -> bool:
+        """Whether all rights of the user include ``remote_errors``."""
+        return self.remote_errors and (self.also is None or self.also.sees_remote_errors)
 
     def may_publish(self, subject: NatsSubject) -> bool:
         """Return whether the user may publish to a subject. Subjects for replies cannot be guessed, and need no right."""
@@ -289,7 +296,7 @@ def digest_of_user(user: NatsUser) -> bytes:
     """
     password = "" if user.password is None else user.password.text()
     rules = [sorted(map(repr, some)) for each in (user.publish, user.subscribe) for some in each]
-    text = repr((user.name, rules, password, user.token, user.nkey.hex()))
+    text = repr((user.name, rules, password, user.token, user.nkey.hex(), user.remote_errors))
     return sha256(text.encode()).digest()[:USER_DIGEST_BYTES]
 
 
@@ -303,6 +310,7 @@ def user_of_grant(grant: Grant) -> NatsUser:
             subscribe=_rules_of_token(rights.subscribe, grant.subject),
             grant=grant,
             also=user,
+            remote_errors=rights.remote_errors,
         )
     return user or NatsUser(grant.subject, grant=grant)
 

@@ -44,7 +44,8 @@ REQUESTS_MAX: Final = 1024
 TIMEOUT_S: Final = 30.0
 #: The errors for which a client is told that nobody responds.
 NO_RESPONDERS: Final = (NoMembers, NotExported, CloudUnavailable, NotConnected)
-#: The names and codes of other errors, as services of NATS tell them. Texts of Iris and of handlers are not for clients.
+#: The names and codes of other errors, as services of NATS tell them. Texts of Iris are not for clients; those of
+#: handlers are for users with ``remote_errors``.
 CODES: Final[tuple[tuple[type[IrisError], str], ...]] = (
     (RemoteError, "500"),
     (MemberLost, "502"),
@@ -165,8 +166,11 @@ class NativeRequests:
     def _fail(self, session: NatsSession, line: PubLine, error: IrisError) -> None:
         logger.debug("door_request_failed", "a request of a client failed: %s", error)
         text, code = next((kind.__name__, code) for kind, code in CODES if isinstance(error, kind))
-        if isinstance(error, RemoteError) and error.type == SERVICE_ERROR:  # of a client of another door, or of this one
-            code, _blank, text = error.text.partition(" ")
+        if isinstance(error, RemoteError):
+            if error.type == SERVICE_ERROR:  # of a client of another door, or of this one
+                code, _blank, text = error.text.partition(" ")
+            elif session.user is not None and session.user.sees_remote_errors:
+                text = f"{error.type}: {error.text}"
         block, _omitted = write_block({ERROR_TEXT: text, ERROR_CODE: code})
         self._answer(session, line, len(block), block)
 

@@ -240,6 +240,7 @@ def test_digests_tell_users_apart_and_no_credential() -> None:
         ann._replace(password=None, token=hash_token("t0ken")),
         ann._replace(password=None, nkey=PUBLIC),
         ann._replace(name="bob"),
+        ann._replace(remote_errors=True),
     ]
     assert len({digest_of_user(each) for each in (ann, *others)}) == 1 + len(others)
     assert digest_of_user(ann._replace(publish=read_user_rules(["b", "a"]))) == digest_of_user(ann)
