@@ -112,10 +112,9 @@ class SharedSubscription:
         """
         await asyncio.shield(self._opened)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether every publisher knows of the subscription, or it has failed."""
-        return self._opened.done()
+    def when_open(self, callback: Callable[[SharedSubscription], None]) -> None:
+        """Call a function soon after every publisher knows of the subscription, or it has failed."""
+        self._opened.add_done_callback(lambda _opened: callback(self))
 
     def check_running(self) -> None:
         """Check that the subscription has not ended since it was open: a stream would wait for its messages in vain.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import ASKED_HEADER, read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
-from iris_py.doors.rights import covers
 from iris_py.logs import EventLogger
 from iris_py.servers.nats.client_clusters import is_service
+from iris_py.servers.nats.opening_patterns import OpeningPatterns
 from iris_py.servers.shared_subscription import SharedSubscription
 from iris_py.wire.headers import NO_HEADERS
 
@@ -33,8 +33,6 @@ logger = EventLogger("iris_py.servers")
 #: Messages that clients get before their connections have a turn. Too small: much work for each message; too large: bytes wait
 #: for clients that keep pace.
 SLICE_MESSAGES: Final = 1024
-#: The longest wait of a PONG for new patterns (seconds): a publisher that does not answer must not stop a client.
-KNOWN_S: Final = 1.0
 #: Topics whose subjects are remembered; beyond that all are forgotten. Too small: the name of each message is checked; too
 #: large: memory.
 REMEMBERED_TOPICS_MAX: Final = 4096
@@ -65,7 +63,7 @@ class NodePatterns:
         self._routes = routes
         self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
-        self._opening: dict[SharedSubscription, PatternKey] = {}
+        self._opening = OpeningPatterns()
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: dict[tuple[str, str], tuple[bytes, Tokens] | None] = {}
         self._is_leaving = False
@@ -78,19 +76,11 @@ class NodePatterns:
     @property
     def are_known(self) -> bool:
         """Whether every publisher knows the patterns that clients have subscribed to."""
-        while self._opening:
-            first = next(iter(self._opening))
-            if not first.is_open:
-                return False
-            del self._opening[first]
-        return True
+        return not self._opening
 
     def is_opening_group(self, topic: str) -> bool:
         """Return whether a queue group of clients may lack a message to a topic, because the node is subscribing for it."""
-        if self.are_known:
-            return False
-        tokens = tuple(topic.split("."))
-        return any(key.group and covers(tuple(key.pattern.split(".")), tokens) for key in self._opening.values())
+        return self._opening.has_group(topic)
 
     def follow(self) -> None:
         """Subscribe for new patterns, and release the subscriptions without clients."""
@@ -108,15 +98,8 @@ class NodePatterns:
                 (shared.hold if is_wanted else shared.release)()
 
     async def wait_until_known(self) -> None:
-        """Return when every publisher knows the present patterns, after `KNOWN_S` at the latest."""
-        waits = [asyncio.ensure_future(each.wait_until_open()) for each in self._opening]
-        if not waits:
-            return
-        done, late = await asyncio.wait(waits, timeout=KNOWN_S)
-        for each in done:
-            each.exception()  # `_forget` has told the clients
-        for each in late:
-            each.cancel()
+        """Return when every publisher knows the present patterns, after `opening_patterns.KNOWN_S` at the latest."""
+        await self._opening.wait()
 
     async def leave_groups(self) -> None:
         """Leave the clusters and queue groups: other members of the network get requests and messages from now on."""
@@ -139,7 +122,7 @@ class NodePatterns:
         shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group, takes_own=False)
         shared.hold()
         self._shared[key] = shared
-        self._opening[shared] = key
+        self._opening.add(shared, key)
 
     async def _end(self, keys: list[PatternKey]) -> None:
         tasks = [self._close(self._shared.pop(key)) for key in keys]
@@ -147,7 +130,7 @@ class NodePatterns:
             await asyncio.wait(tasks)
 
     def _close(self, shared: SharedSubscription) -> asyncio.Task[None]:
-        self._opening.pop(shared, None)
+        self._opening.discard(shared)
         task = asyncio.get_running_loop().create_task(shared.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
