@@ -45,6 +45,8 @@ class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of these messages, likewise."""
     client_subscriptions: int | None = None
     """Subscriptions of all NATS clients; None for a web door."""
+    waiting_bytes: int = 0
+    """Bytes that clients have not taken."""
     received_messages: int = 0
     """Messages received since the start for event streams and histories; one for many streams counts once."""
     sent_bytes: int = 0

@@ -56,7 +56,7 @@ class NatsReporter:
             refused=sum(counts.connections_refused.values()) - ended,
             ended=ended,
             dropped=counts.dropped_messages,
-            waiting_bytes=self._clients.waiting_bytes,
+            waiting_bytes=counts.waiting_bytes,
         )
 
     def users(self, start: int, count: int) -> UserSlice:
@@ -106,7 +106,7 @@ class WebReporter:
             refused=sum(counts.connections_refused.values()),
             ended=sum(counts.streams_ended.values()),
             dropped=counts.dropped_messages,
-            waiting_bytes=sum(stream.events.window.bytes for stream in streams),
+            waiting_bytes=counts.waiting_bytes,
         )
 
     def users(self, start: int, count: int) -> None:

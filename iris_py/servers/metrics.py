@@ -50,6 +50,7 @@ _METRICS: Final = (
         "Subscriptions of NATS clients; missing for a web door.",
         lambda door: door.client_subscriptions,
     ),
+    _DoorMetric("iris_door_waiting_bytes", "gauge", "Bytes that clients have not taken.", lambda door: door.waiting_bytes),
     _DoorMetric(
         "iris_door_received_messages_total",
         "counter",

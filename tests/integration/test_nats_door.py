@@ -570,3 +570,20 @@ async def test_doors_tell_which_users_differ_and_no_right_or_credential(monkeypa
             first, second = found[door.node.id], found[node.id]
             assert (sorted(first), sorted(second)) == (sorted(names), ["ann", "bob", "carl"])
             assert [name for name in second if first[name] != second[name]] == ["carl"]
+
+
+@in_loop
+async def test_a_door_counts_the_bytes_that_its_clients_have_not_taken() -> None:
+    async with opened() as (door, native):
+        assert door.statistics.waiting_bytes == 0
+        lazy = await RawClient.connect(door)
+        lazy.send(b"SUB big 1\r\n")
+        await lazy.flush()
+        sender = await RawClient.connect(door)
+        while not door.statistics.waiting_bytes:  # the sockets of both ends take the first megabytes
+            sender.send(b"PUB big 65536\r\n%b\r\n" % bytes(65536))
+            await sender.flush()
+        ((_node, status),) = await ask_statuses(native)
+        assert status.figures.waiting_bytes > 0
+        (report,) = (await ask_clients(native, 10.0, 10, lambda _node, _door: True)).doors
+        assert [each.number for each in report.clients if each.waiting_bytes] == [1]

@@ -168,6 +168,7 @@ class NatsDoor(AsyncClosable):
             client_messages={"in": routes.messages_in, "out": routes.messages_out},
             client_bytes={"in": routes.bytes_in, "out": routes.bytes_out},
             client_subscriptions=routes.count,
+            waiting_bytes=self._clients.waiting_bytes,
             dropped_messages=self._patterns.missed + self._patterns.unspeakable + self._inboxes.lost,
         )
 

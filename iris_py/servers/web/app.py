@@ -149,6 +149,7 @@ class WebApp:
             streams=streams.streams,
             patterns=streams.patterns,
             subscriptions=streams.subscriptions,
+            waiting_bytes=streams.waiting_bytes,
             received_messages=streams.received,
             sent_bytes=streams.sent_bytes,
             dropped_messages=streams.dropped,

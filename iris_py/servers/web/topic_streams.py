@@ -70,6 +70,8 @@ class TopicStreamsStatus:
     """Distinct patterns of all streams."""
     subscriptions: int
     """Subscriptions of the node, also those kept for a short time after their last stream."""
+    waiting_bytes: int
+    """Bytes that wait for connections."""
     history_messages: int
     """Entries of all histories."""
     history_bytes: int
@@ -292,6 +294,7 @@ class TopicStreams:
             streams=len(self._streams),
             patterns=self._running.patterns,
             subscriptions=len(self._shared),
+            waiting_bytes=sum(events.window.bytes for events in list(self._streams)),
             history_messages=sum(history.count for history in histories),
             history_bytes=sum(history.bytes + history.last_bytes for history in histories),
             received=self._received,
