@@ -150,6 +150,7 @@ class NatsSession:
         wake: Called when output begins to wait.
 
     Attributes:
+        controls: Operations besides messages, and messages that nobody may or can get, as far as this door knows.
         options: The options of the client.
         user: The user; None before the client has shown credentials.
         messages_in: The number of messages from the client.
@@ -159,6 +160,7 @@ class NatsSession:
     """
 
     def __init__(self, place: SessionPlace, info: ServerInfo, now: float, wake: Callable[[], None]) -> None:
+        self.controls = 0
         self.options = ConnectOptions()
         self.user: NatsUser | None = None
         self.end: SessionEnd | None = None
@@ -415,7 +417,9 @@ class NatsSession:
     def _execute(self, operation: Operation) -> None:
         if self.user is not None and isinstance(operation, PubRun):  # first, because most are
             self._publish(operation)
-        elif isinstance(operation, ProtocolFault):
+            return
+        self.controls += 1
+        if isinstance(operation, ProtocolFault):
             self._refuse(operation, SessionEnd.PROTOCOL)
         elif isinstance(operation, ConnectLine):
             self._connect(operation)
@@ -498,6 +502,7 @@ class NatsSession:
             return
         if subject.kind is SubjectKind.INBOX:
             if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
+                self.controls += 0 if routes.inboxes.home_of(subject.key) else len(contents)
                 self._commands.append(InboxMessages(subject, line, contents))
             return
         count = routes.publish(self, subject, line, contents)
@@ -523,6 +528,7 @@ class NatsSession:
 
     def _refuse_each(self, error: bytes, count: int) -> None:
         """Write an error for each message."""
+        self.controls += count
         self.write(error * count)
 
     def _end_subscriptions(self) -> None:

@@ -70,7 +70,7 @@ class CommandExecution:
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
-            return self._inboxes.try_send(command)
+            return self._inboxes.try_send(command, session.client_id)
         if isinstance(command, InboxEnd):
             self._requests.cancel(session, command.pattern)
             return True
@@ -101,7 +101,7 @@ class CommandExecution:
             await self._patterns.wait_until_known()
             session.pong()
         elif isinstance(command, InboxMessages):
-            await self._inboxes.send(command, address)
+            await self._inboxes.send(command, session.client_id)
         elif isinstance(command, PasswordQuestion):
             session.authenticate(await self._verify(command, address))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from iris_py.doors.nats.session import SessionEnd
 from iris_py.errors import NodeClosed
 from iris_py.logs import EventLogger
+from iris_py.servers.nats.input_turns import ClientInput
 
 if TYPE_CHECKING:
     from iris_py.doors.limits import CountedConnection
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.session import Command
     from iris_py.servers.accepted import AcceptedConnections
     from iris_py.servers.nats.command_execution import CommandExecution
+    from iris_py.servers.nats.input_turns import InputTurns
     from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
     from iris_py.servers.tls import Certificate
@@ -41,6 +43,7 @@ class DoorParts(NamedTuple):
     clients: NatsClients
     patterns: NodePatterns
     execution: CommandExecution
+    turns: InputTurns
     requests: NativeRequests
     connections: AcceptedConnections
     certificate: Certificate | None
@@ -64,7 +67,9 @@ class NatsConnection(asyncio.Protocol):
         self._address = address
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._held: list[bytes] = []
+        self._input = ClientInput()
+        self._is_paused = False
+        self._is_lost = False
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wakes = False
@@ -88,17 +93,23 @@ class NatsConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes to the session, after all commands of earlier bytes."""
-        if self._task is not None:
-            self._held.append(data)
-        elif self._session.end is None:
-            self._session.receive(data, self._loop.time())
+        if self._session.end is not None:
+            return
+        is_waiting = self._task is not None or self._is_paused
+        self._input.add(data)
+        if not is_waiting:
             self._proceed()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client. Messages that have arrived are published."""
+        """Forget the client, after its last messages. Harmless if repeated."""
         self._transport = None
+        self._is_lost = True
         if self._timer is not None:
             self._timer.cancel()
+        if not self._input:
+            self._close()
+
+    def _close(self) -> None:
         self._parts.clients.close(self._session)
         self._parts.requests.forget(self._session)
         self._parts.patterns.follow()
@@ -110,21 +121,40 @@ class NatsConnection(asyncio.Protocol):
     # --
 
     def _proceed(self) -> None:
+        """Execute the operations of a turn."""
+        session, unread = self._session, self._input
+        delay = 0.0
+        if self._task is None and unread:
+            controls = session.controls
+            session.receive(unread.take(), self._loop.time())
+            self._execute()
+            delay = unread.finish(session.controls - controls)
+        if session.end is not None:
+            unread.drop()
+            delay = 0.0
+        if self._task is not None:
+            return
+        if unread or delay:
+            self._pause()
+            self._parts.turns.add(self._proceed, delay)
+        else:
+            self._go_on()
+
+    def _execute(self) -> None:
         """Execute the commands of the session; a task executes those that have to wait."""
         session, parts = self._session, self._parts
         parts.patterns.follow()
         while commands := session.take_commands():
             for number, command in enumerate(commands):
                 if not parts.execution.try_execute(session, command):
-                    if self._transport is not None:
-                        self._transport.pause_reading()
-                    self._task = self._loop.create_task(self._execute(commands[number:]))
+                    self._pause()
+                    self._task = self._loop.create_task(self._execute_late(commands[number:]))
                     return
             parts.patterns.follow()
         if session.user is not None:
             self._place.admit()
 
-    async def _execute(self, commands: list[Command]) -> None:
+    async def _execute_late(self, commands: list[Command]) -> None:
         session, parts = self._session, self._parts
         with contextlib.suppress(NodeClosed):
             while commands:
@@ -133,12 +163,6 @@ class NatsConnection(asyncio.Protocol):
                         await parts.execution.execute(session, command, self._address)
                 parts.patterns.follow()
                 commands = session.take_commands()
-                if not commands and self._held:
-                    data = b"".join(self._held)
-                    self._held.clear()
-                    session.receive(data, self._loop.time())
-                    parts.patterns.follow()
-                    commands = session.take_commands()
         self._resume()
 
     async def _begin_tls(self, transport: asyncio.Transport, certificate: Certificate) -> None:
@@ -147,7 +171,7 @@ class NatsConnection(asyncio.Protocol):
         The client begins its handshake when it has read `INFO`. So nothing comes between `INFO` and the change. Bytes before it
         are unencrypted: kept, they would become operations of the encrypted connection.
         """
-        if self._held:
+        if self._input:
             self._parts.connections.count_refusal("handshake")
             transport.abort()
             return
@@ -160,21 +184,38 @@ class NatsConnection(asyncio.Protocol):
             logger.debug("door_handshake_failed", "a connection failed in its handshake: %s", exc)
             self._parts.connections.count_refusal("handshake")
             transport.abort()
+            self.connection_lost(exc)  # TLS of asyncio does not call it after a handshake that has taken too long
             return
         self._flush()
+        self._resume_reading()
         self._resume()
 
     def _resume(self) -> None:
-        """Read from the client again."""
+        """Go on behind the commands of a task."""
         self._task = None
         if self._session.user is not None:
             self._place.admit()
+        if self._input:
+            self._parts.turns.add(self._proceed)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read from the client again after all its bytes, or forget a lost client."""
+        if self._is_lost:
+            self._close()
+        elif self._is_paused:
+            self._resume_reading()
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._is_paused = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        if self._held and self._session.end is None:
-            data = b"".join(self._held)
-            self._held.clear()
-            self.data_received(data)
 
     def _wake(self) -> None:
         """Write the output in this turn of the event loop, together with what follows."""
@@ -215,7 +256,7 @@ class NatsConnection(asyncio.Protocol):
             return
         now = self._loop.time()
         session.note_buffered(transport.get_write_buffer_size(), now)
-        session.handle_timeout(now, is_reading=self._task is None)
+        session.handle_timeout(now, is_reading=self._task is None and not self._input)
         if session.end is None:
             self._arm()
 
@@ -239,6 +280,7 @@ class NatsConnection(asyncio.Protocol):
             transport.abort()
             return
         # A socket closed with unread bytes is reset, and the client may lose the error.
+        self._resume_reading()
         if transport.can_write_eof() and reason is not SessionEnd.CLOSING:
             transport.write_eof()
         else:

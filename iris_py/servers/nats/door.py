@@ -32,6 +32,7 @@ from iris_py.servers.nats.client_tokens import ClientTokens
 from iris_py.servers.nats.command_execution import CommandExecution
 from iris_py.servers.nats.connection import END_REASONS, DoorParts, NatsConnection
 from iris_py.servers.nats.inbox_cluster import InboxCluster
+from iris_py.servers.nats.input_turns import InputTurns
 from iris_py.servers.nats.native_requests import NativeRequests
 from iris_py.servers.nats.node_patterns import NodePatterns
 from iris_py.servers.revocations_file import RevocationsFile
@@ -127,7 +128,14 @@ class NatsDoor(AsyncClosable):
         self._execution = CommandExecution(node, self._patterns, self._inboxes, self._requests)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))
         self._parts = DoorParts(
-            self._clients, self._patterns, self._execution, self._requests, self._connections, certificate, nats.tls_first
+            self._clients,
+            self._patterns,
+            self._execution,
+            InputTurns(),
+            self._requests,
+            self._connections,
+            certificate,
+            nats.tls_first,
         )
         self._acceptor = Acceptor(self._accept)
         reporter = NatsReporter(self._clients, lambda: self.statistics, END_REASONS)

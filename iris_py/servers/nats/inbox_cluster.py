@@ -92,25 +92,32 @@ class InboxCluster(Handler):
             with suppress(NodeClosed):
                 await membership.leave(timeout=LEAVE_S)
 
-    def try_send(self, messages: InboxMessages) -> bool:
-        """Send replies of a client to the home of their inbox at once; return False if the home is unknown or has no room."""
+    def try_send(self, messages: InboxMessages, client: int) -> bool:
+        """Send replies of a client at once, to the home of their inbox or to all doors; return False if that has to wait.
+
+        Args:
+            messages: The replies.
+            client: The number of the client.
+        """
         home = self._routes.inboxes.home_of(messages.subject.key)
-        if not home:
-            return False
+        if not home and not self._may_ask_all(client, len(messages.contents)):
+            self.lost += len(messages.contents)
+            return True
         runtime = runtime_of(self._node)
+        cluster = door_cluster_of(home) if home else INBOXES
         try:
-            count = runtime.core.broadcast(door_cluster_of(home), _encode(messages), asyncio.get_running_loop().time())
+            count = runtime.core.broadcast(cluster, _encode(messages), asyncio.get_running_loop().time())
         except IrisError:
             return False
         runtime.wake()
         return bool(count)
 
-    async def send(self, messages: InboxMessages, client: str) -> None:
+    async def send(self, messages: InboxMessages, client: int) -> None:
         """Send replies of a client to the home of their inbox; to all doors if the home is unknown.
 
         Args:
             messages: The replies.
-            client: The address of the client.
+            client: The number of the client.
 
         Raises:
             NodeClosed: The node was closed.
@@ -122,12 +129,7 @@ class InboxCluster(Handler):
             if await self._broadcast(door_cluster_of(home), content):
                 return
             inboxes.forget(subject.key, home)
-        now = asyncio.get_running_loop().time()
-        if (
-            self._client_rates.take(client, now)
-            or self._door_rates.take(_ALL, now)
-            or not await self._broadcast(INBOXES, content)
-        ):
+        if not self._may_ask_all(client, len(contents)) or not await self._broadcast(INBOXES, content):
             self.lost += len(contents)
 
     # -- messages of doors
@@ -161,6 +163,11 @@ class InboxCluster(Handler):
         return self._routes.reply(None, subject, delivery)
 
     # --
+
+    def _may_ask_all(self, client: int, count: int) -> bool:
+        """Return whether replies of a client may go to all doors."""
+        now = asyncio.get_running_loop().time()
+        return not self._client_rates.take(str(client), now, count) and not self._door_rates.take(_ALL, now, count)
 
     async def _broadcast(self, cluster: str, content: bytes) -> int:
         """Send a message to the doors in a cluster; return their number."""
