@@ -183,8 +183,10 @@ class Topics:
         runtime.check_open()
         if runtime.tracing is not None:
             return 0
-        size = RUN_MESSAGE_COST + len(payloads[0])
         begin, count = 0, len(payloads)
+        if count == 1 and self._add(topic, payloads[0]) is not None:
+            return 1
+        size = RUN_MESSAGE_COST + len(payloads[0])
         while begin < count:
             run = runtime.runs.get(topic)
             room = 0 if run is None else min(run.room // size, run.messages_max - len(run.payloads))

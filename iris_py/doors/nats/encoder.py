@@ -94,6 +94,8 @@ class Delivery:
         else:
             contents = self.payloads
             head = b"MSG %b%d\r\n" % (begin, len(contents[0]))
+        if count == 1:
+            return head + contents[0] + LINE_END
         if count < len(contents):
             contents = contents[:count]
         return head + (LINE_END + head).join(contents) + LINE_END

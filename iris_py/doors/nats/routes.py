@@ -221,6 +221,12 @@ class Routes:
         users = self._by_key.get(key)
         if users is None:
             return 0
+        if len(users) == 1:
+            (only,) = users
+            if only.hidden and not only.hears(topic):
+                return 0
+            self._give(only, delivery)
+            return 1
         hearing = [subscription for subscription in users if not subscription.hidden or subscription.hears(topic)]
         if key.group:
             del hearing[1:]

@@ -115,12 +115,12 @@ class CommandExecution:
             return True
         if self._patterns.is_opening_group(topic):
             return False
+        if not line.reply and line.header_bytes <= 0:
+            return CLOUD_MARK not in topic and self._try_publish_run(session, command)
         if len(contents) > 1:
-            return self._try_publish_run(session, command)
-        payload, headers = contents[0], None
+            return False
         has_native = bool(line.reply) and self._requests.natives.find(topic)
-        if line.reply or line.header_bytes > 0:
-            headers, payload = _carry(line, payload, has_native=has_native)
+        headers, payload = _carry(line, contents[0], has_native=has_native)
         try:
             count = self._topics.try_publish(topic, payload, headers, None)
         except (Overloaded, NodeClosed):
@@ -135,15 +135,13 @@ class CommandExecution:
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
         """Publish as many messages as have room; the command keeps the others."""
-        topic, line, contents = command.topic, command.line, command.contents
-        if line.reply or line.header_bytes > 0 or CLOUD_MARK in topic:
-            return False
+        contents = command.contents
         try:
-            count = self._topics.try_publish_equal(topic, contents)
+            count = self._topics.try_publish_equal(command.topic, contents)
         except NodeClosed:
             return False
         except IrisError as exc:
-            self._refuse(session, line, exc)
+            self._refuse(session, command.line, exc)
             return True
         self.published += count
         del contents[:count]
