@@ -13,6 +13,8 @@ from iris_py.doors.nats.subjects import INBOX_TOKENS, NatsSubject, SubjectKind, 
 from iris_py.patterns.topic.names import TopicTrie
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iris_py.doors.nats.encoder import Delivery
     from iris_py.doors.nats.subscription import ClientSubscription, DoorClient
     from iris_py.patterns.topic.names import Tokens
@@ -48,6 +50,7 @@ class Inboxes:
         self._noted = b"", ""  # the subject for replies without the token of the request, and the home, of the last message
         self._asked: dict[bytes, tuple[DoorClient, AskedClient]] = {}
         self._asked_of: dict[DoorClient, dict[bytes, None]] = {}
+        self._idle: dict[DoorClient, Callable[[], object]] = {}  # of clients with requests
 
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription to an inbox, or to a pattern of inboxes."""
@@ -82,6 +85,15 @@ class Inboxes:
             del inboxes[inbox]
             if not inboxes:
                 del self._asked_of[found[0]]
+                if (told := self._idle.pop(found[0], None)) is not None:
+                    told()
+
+    def tell_idle(self, client: DoorClient, told: Callable[[], object]) -> None:
+        """Call a function once a client has answered all its requests: at once, or later."""
+        if client in self._asked_of:
+            self._idle[client] = told
+        else:
+            told()
 
     def answer(self, sender: DoorClient | None, inbox: bytes, delivery: Delivery) -> bool:
         """Take a reply to an inbox of the door itself; return whether there is such an inbox.

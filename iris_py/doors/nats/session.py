@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.operations import Operation
     from iris_py.doors.nats.routes import Routes
     from iris_py.doors.nats.settings import NatsLimits
+    from iris_py.doors.nats.subscription import PatternKey
     from iris_py.doors.nats.users import UserDirectory
 
 __all__ = [
@@ -360,6 +361,19 @@ class NatsSession:
         self._place.note_waiting(-self.waiting_bytes)
         self.waiting_bytes = 0
         self._wake()
+
+    def leave_groups(self) -> list[PatternKey]:
+        """End the subscriptions with a queue group that has other clients at this door; return the other groups."""
+        routes, alone = self._place.routes, []
+        for subscription in list(self._subscriptions.values()):
+            if not subscription.queue or subscription.pattern.kind is not SubjectKind.TOPIC:
+                continue
+            if routes.count_members(subscription.key) == 1:
+                alone.append(subscription.key)
+            else:
+                routes.remove(subscription)
+                self.forget_subscription(subscription)
+        return alone
 
     def leave(self) -> None:
         """End the subscriptions, because the door is closing. The messages of the client still count, up to its own end.

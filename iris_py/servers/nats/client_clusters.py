@@ -101,6 +101,19 @@ class ClientClusters:
         if served is not None:
             served.keys[key] = None
 
+    def leave_alone(self, keys: Sequence[PatternKey]) -> list[asyncio.Task[None]]:
+        """Leave the clusters that no other queue group serves; returns the tasks."""
+        tasks = []
+        for key in keys:
+            served = self._served.get(key.pattern)
+            if served is None or key not in served.keys:
+                continue
+            if len(served.keys) == 1:
+                tasks.append(self._end(served))
+            else:
+                del served.keys[key]
+        return tasks
+
     async def leave(self) -> None:
         """Leave all clusters, also those that the door is just joining. Harmless if repeated."""
         self._is_leaving = True
@@ -159,14 +172,15 @@ class ClientClusters:
                 del self._waiting[key]
                 self.follow(key, is_wanted=True)
 
-    def _end(self, served: _ServedCluster) -> None:
+    def _end(self, served: _ServedCluster) -> asyncio.Task[None]:
         del self._served[served.name]
-        self._start(served.leave())
+        return self._start(served.leave())
 
-    def _start(self, coroutine: Any) -> None:  # noqa: ANN401 - a coroutine
+    def _start(self, coroutine: Any) -> asyncio.Task[None]:  # noqa: ANN401 - a coroutine
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def is_service(key: PatternKey) -> bool:

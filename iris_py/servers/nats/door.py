@@ -263,7 +263,6 @@ class NatsDoor(AsyncClosable):
         try:
             await self._cluster.announce(is_draining=True)
             self._clients.announce(self._others(), is_closing=True)
-            await self._patterns.leave_groups()
             await self._end_clients(timeout)
         finally:
             for session in list(self._clients.sessions):
@@ -319,11 +318,13 @@ class NatsDoor(AsyncClosable):
             return
         begin = loop.time() + timeout * NOTICE_SHARE
         interval = min(INTERVAL_S, timeout * (1 - 2 * NOTICE_SHARE) / len(sessions))
+        ends: list[asyncio.Task[None]] = []
         for number, session in enumerate(sessions):
             await asyncio.sleep(max(0.0, begin + number * interval - loop.time()))
-            session.leave()
+            ends.append(loop.create_task(self._patterns.end_client(session)))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout * NOTICE_SHARE):
+                await asyncio.gather(*ends)
                 await self._connections.wait_until_empty()
 
 

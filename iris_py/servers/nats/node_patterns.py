@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.session import NatsSession
     from iris_py.doors.nats.subscription import PatternKey
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
@@ -33,6 +34,9 @@ logger = EventLogger("iris_py.servers")
 #: Messages that clients get before their connections have a turn. Too small: much work for each message; too large: bytes wait
 #: for clients that keep pace.
 SLICE_MESSAGES: Final = 1024
+#: Time for the messages and requests that a client has when its door closes (seconds). Too small: they are lost; too large: a
+#: restart takes long.
+LEAVE_S: Final = 1.0
 #: Topics whose subjects are remembered; beyond that all are forgotten. Too small: the name of each message is checked; too
 #: large: memory.
 REMEMBERED_TOPICS_MAX: Final = 4096
@@ -92,7 +96,7 @@ class NodePatterns:
             self._clusters.follow(key, is_wanted=is_wanted)
             shared = self._shared.get(key)
             if shared is None:
-                if is_wanted and not (self._is_leaving and key.group):
+                if is_wanted and not self._is_leaving:
                     self._subscribe(key)
             elif is_wanted is not bool(shared.users):
                 (shared.hold if is_wanted else shared.release)()
@@ -101,14 +105,28 @@ class NodePatterns:
         """Return when every publisher knows the present patterns, after `opening_patterns.KNOWN_S` at the latest."""
         await self._opening.wait()
 
-    async def leave_groups(self) -> None:
-        """Leave the clusters and queue groups: other members of the network get requests and messages from now on."""
-        self._is_leaving = True
-        await self._clusters.leave()
-        await self._end([key for key in self._shared if key.group])
+    async def end_client(self, session: NatsSession) -> None:
+        """End a client of a closing door, after the messages and requests that its queue groups have for it.
+
+        The door leaves groups and clusters without another client here first, so that other members get what comes later.
+        """
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        keys = session.leave_groups()
+        waits = [self._close(self._shared.pop(key)) for key in keys if key in self._shared]
+        waits += self._clusters.leave_alone(keys)
+        self._routes.inboxes.tell_idle(session, partial(_settle, answered))
+        await asyncio.wait([answered, *waits], timeout=LEAVE_S)
+        session.leave()
+        self.follow()
+        for key in keys:
+            if key not in self._shared and self._routes.has_users(key):  # another client has come
+                self._subscribe(key)
+                self._clusters.follow(key, is_wanted=True)
 
     async def close(self) -> None:
         """End all subscriptions. Harmless if repeated."""
+        self._is_leaving = True
+        await self._clusters.leave()
         await self._end(list(self._shared))
         while self._closing:
             await asyncio.wait(self._closing)
@@ -197,6 +215,11 @@ class NodePatterns:
             subject = subject_of_topic(topic, cloud)
             self._subjects[place] = None if subject is None else (subject, tuple(topic.split(".")))
         return self._subjects[place]
+
+
+def _settle(answered: asyncio.Future[None]) -> None:
+    if not answered.done():
+        answered.set_result(None)
 
 
 def _slice_messages() -> int:
