@@ -178,10 +178,11 @@ evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and 
 
 # The tests of random schedules of subscriptions, with more seeds than `make test-long` has.
 SCHEDULES = $(or $(SEEDS),1000)
-schedules: $(READY) ## a thousand random schedules of subscriptions, of groups, and of tables that are split: SEEDS=100 for fewer
+schedules: $(READY) ## a thousand random schedules of subscriptions, of groups, of NATS doors, and of tables that are split: SEEDS=100 for fewer
 	IRIS_SEEDS=$(SCHEDULES) $(BIN)/pytest $(PARALLEL) -m 'long or not long' \
 		tests/sim/test_subscribe_schedules.py::test_nothing_is_missed_after_subscribe_returned_whoever_comes_and_goes \
 		tests/sim/test_splits.py::test_nothing_is_missed_in_random_schedules \
+		tests/sim/test_nats_doors.py::test_messages_come_once_and_in_order_whatever_happens_to_doors \
 		tests/sim/test_shared.py::test_whatever_happens_each_group_gets_each_message_at_most_once_and_everything_after_it \
 		tests/sim/test_counted.py::test_what_a_reader_missed_is_exact_over_restarts_losses_cuts_and_rotations
 

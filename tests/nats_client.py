@@ -51,6 +51,7 @@ class MovingClient:
         away_s: The times without a server between two servers (seconds).
         errors: The errors that servers have told.
         interrupted: The requests that were under way when a connection ended.
+        name: As passed.
         moves: The servers that have confirmed ``CONNECT`` and the subscriptions, in order.
         server: The present server; empty between two.
         servers: The known addresses; the next one to try is the first.
@@ -61,6 +62,7 @@ class MovingClient:
         self.errors: list[str] = []
         self.interrupted: set[int] = set()
         self.moves: list[str] = []
+        self.name = name
         self.server = ""
         self.servers = deque(servers)
         self._dial = dial
