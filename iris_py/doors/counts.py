@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import (
-    Mapping,
-)
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -52,7 +50,16 @@ class DoorStatistics(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int = 0
     """Bytes given to connections of event streams since the start."""
     dropped_messages: int = 0
-    """Messages dropped since the start, because clients were too slow."""
+    """Messages dropped since the start: by a web door because clients were too slow, by a NATS door as `losses` says."""
+    losses: Mapping[str, int] = {}
+    """Messages that NATS clients did not get, since the start: ``missed`` by the node of the door, ``unspeakable`` because
+    their topic is no subject, or a ``reply`` to an inbox that nobody has."""
+    native_requests: Mapping[str, int] = {}
+    """Requests of NATS clients to native members since the start, by outcome: ``reply``, ``no_responders``, ``timeout``,
+    ``error``."""
+    replies: Mapping[str, int] = {}
+    """Replies of NATS clients to clients of other doors since the start: sent to the ``home`` of the inbox or to ``all`` doors,
+    or ``lost``."""
     streams_ended: Mapping[str, int] = {}
     """Event streams ended by the door since its start, by reason."""
     history_messages: int = 0

@@ -63,7 +63,7 @@ _METRICS: Final = (
     _DoorMetric(
         "iris_door_dropped_messages_total",
         "counter",
-        "Messages dropped because clients were too slow.",
+        "Messages that clients did not get: they were too slow, or the door had no way to tell them.",
         lambda door: door.dropped_messages,
     ),
     _DoorMetric("iris_door_history_messages", "gauge", "Entries of all histories.", lambda door: door.history_messages),
@@ -75,6 +75,18 @@ _METRICS: Final = (
 _METRICS_BY_NAME: Final = (
     _DoorMetricByName(
         "iris_door_messages_total", "way", "Messages from NATS clients, and to them.", lambda door: door.client_messages
+    ),
+    _DoorMetricByName(
+        "iris_door_losses_total", "reason", "Messages that NATS clients did not get, by reason.", lambda door: door.losses
+    ),
+    _DoorMetricByName(
+        "iris_door_native_requests_total",
+        "outcome",
+        "Requests of NATS clients to native members.",
+        lambda door: door.native_requests,
+    ),
+    _DoorMetricByName(
+        "iris_door_replies_total", "way", "Replies of NATS clients to clients of other doors.", lambda door: door.replies
     ),
     _DoorMetricByName("iris_door_bytes_total", "way", "Bytes of these messages.", lambda door: door.client_bytes),
     _DoorMetricByName(

@@ -193,6 +193,7 @@ async def test_a_name_of_a_native_program_forges_no_protocol() -> None:
         await native.publish("b", b"y")
         assert await client.message() == (b"MSG b 1 1", b"y")
         assert door.statistics.dropped_messages == 1
+        assert door.statistics.losses == {"missed": 0, "unspeakable": 1, "reply": 0}
 
 
 @in_loop
@@ -350,6 +351,9 @@ async def test_a_service_at_another_door_replies_to_the_inbox_of_its_caller() ->
         assert (line, content) == (b"HMSG _INBOX.a.1 1 _INBOX.b.1 20 21", b"NATS/1.0\r\nkey: w\r\n\r\nX")
         caller.send(b"PUB _INBOX.b.1 6\r\nthanks\r\n")
         assert await service.message() == (b"MSG _INBOX.b.1 2 6", b"thanks")
+        assert door.statistics.replies == second.statistics.replies == {"home": 1, "all": 0, "lost": 0}
+        (family,) = (each for each in door.collector.collect() if each.name == "iris_door_replies")
+        assert {each.labels["way"]: each.value for each in family.samples} == {"home": 1, "all": 0, "lost": 0}
 
 
 @in_loop
@@ -362,6 +366,7 @@ async def test_a_reply_to_an_inbox_that_a_door_never_saw_reaches_its_client() ->
         assert [await caller.message() for _ in range(4)] == [(b"MSG _INBOX.a.1 1 1", b"x")] * 3 + [
             (b"MSG _INBOX.a.2 1 1", b"y")
         ]
+        assert second.statistics.replies["all"] == 4
 
 
 @in_loop

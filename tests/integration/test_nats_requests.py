@@ -176,6 +176,8 @@ async def test_a_client_asks_a_native_program() -> None:
         assert content == b"NATS/1.0\r\nNats-Service-Error: RemoteError\r\nNats-Service-Error-Code: 500\r\n\r\n"
         client.send(b"PUB nobody _INBOX.a.3 1\r\nx\r\n")
         assert (await client.message())[1].startswith(b"NATS/1.0 503")
+        outcomes = door.statistics.native_requests
+        assert (outcomes["reply"], outcomes["no_responders"]) == (1, 1)
 
 
 @in_loop

@@ -166,6 +166,11 @@ class NatsDoor(AsyncClosable):
     def statistics(self) -> DoorStatistics:
         """The counts of the door."""
         figures, routes = self._connections.figures, self._clients.routes
+        losses = {
+            "missed": self._patterns.missed,
+            "unspeakable": self._patterns.unspeakable,
+            "reply": self._inboxes.replies["lost"],
+        }
         return DoorStatistics(
             kind="nats",
             connections=figures.open,
@@ -177,7 +182,10 @@ class NatsDoor(AsyncClosable):
             client_bytes={"in": routes.bytes_in, "out": routes.bytes_out},
             client_subscriptions=routes.count,
             waiting_bytes=self._clients.waiting_bytes,
-            dropped_messages=self._patterns.missed + self._patterns.unspeakable + self._inboxes.lost,
+            dropped_messages=sum(losses.values()),
+            losses=losses,
+            native_requests=dict(self._requests.outcomes),
+            replies=dict(self._inboxes.replies),
         )
 
     @property

@@ -8,6 +8,7 @@ doors a message.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -59,12 +60,12 @@ class InboxCluster(Handler):
         routes: The subscriptions of the clients.
 
     Attributes:
-        lost: Replies that no client got, as far as this door knows.
+        replies: Replies by their way: to the ``home`` of the inbox, to ``all`` doors, or ``lost``, as far as this door knows.
         malformed: Dropped messages that no door sends.
     """
 
     def __init__(self, node: Node, routes: Routes) -> None:
-        self.lost = 0
+        self.replies = Counter({"home": 0, "all": 0, "lost": 0})
         self.malformed = 0
         self._node = node
         self._routes = routes
@@ -101,7 +102,7 @@ class InboxCluster(Handler):
         """
         home = self._routes.inboxes.home_of(messages.subject.key)
         if not home and not self._may_ask_all(client, len(messages.contents)):
-            self.lost += len(messages.contents)
+            self.replies["lost"] += len(messages.contents)
             return True
         runtime = runtime_of(self._node)
         cluster = door_cluster_of(home) if home else INBOXES
@@ -110,6 +111,8 @@ class InboxCluster(Handler):
         except IrisError:
             return False
         runtime.wake()
+        if count:
+            self.replies["home" if home else "all"] += len(messages.contents)
         return bool(count)
 
     async def send(self, messages: InboxMessages, client: int) -> None:
@@ -127,10 +130,11 @@ class InboxCluster(Handler):
         inboxes = self._routes.inboxes
         if home := inboxes.home_of(subject.key):
             if await self._broadcast(door_cluster_of(home), content):
+                self.replies["home"] += len(contents)
                 return
             inboxes.forget(subject.key, home)
-        if not self._may_ask_all(client, len(contents)) or not await self._broadcast(INBOXES, content):
-            self.lost += len(contents)
+        is_sent = self._may_ask_all(client, len(contents)) and await self._broadcast(INBOXES, content)
+        self.replies["all" if is_sent else "lost"] += len(contents)
 
     # -- messages of doors
 
@@ -142,7 +146,7 @@ class InboxCluster(Handler):
             if isinstance(subject, NatsSubject):
                 self._routes.inboxes.forget(subject.key, message.source)
         elif self.deliver(received, message.source) == 0 and isinstance(received, InboxReplies):
-            self.lost += len(received.contents)
+            self.replies["lost"] += len(received.contents)
             with suppress(NodeClosed):
                 await self._broadcast(door_cluster_of(message.source), encode_inbox_message(InboxLoss(received.subject)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.encoder import Delivery
@@ -63,12 +64,12 @@ class NativeRequests:
         routes: The subscriptions of the clients.
 
     Attributes:
-        asked: Requests since the start.
+        outcomes: Ended requests since the start, by outcome.
         natives: The clusters with native members.
     """
 
     def __init__(self, node: Node, routes: Routes) -> None:
-        self.asked = 0
+        self.outcomes = Counter(dict.fromkeys(("reply", "no_responders", "timeout", "error"), 0))
         self.natives = NativeClusters(node)
         self._node = node
         self._routes = routes
@@ -102,7 +103,6 @@ class NativeRequests:
             if not is_for_natives:
                 self._fail(session, line, Overloaded("the client has too many requests under way"))
             return
-        self.asked += 1
         task = asyncio.get_running_loop().create_task(
             self._ask(session, cluster, line, content, is_heard=is_heard, is_for_natives=is_for_natives)
         )
@@ -154,16 +154,20 @@ class NativeRequests:
         except NodeClosed:
             return
         except NO_RESPONDERS:
+            self.outcomes["no_responders"] += 1
             if not is_heard:
                 session.tell_no_responders(line)
         except RequestTimeout as exc:  # the client's own time is over
+            self.outcomes["timeout"] += 1
             logger.debug("door_request_late", "a request of a client got no reply in time: %s", exc)
         except IrisError as exc:
             self._fail(session, line, exc)
         else:
+            self.outcomes["reply"] += 1
             self._answer(session, line, 0, reply)
 
     def _fail(self, session: NatsSession, line: PubLine, error: IrisError) -> None:
+        self.outcomes["error"] += 1
         logger.debug("door_request_failed", "a request of a client failed: %s", error)
         text, code = next((kind.__name__, code) for kind, code in CODES if isinstance(error, kind))
         if isinstance(error, RemoteError):
