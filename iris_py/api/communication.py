@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from iris_py.api.arguments import check_flag
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from iris_py.api.broadcast import Broadcasts
     from iris_py.api.cloud.outgoing_requests import Crossing
     from iris_py.api.codec import AnyCodec, CallerCodec, Codec, CodecFormat
+    from iris_py.api.lifecycle import Parts
     from iris_py.api.options import OnFull, PublishOptions, RequestOptions, SubscribeOptions, SurveyOptions
     from iris_py.api.request import Requests
     from iris_py.api.runtime import Runtime
@@ -54,8 +56,12 @@ class Communication:
     _broadcasts: Broadcasts
     _requests: Requests
     _surveys: Surveys
-    _topics: Topics
     _tunnels: TunnelCaller
+    _parts: Parts
+
+    @cached_property
+    def _topics(self) -> Topics:
+        return self._parts.topics
 
     @overload
     async def request(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -27,7 +28,6 @@ from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
 from iris_py.api.status import Observation, log_event
 from iris_py.api.survey import Surveys, SurveyTaker
-from iris_py.api.topic import Topics
 from iris_py.api.trace import Explanation
 from iris_py.api.tunnel_caller import TunnelCaller
 from iris_py.build import build
@@ -52,28 +52,22 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.topic.queue import (
-    PublicationsFlushed,
-    RoomMade,
-    SharedMessagesLost,
-    SubscriptionEnded,
-    SubscriptionReady,
-    SubscriptionTold,
-)
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
-from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer_table import StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 from iris_py.tracing import find_tracing
 from iris_security import IDENTITY_SEED_BYTES, Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from iris_overlay.environment import Rng
+    from iris_py.api.topic import Topics
     from iris_py.config import Config
     from iris_py.net.network import NetworkStack
     from iris_py.node.events import NodeEvent
+    from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_security import Entropy, Keyring
 
 logger = EventLogger("iris_py")
@@ -101,7 +95,6 @@ class Parts:
         requests: The requests.
         clouds: The parts for other clouds, without requests.
         broadcasts: The broadcasts.
-        topics: The publications and subscriptions.
         surveys: The surveys.
         tunnels: The tunnels that the node opens.
         introspection: The questions to other nodes about themselves, and the answers.
@@ -116,7 +109,6 @@ class Parts:
     requests: Requests
     clouds: CloudParts
     broadcasts: Broadcasts
-    topics: Topics
     surveys: Surveys
     tunnels: TunnelCaller
     introspection: Introspection
@@ -188,8 +180,6 @@ class Parts:
             ),
             name=config.name,
         )
-        if runtime.tracing is None and config.max_message_bytes >= BODY_BYTES:
-            runtime.runs = core.pubsub.publisher.runs
         core.overlay.settle_vantage(place.networks, place.families)
         core.journal.started_at = runtime.started_at
         core.journal.on_event = log_event
@@ -220,14 +210,29 @@ class Parts:
         self.handle_outcomes = self.requests.handle_outcomes
         self.clouds = CloudParts(runtime)
         self.broadcasts = Broadcasts(runtime, self.clouds)
-        self.topics = Topics(runtime, self.clouds)
         self.surveys = Surveys(runtime, self.clouds.begin_survey)
         self.tunnels = TunnelCaller(runtime, self.clouds.open_tunnel)
         self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
-        self.observation = Observation(runtime, self.memberships, self.topics, self.introspection.desk, self.seeds)
+        self.observation = Observation(runtime, self.memberships, self._subscriptions, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)
         self.reactions = self._make_reactions()
         self._bind()
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The publications and subscriptions, loaded and made at their first use: many nodes have none."""
+        from iris_py.api.topic import Topics
+
+        topics = Topics(self.runtime, self.clouds)
+        self.reactions |= topics.reactions()
+        return topics
+
+    @property
+    def _used_topics(self) -> Topics | None:
+        return self.topics if "topics" in vars(self) else None
+
+    def _subscriptions(self) -> Collection[SubscriptionQueue]:
+        return () if self._used_topics is None else self.topics.inboxes
 
     async def check_seeds(self) -> None:
         """Raise HandshakeError if the secret must be wrong. The node of `iris doctor` overrides this to diagnose the reason."""
@@ -254,11 +259,12 @@ class Parts:
         if self.is_open:
             endings = self.memberships.begin_leaving_all(timeout)
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
-            endings += self.topics.begin_closing_callbacks(timeout, closer)
+            topics = self._used_topics
+            endings += [] if topics is None else topics.begin_closing_callbacks(timeout, closer)
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
             resolve([self._others_ended])
             await asyncio.gather(*(ended for ended, _settled in endings))
-            self.topics.close()
+            self._close_topics()
             await self.clouds.close_publications(max(0.0, ends_at - runtime.loop.time()))
             self._fail_calls()
             runtime.core.depart(runtime.loop.time())
@@ -281,12 +287,16 @@ class Parts:
         runtime.runs = {}
         runtime.threads.shutdown()
         closing = runtime.closing = runtime.loop.create_task(runtime.driver.close(0.0))
-        self.topics.close()
+        self._close_topics()
         self.memberships.abort(closing)
         runtime.joins.end()
         runtime.leaves.end()
         resolve([self._settled, self._departed])
         runtime.handle_room()
+
+    def _close_topics(self) -> None:
+        if self._used_topics is not None:
+            self.topics.close()
 
     def _fail_calls(self) -> None:
         """Fail the running requests, surveys, tunnels and questions of the program."""
@@ -307,7 +317,7 @@ class Parts:
                 reaction(event)
 
     def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
-        runtime, introspection, keys, topics = self.runtime, self.introspection, self.keys, self.topics
+        runtime, introspection, keys = self.runtime, self.introspection, self.keys
         return {
             RequestsStarted: lambda event: event.registration.server.start(event.executions),
             RequestCancelled: lambda event: event.execution.registration.server.cancel(event.execution),
@@ -319,11 +329,6 @@ class Parts:
             TunnelStarted: lambda event: event.end.registration.server.start_tunnel(event.end),
             TunnelOpened: self.tunnels.handle_opened,
             TunnelChanged: self.tunnels.handle_changed,
-            SubscriptionReady: lambda event: topics.handle_ready(event.queue),
-            SubscriptionTold: lambda event: topics.handle_told(event.queue),
-            SubscriptionEnded: lambda event: topics.handle_ended(event.queue),
-            PublicationsFlushed: lambda _event: topics.handle_flushed(),
-            SharedMessagesLost: topics.handle_lost,
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),
             GroupJoined: lambda event: runtime.joins.receive(event.group),

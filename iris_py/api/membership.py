@@ -10,7 +10,6 @@ import msgspec
 from iris_py.api.arguments import check_flag, check_join_options, check_time
 from iris_py.api.awaitable_context import AsyncClosable, Opening
 from iris_py.api.codec import as_codec
-from iris_py.api.coded import coded_hooks
 from iris_py.api.handler_calls import LAST_WORDS_S, wait_until_ended
 from iris_py.api.hooks import hooks_of
 from iris_py.api.info import Members, describe
@@ -146,6 +145,8 @@ class Memberships:
         check_flag("inline", inline)
         hooks = hooks_of(unsealed(handler), None if inline else runtime.threads)
         if codec is not None:
+            from iris_py.api.coded import coded_hooks  # few handlers have a codec
+
             hooks = coded_hooks(hooks, as_codec(codec), cluster, self._core.count_drop)
         return self.enlist(cluster, sealed_hooks(handler, hooks, cluster, runtime.entropy), capacity)
 

@@ -159,7 +159,6 @@ class Node(Communication, Administration):
         parts = self._parts
         self._core = parts.runtime.core
         self._broadcasts = parts.broadcasts
-        self._topics = parts.topics
         self._surveys = parts.surveys
         self._memberships = parts.memberships
         self._tunnels = parts.tunnels

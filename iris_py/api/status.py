@@ -19,17 +19,17 @@ from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import ProcessStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 
     from iris_py.api.membership import Memberships
     from iris_py.api.runtime import Runtime
     from iris_py.api.seeds import Seeds
     from iris_py.api.server import Server
-    from iris_py.api.topic import Topics
     from iris_py.observe.journal import EventRecord
     from iris_py.observe.queries import Desk
     from iris_py.observe.statistics import Statistics
     from iris_py.patterns.request.registration import Registration
+    from iris_py.patterns.topic.queue import SubscriptionQueue
 
 __all__ = ["Health", "Observation", "log_event"]
 
@@ -58,16 +58,23 @@ class Observation:
     Args:
         runtime: The node.
         memberships: The memberships of the node.
-        topics: The subscriptions of the node.
+        subscriptions: Returns the subscriptions of the node.
         desk: The answers of the node to questions of other nodes.
         seeds: The seeds of the node.
     """
 
-    def __init__(self, runtime: Runtime, memberships: Memberships, topics: Topics, desk: Desk, seeds: Seeds) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        memberships: Memberships,
+        subscriptions: Callable[[], Collection[SubscriptionQueue]],
+        desk: Desk,
+        seeds: Seeds,
+    ) -> None:
         self._runtime = runtime
         self._core, self._driver = runtime.core, runtime.driver
         self._memberships = memberships
-        self._topics = topics
+        self._subscriptions = subscriptions
         self._desk = desk
         self._seeds = seeds
 
@@ -78,7 +85,7 @@ class Observation:
         now = runtime.loop.time()
         return statistics_of(
             self._core,
-            self._topics.inboxes,
+            self._subscriptions(),
             ProcessStatistics() if runtime.is_simulated else read_process(self._driver.lateness, now),
             self._desk.statistics(),
             runtime.started_at,

@@ -23,22 +23,32 @@ from iris_py.logs import EventLogger
 from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.incoming_shares import SharedQueue
 from iris_py.patterns.topic.names import parse_pattern, parse_topic
-from iris_py.patterns.topic.queue import POLICIES, OthersQueue, SubscriptionQueue
+from iris_py.patterns.topic.queue import (
+    POLICIES,
+    OthersQueue,
+    PublicationsFlushed,
+    SharedMessagesLost,
+    SubscriptionEnded,
+    SubscriptionQueue,
+    SubscriptionReady,
+    SubscriptionTold,
+)
 from iris_py.patterns.topic.share_entries import check_group
+from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.names import refusals
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
     from iris_py.api.options import SubscribeOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.subscription import Callback, MakeInbox
-    from iris_py.patterns.topic.queue import OverflowPolicy, SharedMessagesLost
+    from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import Headers, HeaderValue
 
 logger = EventLogger("iris_py")
@@ -73,6 +83,18 @@ class Topics:
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._flushed: asyncio.Future[None] | None = None
         self._clouds = clouds
+        if runtime.closing is None and runtime.tracing is None and self._core.max_message_bytes >= BODY_BYTES:
+            runtime.runs = self._publisher.runs
+
+    def reactions(self) -> dict[type, Callable[[Any], None]]:
+        """Return the reactions to events of the core, by kind."""
+        return {
+            SubscriptionReady: lambda event: self.handle_ready(event.queue),
+            SubscriptionTold: lambda event: self.handle_told(event.queue),
+            SubscriptionEnded: lambda event: self.handle_ended(event.queue),
+            PublicationsFlushed: lambda _event: self.handle_flushed(),
+            SharedMessagesLost: self.handle_lost,
+        }
 
     # -- publications
 

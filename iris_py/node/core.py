@@ -7,6 +7,7 @@ The owner (:mod:`iris_py.net.driver`) passes input, then calls these methods in 
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +32,6 @@ from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import RequestService
 from iris_py.patterns.survey import Surveyor
-from iris_py.patterns.topic.pubsub import PubSub
 from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.pending import RequestSpec
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.request.retry import Retry
+    from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_py.peers.decrypted_message import PeerMessage
     from iris_py.peers.group import Group
@@ -90,6 +91,7 @@ class NodeCore:
     Attributes:
         journal: Counts drops, by reason in ``drops``, and keeps the last events.
         datagrams: Encrypts and decrypts datagrams.
+        patterns: The patterns that have been used.
     """
 
     def __init__(
@@ -127,15 +129,33 @@ class NodeCore:
         )
         self._local = local = Peer(info, None, is_local=True, label=name)
         self._outbound = outbound = Outbound(local, self.count_drop)
-        self.pubsub = PubSub(self.groups, self.overlay, outbound, local, self.count_drop, rng)
-        self.pubsub.publisher.max_message_bytes = config.max_message_bytes
         self._broadcaster = Broadcaster(outbound, self.service, local, self.count_drop)
-        patterns = Patterns(self.requester, self.surveyor, self.service, losses, self._broadcaster, self.pubsub, self.tunnels)
+        self.patterns = patterns = Patterns(
+            self.requester,
+            self.surveyor,
+            self.service,
+            losses,
+            self._broadcaster,
+            self.tunnels,
+            partial(self._make_pubsub, rng),
+        )
         self._idle_groups = IdleGroups(self.groups, self.overlay, outbound, patterns)
         self._inbound = Inbound(self.groups.by_id, patterns, self.questions, self._receive_control, entropy, self.journal)
         self._exchange = Exchange(local, self.peers, self.overlay, self.groups, outbound, self._inbound, patterns, self.journal)
         # Deadlines of links and overlay change rarely; a request must not pay for computing them.
         self._rare_deadline: float | None = None
+
+    @cached_property
+    def pubsub(self) -> PubSub:
+        """The publications and subscriptions, made at their first use."""
+        return self.patterns.use_pubsub()
+
+    def _make_pubsub(self, rng: Rng) -> PubSub:
+        from iris_py.patterns.topic.pubsub import PubSub
+
+        pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, rng)
+        pubsub.publisher.max_message_bytes = self.max_message_bytes
+        return pubsub
 
     # -- commands of the application
 
@@ -334,14 +354,17 @@ class NodeCore:
             ConfigurationError: Too many groups, the node is leaving, or a cluster lacks its own secret.
         """
         self._outbound.seal_all_broadcasts(now)
-        self.pubsub.publisher.send_all(now)
+        pubsub = self.patterns.pubsub
+        if pubsub is not None:
+            pubsub.publisher.send_all(now)
         with refusals:
             left = self.groups.rekey(keyring)
             self.datagrams.rekey(keyring)
             self.questions.rekey(keyring)
             self.service.rekey(self.groups.find)
             self._memberships.rekey(left, now)
-            self.pubsub.rekey(left, now)
+            if pubsub is not None:
+                pubsub.rekey(left, now)
             for group in self.groups.clusters():
                 self.overlay.watch_group(group.id, now, is_doubted=group.is_own)
         for link in self.peers.rekey(keyring, now):
@@ -456,7 +479,8 @@ class NodeCore:
         if self.requester.silent:
             self._ask_for_signs(now)
         self.surveyor.handle_timeout(now)
-        self.pubsub.handle_timeout(now)
+        if self.patterns.pubsub is not None:
+            self.patterns.pubsub.handle_timeout(now)
         self.tunnels.handle_timeout(now)
         self.service.handle_timeout(now)
         self._inbound.handle_timeout(now)
@@ -532,8 +556,8 @@ class NodeCore:
             self.requester.outcomes
             or self._exchange.events
             or self.service.events
-            or self.pubsub.events
             or self.surveyor.events
+            or ((pubsub := self.patterns.pubsub) is not None and pubsub.events)
         )
         return bool(usual or (self.tunnels.is_used and self.tunnels.has_events))
 
@@ -542,8 +566,9 @@ class NodeCore:
         events, self._exchange.events = self._exchange.events, []
         if self.service.events:
             events += self.service.events_received()
-        if self.pubsub.events:
-            events += self.pubsub.events_received()
+        pubsub = self.patterns.pubsub
+        if pubsub is not None and pubsub.events:
+            events += pubsub.events_received()
         if self.surveyor.events:
             events += self.surveyor.events_received()
         if self.tunnels.is_used and self.tunnels.has_work:
@@ -558,8 +583,10 @@ class NodeCore:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._exchange.has_new_deadline or self.service.has_new_deadline:
             self._exchange.has_new_deadline = False
-            rare_ones = (self._outbound, self.overlay, self.service, self.surveyor, self.pubsub, self.tunnels)
-            times = [each.deadline() for each in (self._exchange.link_deadlines, *rare_ones)]
+            rare_ones = (self._exchange.link_deadlines, self._outbound, self.overlay, self.service, self.surveyor, self.tunnels)
+            times = [each.deadline() for each in rare_ones]
+            if self.patterns.pubsub is not None:
+                times.append(self.patterns.pubsub.deadline())
             self._rare_deadline = min((time for time in times if time is not None), default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests

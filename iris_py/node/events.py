@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from iris_overlay.events import Departed, DialChecked, DialRequested, EchoReturned, GroupJoined, GroupLeft, RootLocated, Settled
-from iris_py.node.questions import NodeAnswered, NodeAsked
-from iris_py.patterns.request.registration import ServiceEvent
-from iris_py.patterns.survey import SurveyEvent
-from iris_py.patterns.topic.queue import TopicEvent
-from iris_py.patterns.tunnel.table import TunnelEvent
 from iris_py.peers.group import Group
-from iris_py.peers.peer_table import StrangerRefused
-from iris_py.peers.rotation import RotationEvent
+
+if TYPE_CHECKING:
+    from iris_overlay.events import (
+        Departed,
+        DialChecked,
+        DialRequested,
+        EchoReturned,
+        GroupJoined,
+        GroupLeft,
+        RootLocated,
+        Settled,
+    )
+    from iris_py.node.questions import NodeAnswered, NodeAsked
+    from iris_py.patterns.request.registration import ServiceEvent
+    from iris_py.patterns.survey import SurveyEvent
+    from iris_py.patterns.topic.queue import TopicEvent
+    from iris_py.patterns.tunnel.table import TunnelEvent
+    from iris_py.peers.outbound import RoomMade
+    from iris_py.peers.peer_table import StrangerRefused
+    from iris_py.peers.rotation import RotationEvent
 
 
 class DialRefused(msgspec.Struct):
@@ -45,7 +57,8 @@ class ViewKnown(msgspec.Struct):
     group: Group
 
 
-NodeEvent: TypeAlias = (
+#: A string, so that no process loads the modules of patterns that it does not use.
+NodeEvent: TypeAlias = """(
     DialRequested
     | DialRefused
     | DialBroken
@@ -61,9 +74,10 @@ NodeEvent: TypeAlias = (
     | ViewKnown
     | NodeAsked
     | NodeAnswered
+    | RoomMade
     | TopicEvent
     | ServiceEvent
     | SurveyEvent
     | TunnelEvent
     | RotationEvent
-)
+)"""

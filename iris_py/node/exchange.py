@@ -7,7 +7,7 @@ on until none is left. What concerns the owner alone is collected in :attr:`Exch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.events import (
     Cast,
@@ -34,7 +34,7 @@ from iris_py.link.events import LinkClosed, LinkVerified, PeerIdentified
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 from iris_py.node.groups import Views
 from iris_py.node.spare_links import SpareLinks
-from iris_py.patterns.topic.queue import RoomMade
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer_table import DialSucceeded, PeerClosed, PeerDrained, PeerOpened, StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
 
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 #: Time after a stall for which a broken link does not count as a lost peer, which may have ended the link meanwhile (seconds).
 #: Too small: living members count as lost with their requests; too large: a death shortly after a stall does not count.
 RESUMING_S = 5.0
+
+_TopicEvent: TypeAlias = TableChanged | Claimed | ClaimConfirmed | SplitTold | TableFull | EntriesPromoted | CastsTaken
+_TOPIC_EVENTS: Final = (TableChanged, Claimed, ClaimConfirmed, SplitTold, TableFull, EntriesPromoted, CastsTaken)
 
 
 class Exchange:
@@ -168,10 +171,9 @@ class Exchange:
 
     def handle_overlay_event(self, event: Event, now: float) -> None:
         """Act on an event of the overlay, or keep it for the owner."""
-        pubsub = self._patterns.pubsub
         if isinstance(event, ViewChanged):
-            if pubsub.is_of_entry(event.group):
-                pubsub.publisher.view_changed(event, now)
+            if self._groups.is_of_entry(event.group):
+                self._patterns.use_pubsub().publisher.view_changed(event, now)
             elif (known := self._views.take(event, now)) is not None:
                 self.events.append(known)
         elif isinstance(event, Cast):
@@ -182,7 +184,7 @@ class Exchange:
         elif isinstance(event, ConnectFailed):
             if (peer := self._peers.known(event.peer)) is not None:
                 self._outbound.connect_failed(peer, now)
-                pubsub.publisher.shares.peer_opened(now)  # through the ring
+                self._open_shares(now)  # through the ring
         elif isinstance(event, LinkReleased):
             if (released := self._spare_links.release(event.peer, now)) is not None:
                 self.handle_link(released, now)
@@ -192,7 +194,17 @@ class Exchange:
             self._handle_death(event.peer, event.reason, now)
         elif isinstance(event, ProtocolViolated):
             self.break_link(event.peer, event.reason, now)
-        elif isinstance(event, TableChanged):
+        elif isinstance(event, GroupJoined | GroupLeft) and self._groups.is_of_entry(event.group):
+            if isinstance(event, GroupJoined):
+                self._patterns.use_pubsub().joined(event.group, now)
+        elif isinstance(event, _TOPIC_EVENTS):
+            self._handle_topic_event(event, now)
+        elif not self._outbound.is_closed:  # a closing node does not dial
+            self.events.append(event)
+
+    def _handle_topic_event(self, event: _TopicEvent, now: float) -> None:
+        pubsub = self._patterns.use_pubsub()
+        if isinstance(event, TableChanged):
             pubsub.table_changed(event, self.peer_of, now)
         elif isinstance(event, Claimed):
             pubsub.claimed(event, now)
@@ -204,19 +216,18 @@ class Exchange:
             pubsub.full(event, now)
         elif isinstance(event, EntriesPromoted):
             pubsub.promoted(event, now)
-        elif isinstance(event, CastsTaken):
+        else:
             pubsub.publisher.casts_taken(event.group, now)
-        elif isinstance(event, GroupJoined | GroupLeft) and pubsub.is_of_entry(event.group):
-            if isinstance(event, GroupJoined):
-                pubsub.joined(event.group, now)
-        elif not self._outbound.is_closed:  # a closing node does not dial
-            self.events.append(event)
+
+    def _open_shares(self, now: float) -> None:
+        if self._patterns.pubsub is not None:
+            self._patterns.pubsub.publisher.shares.peer_opened(now)
 
     def _handle_peers_event(self, event: PeersEvent, now: float) -> None:
         if isinstance(event, PeerOpened):
             self._overlay.link_opened(event.peer.info, now)
             self._outbound.peer_opened(event.peer, now)
-            self._patterns.pubsub.publisher.shares.peer_opened(now)
+            self._open_shares(now)
         elif isinstance(event, PeerClosed):
             self._inbound.link_closed(event.link)
             self._outbound.touched[event.link] = None  # a replaced link has no more output and must be closed

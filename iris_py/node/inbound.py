@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from iris_py.node.questions import Questions
     from iris_py.observe.journal import Journal
     from iris_py.patterns.topic.deliveries import BodySender
+    from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -67,7 +69,7 @@ class Inbound:
         self._surveyor = patterns.surveyor
         self._service = patterns.service
         self._losses = patterns.losses
-        self._pubsub = patterns.pubsub
+        self._patterns = patterns
         self._tunnels = patterns.tunnels
         self._questions = questions
         self._receive_control = receive_control
@@ -322,6 +324,11 @@ class Inbound:
             self._pubsub.shares.receive(group, peer, flags, number, body[start - head_bytes : start], payloads, now)
 
     # -- messages
+
+    @cached_property
+    def _pubsub(self) -> PubSub:
+        """The publications and subscriptions: a message for them may be their first use."""
+        return self._patterns.use_pubsub()
 
     def receive_local(self, message: PeerMessage, now: float) -> None:
         """Pass a message to its receiver without a check of its age, such as a message of the node to itself."""

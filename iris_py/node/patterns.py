@@ -1,28 +1,31 @@
-"""The patterns of a node (requests, surveys, topics, tunnels), as one value for parts that serve several patterns."""
+"""The patterns of a node (requests, surveys, topics, tunnels), as one value for parts that serve several patterns.
+
+The topics are loaded and made at their first use: a process that only asks or serves needs neither the code nor the tables.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from iris_py.patterns.broadcast import Broadcaster
-from iris_py.patterns.request.losses import Losses
-from iris_py.patterns.request.requester import Requester
-from iris_py.patterns.request.service import RequestService
-from iris_py.patterns.survey import Surveyor
-from iris_py.patterns.topic.pubsub import PubSub
-from iris_py.patterns.tunnel.table import Tunnels
-
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
+    from iris_py.patterns.broadcast import Broadcaster
+    from iris_py.patterns.request.losses import Losses
+    from iris_py.patterns.request.requester import Requester
+    from iris_py.patterns.request.service import RequestService
+    from iris_py.patterns.survey import Surveyor
+    from iris_py.patterns.topic.pubsub import PubSub
+    from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
 
 
-class Patterns(msgspec.Struct, frozen=True, eq=False):
+class Patterns:
     """The patterns of a node.
+
+    Args:
+        make_pubsub: Makes the publications and subscriptions at their first use.
 
     Attributes:
         requester: Its requests and tunnel openings.
@@ -30,17 +33,34 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         service: Its registrations, which answer requests and surveys.
         losses: The members lost with requests.
         broadcaster: Its broadcasts.
-        pubsub: Its publications and subscriptions.
         tunnels: Its tunnels.
+        pubsub: Its publications and subscriptions; None before their first use.
     """
 
-    requester: Requester
-    surveyor: Surveyor
-    service: RequestService
-    losses: Losses
-    broadcaster: Broadcaster
-    pubsub: PubSub
-    tunnels: Tunnels
+    def __init__(
+        self,
+        requester: Requester,
+        surveyor: Surveyor,
+        service: RequestService,
+        losses: Losses,
+        broadcaster: Broadcaster,
+        tunnels: Tunnels,
+        make_pubsub: Callable[[], PubSub],
+    ) -> None:
+        self.requester = requester
+        self.surveyor = surveyor
+        self.service = service
+        self.losses = losses
+        self.broadcaster = broadcaster
+        self.tunnels = tunnels
+        self.pubsub: PubSub | None = None
+        self._make_pubsub = make_pubsub
+
+    def use_pubsub(self) -> PubSub:
+        """Return the publications and subscriptions; make them at the first use."""
+        if self.pubsub is None:
+            self.pubsub = self._make_pubsub()
+        return self.pubsub
 
     def view_changed(self, now: float) -> None:
         """Try waiting requests and surveys again after new members or a drained link."""
@@ -51,7 +71,8 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         """Send unanswered requests and surveys again after a peer closed its link as idle, surely without starting them."""
         self.requester.peer_released(peer, now, unsent)
         self.surveyor.peer_released(peer, now, unsent)
-        self.pubsub.publisher.shares.peer_lost(peer, now)
+        if self.pubsub is not None:
+            self.pubsub.publisher.shares.peer_lost(peer, now)
 
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int], *, is_broken: bool = False, is_silent: bool = False
@@ -60,7 +81,8 @@ class Patterns(msgspec.Struct, frozen=True, eq=False):
         self.requester.peer_lost(peer, now, unsent, is_broken=is_broken, is_silent=is_silent)
         self.surveyor.peer_lost(peer, unsent)
         self.service.peer_lost(peer, now)
-        self.pubsub.peer_lost(peer, now)
+        if self.pubsub is not None:
+            self.pubsub.peer_lost(peer, now)
 
     def groups_pending(self) -> set[Group]:
         """Return the groups with a pending request or survey, or a tunnel."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.observe.counts import TOKENS_MAX, count_in
-from iris_py.observe.histogram import HistogramStatistics
+from iris_py.observe.histogram import Histogram, HistogramStatistics
 from iris_py.observe.statistics import (
     LANES,
     OTHER,
@@ -85,8 +85,9 @@ def statistics_of(
     """
     requests, service, groups = core.requester.counts, core.service, core.groups
     clusters = _clusters(core)  # also adds pending durations to the totals
-    promoted = core.pubsub.promoted_entries()
-    local = core.pubsub.deliveries.queues  # without the subscriptions to other clouds
+    pubsub = core.patterns.pubsub
+    promoted = set() if pubsub is None else pubsub.promoted_entries()
+    local = {} if pubsub is None else pubsub.deliveries.queues  # without the subscriptions to other clouds
     shown = tuple(
         [_subscription(queue, now, is_promoted=queue in local and queue.entry in promoted) for queue in subscriptions]
     )
@@ -274,7 +275,10 @@ def _surveys(counts: SurveyCounts) -> SurveyStatistics:
 
 
 def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
-    table, entries = core.groups.topic_counts, core.pubsub.interest.counts()
+    table, pubsub = core.groups.topic_counts, core.patterns.pubsub
+    if pubsub is None:
+        return {}
+    entries = pubsub.interest.counts()
     rows = table.by_name | {OTHER: table.forgotten} if table.has_forgotten else table.by_name
     shown: dict[str, TopicStatistics] = {}
     for name, counts in rows.items():  # there may be a thousand
@@ -296,21 +300,25 @@ def _topics(core: NodeCore) -> dict[str, TopicStatistics]:
 
 
 def _interest(core: NodeCore, tables: Mapping[str, int], promoted: int) -> InterestStatistics:
-    pubsub = core.pubsub
+    pubsub = core.patterns.pubsub
+    own = {} if pubsub is None else pubsub.publisher.table_sizes()
     return InterestStatistics(
-        entries=len(pubsub.interest.entries),
+        entries=0 if pubsub is None else len(pubsub.interest.entries),
         promoted=promoted,
-        publishers=pubsub.deliveries.count_publishers(),
+        publishers=0 if pubsub is None else pubsub.deliveries.count_publishers(),
         other_versions=sum(
             [peer is not None and peer.topic_version != TOPIC_VERSION for peer in core.peers.peer_by_link.values()]
         ),
         **tables,
-        **pubsub.publisher.table_sizes(),
+        **own,
     )
 
 
 def _shares(core: NodeCore) -> dict[str, ShareStatistics]:
-    shares = core.pubsub.publisher.shares
+    pubsub = core.patterns.pubsub
+    if pubsub is None:
+        return {}
+    shares = pubsub.publisher.shares
     members = shares.count_members()
     shown: dict[str, ShareStatistics] = {}
     for tag, counts in shares.counts.items():
@@ -448,12 +456,13 @@ def _security(core: NodeCore) -> SecurityStatistics:
 def _histograms(core: NodeCore) -> Histograms:
     totals = core.groups.cluster_counts.totals
     counts, seconds = core.overlay.round_trips
+    pubsub = core.patterns.pubsub
     return Histograms(
         round_trip=totals.round_trip.show(),
         queue_wait=totals.queue_wait.show(),
         handling=totals.handling.show(),
         survey=totals.survey.show(),
-        lag=core.pubsub.deliveries.lags.show(),
+        lag=_NO_LAG if pubsub is None else pubsub.deliveries.lags.show(),
         broadcast_lag=totals.broadcast_lag.show(),
         tunnel_opening=core.requester.counts.openings.show(),
         ping=core.peers.counts.round_trips.show(),
@@ -466,3 +475,4 @@ _NO_REQUESTS: Final = RequestStatistics()
 _NONE: Final[Mapping[str, int]] = {}
 _NO_BROADCASTS: Final = BroadcastStatistics()
 _NO_SURVEYS: Final = SurveyStatistics()
+_NO_LAG: Final = Histogram().show()

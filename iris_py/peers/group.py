@@ -406,6 +406,11 @@ class Groups:
         """Return the primary group (under the newest secret) of a cluster in use, or None."""
         return self.by_name.get(name)
 
+    def is_of_entry(self, group_id: GroupId) -> bool:
+        """Tell whether a group in use is that of a promoted entry."""
+        found = self.by_id.get(group_id)
+        return found is not None and bool(found.entry)
+
     def clusters(self) -> list[Group]:
         """Return the primary group of each cluster in use."""
         return list(self.by_name.values())

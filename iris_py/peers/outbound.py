@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from iris_overlay.timers import DeadlineTable
 from iris_py.link.lanes import CONTROL, MULTICAST, UNICAST
 from iris_py.peers import clocks
@@ -47,6 +49,10 @@ HELD_S_MAX = 15.0
 #: Interval between requests of a link to one peer, while the peer is reached through the ring or only may be needed. Too small:
 #: futile dials; too large: messages take the detour through the ring for long.
 CONNECT_RETRY_S = 5.0
+
+
+class RoomMade(msgspec.Struct):
+    """A congested link has room again, or has ended: blocked operations may be retried."""
 
 
 class ReturnedRequest:

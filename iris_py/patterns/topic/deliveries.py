@@ -19,9 +19,10 @@ from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, R
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
 from iris_py.patterns.topic.publication_flush import FLUSH_IDS, PublicationFlush
-from iris_py.patterns.topic.queue import STARTS_MAX, RoomMade, SubscriptionReady
+from iris_py.patterns.topic.queue import STARTS_MAX, SubscriptionReady
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.flows import MISSED_ENTRIES, MatchesBefore, MissedEntries, decode_count, decode_entries

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from iris_overlay.timers import DeadlineTable
-from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
+from iris_py.patterns.topic.queue import SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, split_shares
 from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share, ShareIndex
@@ -33,6 +33,7 @@ from iris_py.patterns.topic.shared_slices import (
 )
 from iris_py.peers.balancer import MemberLoad, by_distance, choose_near, zone_distance
 from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.outbound import RoomMade
 from iris_py.wire.flows import messages_between
 from iris_py.wire.shares import FIRST_WINDOW, SharedNumber, TakenCounts, decode_taken
 

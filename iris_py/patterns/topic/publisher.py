@@ -26,7 +26,6 @@ from iris_py.patterns.topic.interest import InterestIndex
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
 from iris_py.patterns.topic.pauses import Pauses
-from iris_py.patterns.topic.queue import RoomMade
 from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher, literal_bits
 from iris_py.patterns.topic.share_entries import without_shares
 from iris_py.patterns.topic.shared_slices import SharedSlice, SliceBatch
@@ -36,6 +35,7 @@ from iris_py.patterns.topic.unheard_batches import UnheardBatch, UnheardBatches
 from iris_py.patterns.topic.watched_tables import WatchedTables
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.outbound import RoomMade
 from iris_py.wire import packets
 from iris_py.wire.flows import FLUSH, MISSED_ENTRIES, NO_ANSWER, decode_range, encode_moved
 from iris_py.wire.headers import NO_HEADERS

@@ -268,11 +268,6 @@ class PubSub:
         """Return the promoted entries of this node whose groups it has joined."""
         return {promoted.entry for promoted in self.deliveries.casts.by_group.values() if promoted.is_joined}
 
-    def is_of_entry(self, group: GroupId) -> bool:
-        """Tell whether a group is that of a promoted entry."""
-        found = self._groups.by_id.get(group)
-        return found is not None and bool(found.entry)
-
     def table_changed(self, event: TableChanged, peer_of: Callable[[NodeInfo], Peer], now: float) -> None:
         """Handle changes of the table that the publisher watches."""
         self.publisher.table_changed(event, peer_of, now)

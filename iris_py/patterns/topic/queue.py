@@ -17,6 +17,7 @@ from iris_py.observe.node_name import NodeName
 from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.imported_sequences import Fence
 from iris_py.peers.group import SENDERS_MAX
+from iris_py.peers.outbound import RoomMade
 from iris_py.wire.headers import NO_HEADERS, Headers
 
 if TYPE_CHECKING:
@@ -401,10 +402,6 @@ def size_of(message: Message) -> int:
     """Return the size of a message's payload and headers in bytes."""
     headers = message.headers
     return len(message.payload) + (len(headers.encoded) if isinstance(headers, Headers) else 0)
-
-
-class RoomMade(msgspec.Struct):
-    """A congested link has room again, or has ended: blocked operations may be retried."""
 
 
 class SubscriptionReady(msgspec.Struct):

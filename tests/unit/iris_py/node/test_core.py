@@ -20,9 +20,9 @@ from iris_py.link.link import LinkState
 from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.node.events import DialRefused
 from iris_py.patterns.request.registration import Registration, RegistrationDrained, RequestCancelled
-from iris_py.patterns.topic.queue import RoomMade
 from iris_py.peers import group as groups_module
 from iris_py.peers.member import WEIGHT, membership_attributes, weight_of
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer_table import HANDSHAKES_MAX, Peers
 from iris_py.wire import packets
 from iris_py.wire.flows import encode_flow

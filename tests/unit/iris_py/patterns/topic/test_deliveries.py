@@ -15,10 +15,11 @@ from iris_py.patterns.topic.deliveries import BLOCKED_MAX, PAUSE_AGAIN_S, Delive
 from iris_py.patterns.topic.incoming_flows import ANSWER_S
 from iris_py.patterns.topic.interest import WIDE_TAG
 from iris_py.patterns.topic.own_interest import OwnEntry, OwnInterest
-from iris_py.patterns.topic.queue import POLICIES, RoomMade, SubscriptionQueue, SubscriptionReady
+from iris_py.patterns.topic.queue import POLICIES, SubscriptionQueue, SubscriptionReady
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import Group
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.flows import NO_ANSWER, MissedEntries, decode_range

@@ -19,7 +19,7 @@ from iris_py.patterns.topic.outgoing_shares import (
     OutgoingShares,
     ShareMember,
 )
-from iris_py.patterns.topic.queue import RoomMade, SharedMessagesLost
+from iris_py.patterns.topic.queue import SharedMessagesLost
 from iris_py.patterns.topic.shapes import EntryHasher
 from iris_py.patterns.topic.share_entries import group_tag, share_entries
 from iris_py.patterns.topic.share_index import TOPIC_GROUPS_MAX, Share
@@ -33,6 +33,7 @@ from iris_py.patterns.topic.shared_slices import (
 from iris_py.patterns.topic.targets import PublicationTarget
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.peers.group import BODY_BYTES, Group
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.shares import FIRST_WINDOW, WINDOW_MAX, TakenCounts

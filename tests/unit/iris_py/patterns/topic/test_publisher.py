@@ -20,8 +20,9 @@ from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.patterns.topic.pauses import PAUSE_S
-from iris_py.patterns.topic.queue import RoomMade, SubscriptionQueue
+from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
+from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 from iris_py.wire.imported import Imported

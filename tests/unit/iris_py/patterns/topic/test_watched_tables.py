@@ -14,8 +14,9 @@ from iris_py.patterns.topic import watched_tables
 from iris_py.patterns.topic.held_publications import HELD_S
 from iris_py.patterns.topic.names import parse_pattern
 from iris_py.patterns.topic.own_claims import MOVED_LINGER_S
-from iris_py.patterns.topic.queue import RoomMade, SubscriptionQueue
+from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.patterns.topic.watched_tables import CHILD_WAIT_S
+from iris_py.peers.outbound import RoomMade
 from iris_py.wire.headers import NO_HEADERS
 from tests.unit.iris_py.nodes import Net
 
