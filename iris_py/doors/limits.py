@@ -193,3 +193,13 @@ class RateLimits:
         if len(self._buckets) > SUBJECTS_MAX:
             self._buckets.popitem(last=False)
         return 0.0 if is_allowed else (wanted - left) / self._per_s
+
+    def has_room(self, subject: str, now: float) -> bool:
+        """Return whether an operation of a client is allowed, without taking a token.
+
+        Args:
+            subject: The client.
+            now: The time (seconds).
+        """
+        left, at = self._buckets.get(subject, (float(self._burst), now))
+        return left + (now - at) * self._per_s >= 1.0

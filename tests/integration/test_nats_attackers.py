@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.test_nats_door import HERE, RawClient, in_loop, opened
+from iris_py.doors.nats.passwords import hash_password
+from tests.integration.test_door_listener import make_certificate
+from tests.integration.test_nats_door import HERE, RawClient, dial, in_loop, opened
+from tests.integration.test_observed_gateways import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from iris_py.servers.nats.door import NatsDoor
 
@@ -29,13 +33,15 @@ class Honest:
     def __init__(self, client: RawClient) -> None:
         self.rounds = 0
         self._client = client
+        self._turn = asyncio.Lock()
 
     async def go_round(self, count: int) -> None:
         """Send messages, one behind the other, and wait for each."""
         for _ in range(count):
-            self._client.send(b"PUB honest 4\r\nping\r\n")
-            assert await self._client.message() == (b"MSG honest 1 4", b"ping")
-            self.rounds += 1
+            async with self._turn:
+                self._client.send(b"PUB honest 4\r\nping\r\n")
+                assert await self._client.message() == (b"MSG honest 1 4", b"ping")
+                self.rounds += 1
 
 
 @asynccontextmanager
@@ -75,3 +81,85 @@ async def test_a_flood_of_one_client_leaves_turns_for_others(operation: bytes) -
         while not ended.done():
             await honest.go_round(1)
         assert honest.rounds - before > ROUNDS
+
+
+@in_loop
+async def test_a_storm_of_wrong_passwords_keeps_nobody_out() -> None:
+    password = hash_password("pw", bytes(16)).text()
+    text = HERE + f"[users.ann]\npassword = '{password}'\npublish = ['>']\nsubscribe = ['>']\n"
+    ann = b'{"verbose":false,"pedantic":false,"user":"ann","pass":"pw"}'
+    async with opened(text) as (door, _native), honest_client(door, ann) as honest:
+        stop = asyncio.Event()
+
+        async def storm() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                _reader, writer = await dial(door, "127.0.0.2")
+                writer.write(b'CONNECT {"user":"ann","pass":"%d"}\r\nPING\r\n' % number)
+                if number % 2:
+                    writer.close()
+                await honest.go_round(1)
+
+        task = asyncio.create_task(storm())
+        others = await asyncio.gather(*(RawClient.connect(door, ann) for _ in range(3)))
+        while not door.statistics.connections_refused["address"]:
+            await honest.go_round(1)
+        others.append(await RawClient.connect(door, ann))
+        stop.set()
+        await task
+        for other in others:
+            assert await other.flush() == b""
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@in_loop
+async def test_silence_and_hellos_of_others_leave_no_connection_behind(
+    is_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.connection.HANDSHAKE_S", 0.2)
+    certificate, key = make_certificate(tmp_path)
+    tls = f"certificate_file = '{certificate}'\nkey_file = '{key}'\ntls_first = {str(is_first).lower()}\n"
+    async with opened(HERE + tls) as (door, _native):
+        for hello in (b"", b"GET / HTTP/1.1\r\n\r\n", b"CONNECT {}\r\nPING\r\n", b"\x16\x03\x01\x7f\xff", b"\x80" * 5000):
+            reader, writer = await dial(door)
+            writer.write(hello)
+            with suppress(ConnectionError):
+                assert b"PONG" not in await reader.read()
+            writer.close()
+        await until(lambda: not door.statistics.connections)
+        assert door.statistics.connections_refused["handshake"] == 5
+
+
+HELLOS = (
+    b"GET / HTTP/1.1\r\nHost: door\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(512),
+    b"SSH-2.0-OpenSSH_9.0\r\n",
+    b"\x00" * 5000,
+    b"PUB a 9223372036854775808\r\n",
+    b"PUB a 99999999999999999999999999\r\n",
+    b"HPUB a 9223372036854775807 9223372036854775808\r\n",
+    b"SUB " + b"a" * 5000,
+)
+
+
+@in_loop
+async def test_hellos_of_other_protocols_and_huge_sizes_end_alone() -> None:
+    async with opened() as (door, _native), honest_client(door, QUIET) as honest:
+        for hello in HELLOS:
+            for cut in (len(hello), 1):
+                reader, writer = await dial(door)
+                await reader.readline()
+                for start in range(0, len(hello), cut)[: len(hello) if cut > 1 else 40]:
+                    writer.write(hello[start : start + cut])
+                    await honest.go_round(1)
+                writer.write_eof()
+                rest = await reader.read()
+                assert rest in (b"", *ERRORS), rest
+        assert door.statistics.connections_refused["protocol"] >= len(HELLOS)
+
+
+ERRORS = tuple(
+    b"-ERR '%b'\r\n" % text
+    for text in (b"Unknown Protocol Operation", b"Maximum Payload Violation", b"maximum control line exceeded")
+)

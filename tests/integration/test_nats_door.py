@@ -42,15 +42,16 @@ BOTH_LOOPS = (
     "test_tls_may_begin_before_info_and_ask_for_a_certificate_of_the_client",
     "test_a_client_that_reads_nothing_ends_and_hurts_nobody",
     "test_passwords_and_rights_of_a_file_and_its_changes",
+    "test_silence_and_hellos_of_others_leave_no_connection_behind",
 )
 #: The connections of a test, which its end closes.
 DIALLED: list[asyncio.StreamWriter] = []
 
 
-async def dial(door: NatsDoor) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a door."""
+async def dial(door: NatsDoor, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a door, from an own address."""
     host, port = door.address.rsplit(":", 1)
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
     DIALLED.append(writer)
     return reader, writer
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from iris_py.api.lifecycle import parts_of
-from iris_py.doors.limits import RateLimits
 from iris_py.doors.nats.headers import ASKED_HEADER, carry
-from iris_py.doors.nats.passwords import KnownPasswords
 from iris_py.doors.nats.session import InboxEnd, InboxMessages, PongWait, SessionEnd, TopicMessages
 from iris_py.doors.nats.users import PasswordQuestion
 from iris_py.errors import IrisError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
+from iris_py.servers.nats.password_verification import PasswordVerification
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.headers import CarriedMessage
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
-    from iris_py.doors.nats.users import NatsUser
     from iris_py.servers.nats.inbox_cluster import InboxCluster
     from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
@@ -29,16 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["CommandExecution"]
 
 logger = EventLogger("iris_py.servers")
-
-#: Passwords verified at a time, in threads. Too small: clients that reconnect together wait; too large: they take all
-#: processors.
-VERIFICATIONS_MAX: Final = 4
-#: Wrong passwords of one address, a second and at once after a pause; beyond it each answer waits for `FAILURE_S` (seconds).
-#: Too small: a program with an old password locks out its neighbours; too large: passwords are guessed.
-FAILURES_PER_S: Final = 10 / 60
-FAILURES_BURST: Final = 10
-FAILURE_S: Final = 1.0
-_KEY_BYTES: Final = 32
 
 
 class CommandExecution:
@@ -61,9 +47,7 @@ class CommandExecution:
         self._patterns = patterns
         self._inboxes = inboxes
         self._requests = requests
-        self._known = KnownPasswords(secrets.token_bytes(_KEY_BYTES))
-        self._verifications = asyncio.Semaphore(VERIFICATIONS_MAX)
-        self._failures = RateLimits(FAILURES_PER_S, FAILURES_BURST)
+        self._passwords = PasswordVerification()
 
     def try_execute(self, session: NatsSession, command: Command) -> bool:
         """Execute a command at once; return False if it has to wait. Messages already published have left it then."""
@@ -79,10 +63,7 @@ class CommandExecution:
                 return False
             session.pong()
             return True
-        if not self._known.has(command.password_hash, command.password, self._now()):
-            return False
-        session.authenticate(command.user)
-        return True
+        return self._passwords.try_verify(session, command)
 
     async def execute(self, session: NatsSession, command: Command, address: str) -> None:
         """Execute a command that has to wait.
@@ -103,7 +84,11 @@ class CommandExecution:
         elif isinstance(command, InboxMessages):
             await self._inboxes.send(command, session.client_id)
         elif isinstance(command, PasswordQuestion):
-            session.authenticate(await self._verify(command, address))
+            await self._passwords.verify(session, command, address)
+
+    def close(self) -> None:
+        """End the threads that verify passwords. Harmless if repeated."""
+        self._passwords.close()
 
     # --
 
@@ -193,20 +178,6 @@ class CommandExecution:
         """Tell the client that the node does not publish its messages."""
         logger.debug("door_publication_failed", "the node does not publish for a client: %s", error)
         session.refuse_messages(line)
-
-    async def _verify(self, question: PasswordQuestion, address: str) -> NatsUser | None:
-        """Verify a password; return the user, None if the password is wrong."""
-        async with self._verifications:
-            is_right = await asyncio.to_thread(question.password_hash.verify, question.password)
-        if question.user is not None and is_right:
-            self._known.add(question.password_hash, question.password, self._now())
-            return question.user
-        if self._failures.take(address, self._now()):
-            await asyncio.sleep(FAILURE_S)
-        return None
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 def _carry(line: PubLine, content: bytes, *, has_native: bool | None) -> CarriedMessage:

@@ -172,6 +172,7 @@ class NatsConnection(asyncio.Protocol):
         are unencrypted: kept, they would become operations of the encrypted connection.
         """
         if self._input:
+            self._input.drop()
             self._parts.connections.count_refusal("handshake")
             transport.abort()
             return

@@ -276,6 +276,7 @@ class NatsDoor(AsyncClosable):
             for session in list(self._clients.sessions):
                 session.finish(SessionEnd.CLOSING)
             self._connections.cancel_handshakes()
+            self._execution.close()
             await self._patterns.close()
             await self._inboxes.leave()
             await self._cluster.leave()

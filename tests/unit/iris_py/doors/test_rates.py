@@ -19,6 +19,15 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
     assert limits.take("ann", 100.0) > 0.0
 
 
+def test_room_is_told_and_not_taken() -> None:
+    rates = RateLimits(10.0, 2)
+    assert rates.has_room("ann", 0.0)
+    assert rates.take("ann", 0.0, 2) == 0.0
+    assert not rates.has_room("ann", 0.09)
+    assert rates.has_room("ann", 0.1)
+    assert rates.has_room("bob", 0.0)
+
+
 def test_many_at_once_count_and_more_than_a_burst_count_as_a_burst() -> None:
     limits = RateLimits(10.0, 5)
     assert limits.take("ann", 0.0, 1000) == 0.0
