@@ -126,11 +126,13 @@ class NatsConnection(asyncio.Protocol):
         delay = 0.0
         if self._task is None and unread:
             controls = session.controls
-            session.receive(unread.take(), self._loop.time())
+            # A client that goes to another door must not publish there before its last messages here.
+            session.receive(unread.take(is_whole=session.is_leaving), self._loop.time())
             self._execute()
             delay = unread.finish(session.controls - controls)
         if session.end is not None:
             unread.drop()
+        if session.end is not None or session.is_leaving:
             delay = 0.0
         if self._task is not None:
             return

@@ -92,14 +92,18 @@ class ClientInput:
         """Add received bytes."""
         self._held.append(data)
 
-    def take(self) -> bytes:
-        """Return the bytes of a turn, which begins."""
+    def take(self, *, is_whole: bool) -> bytes:
+        """Return the bytes of a turn, which begins.
+
+        Args:
+            is_whole: Whether the turn takes all bytes, whatever their time.
+        """
         if self._at >= len(self._data):
             self._data, self._at = self._held[0] if len(self._held) == 1 else b"".join(self._held), 0
             self._held.clear()
         data, at = self._data, self._at
         end = at + self._size
-        if end >= len(data):
+        if is_whole or end >= len(data):
             self._data, self._at = b"", 0
             piece = data[at:] if at else data
         else:

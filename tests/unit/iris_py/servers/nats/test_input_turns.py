@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def take(unread: ClientInput, clock: Clock, s_per_byte: float, controls: int = 0) -> tuple[bytes, float]:
     """Take a turn; return its bytes, and the time before the next turn."""
-    piece = unread.take()
+    piece = unread.take(is_whole=False)
     clock.now += len(piece) * s_per_byte
     return piece, unread.finish(controls)
 
@@ -77,6 +77,16 @@ def test_cheap_bytes_come_in_large_pieces(clock: Clock) -> None:
     unread.add(bytes(1 << 20))
     sizes = [len(take(unread, clock, 0.0)[0]) for _ in range(10)]
     assert max(sizes) == SLICE_BYTES_MAX
+
+
+def test_a_last_turn_takes_everything(clock: Clock) -> None:
+    unread = ClientInput()
+    unread.add(bytes(100_000))
+    take(unread, clock, 1.0)
+    unread.add(b"end")
+    assert unread.take(is_whole=True) == bytes(100_000 - SLICE_BYTES_FIRST)
+    assert unread.take(is_whole=True) == b"end"
+    assert not unread
 
 
 def test_operations_besides_messages_get_a_share_of_the_time(clock: Clock) -> None:
