@@ -58,3 +58,7 @@ TUNNELS: Final = 256
 #: Bytes that the sender of a tunnel may have in transit before the receiving application takes any. Too small: the sender waits
 #: for credit on long paths (1 MiB fills 80 Mbit/s across an ocean); too large: memory for each tunnel with a slow reader.
 TUNNEL_WINDOW_BYTES: Final = 1024 * 1024
+#: Smallest window; with less, frames that give credit would cost more than the data.
+WINDOW_BYTES_MIN: Final = 4096
+#: Largest window a peer may claim, so that sums stay small.
+WINDOW_BYTES_MAX: Final = 1024 * 1024 * 1024

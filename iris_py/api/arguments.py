@@ -7,8 +7,8 @@ import math
 from collections.abc import AsyncIterable, Iterable
 from typing import Literal
 
+from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.errors import ConfigurationError
-from iris_py.patterns.tunnel.duplex import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.peers.member import WEIGHT_MAX, WEIGHT_MIN
 
 __all__ = [

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from iris_py.api.runtime import Runtime
     from iris_py.api.seal import SealLike
     from iris_py.api.subscription import Callback, Subscription
-    from iris_py.api.survey import Survey, Surveys
+    from iris_py.api.survey import Survey
     from iris_py.api.topic import Topics
     from iris_py.api.tunnel import Tunnel
-    from iris_py.api.tunnel_caller import TunnelCaller
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.payloads import Answer, BytesLike, Payload, Question, TypeForm
@@ -55,8 +54,6 @@ class Communication:
     _is_own_thread: Callable[[], bool]
     _broadcasts: Broadcasts
     _requests: Requests
-    _surveys: Surveys
-    _tunnels: TunnelCaller
     _parts: Parts
 
     @cached_property
@@ -612,7 +609,7 @@ class Communication:
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
         """
-        return self._surveys.survey(cluster, payload, timeout, stop_after, headers, seal, codec)
+        return self._parts.surveys.survey(cluster, payload, timeout, stop_after, headers, seal, codec)
 
     def tunnel(
         self,
@@ -651,4 +648,4 @@ class Communication:
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
         """
-        return self._tunnels.open(cluster, timeout, window_bytes, headers, on_full)
+        return self._parts.tunnels.open(cluster, timeout, window_bytes, headers, on_full)

@@ -27,9 +27,7 @@ from iris_py.api.request import Requests
 from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
 from iris_py.api.status import Observation, log_event
-from iris_py.api.survey import Surveys, SurveyTaker
 from iris_py.api.trace import Explanation
-from iris_py.api.tunnel_caller import TunnelCaller
 from iris_py.build import build
 from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected, add_surroundings
 from iris_py.link.config import LinkConfig
@@ -52,7 +50,6 @@ from iris_py.patterns.request.registration import (
     RequestsStarted,
 )
 from iris_py.patterns.survey import SurveyAnswered, SurveyAsked, SurveyEnded
-from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer_table import StrangerRefused
 from iris_py.peers.rotation import GenerationsSigned, RotationHeard, RotationMissed
@@ -63,7 +60,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from iris_overlay.environment import Rng
+    from iris_py.api.survey import Surveys
     from iris_py.api.topic import Topics
+    from iris_py.api.tunnel_caller import TunnelCaller
     from iris_py.config import Config
     from iris_py.net.network import NetworkStack
     from iris_py.node.events import NodeEvent
@@ -95,8 +94,6 @@ class Parts:
         requests: The requests.
         clouds: The parts for other clouds, without requests.
         broadcasts: The broadcasts.
-        surveys: The surveys.
-        tunnels: The tunnels that the node opens.
         introspection: The questions to other nodes about themselves, and the answers.
         observation: Statistics, events and health.
         explanation: The traces of requests.
@@ -109,8 +106,6 @@ class Parts:
     requests: Requests
     clouds: CloudParts
     broadcasts: Broadcasts
-    surveys: Surveys
-    tunnels: TunnelCaller
     introspection: Introspection
     observation: Observation
     explanation: Explanation
@@ -210,8 +205,7 @@ class Parts:
         self.handle_outcomes = self.requests.handle_outcomes
         self.clouds = CloudParts(runtime)
         self.broadcasts = Broadcasts(runtime, self.clouds)
-        self.surveys = Surveys(runtime, self.clouds.begin_survey)
-        self.tunnels = TunnelCaller(runtime, self.clouds.open_tunnel)
+        runtime.core.patterns.on_tunnels = lambda: self.tunnels
         self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
         self.observation = Observation(runtime, self.memberships, self._subscriptions, self.introspection.desk, self.seeds)
         self.explanation = Explanation(runtime, self.introspection)
@@ -226,6 +220,22 @@ class Parts:
         topics = Topics(self.runtime, self.clouds)
         self.reactions |= topics.reactions()
         return topics
+
+    @cached_property
+    def surveys(self) -> Surveys:
+        """The surveys, loaded and made at their first use."""
+        from iris_py.api.survey import Surveys
+
+        return Surveys(self.runtime, self.clouds.begin_survey)
+
+    @cached_property
+    def tunnels(self) -> TunnelCaller:
+        """The tunnels that the node opens, loaded and made at the first use of a tunnel, here or by a peer."""
+        from iris_py.api.tunnel_caller import TunnelCaller
+
+        tunnels = TunnelCaller(self.runtime, self.clouds.open_tunnel)
+        self.reactions |= tunnels.reactions()
+        return tunnels
 
     @property
     def _used_topics(self) -> Topics | None:
@@ -283,7 +293,9 @@ class Parts:
         self.clouds.abort_publications()
         self._fail_calls()
         self.handle_outcomes(core.outcomes_received())
-        self.handle_events([*core.surveyor.events_received(), *core.tunnels.events_received()])
+        self.handle_events(core.surveyor.events_received())
+        if core.patterns.tunnels is not None:
+            self.handle_events(core.patterns.tunnels.events_received())
         runtime.runs = {}
         runtime.threads.shutdown()
         closing = runtime.closing = runtime.loop.create_task(runtime.driver.close(0.0))
@@ -304,12 +316,13 @@ class Parts:
         self.requests.close()
         core.surveyor.close(NodeClosed())
         self.clouds.close_surveys()
-        core.tunnels.close()
+        if core.patterns.tunnels is not None:
+            core.patterns.tunnels.close()
         self.introspection.close()
 
     # -- events of the driver
 
-    def handle_events(self, events: list[NodeEvent]) -> None:
+    def handle_events(self, events: Sequence[NodeEvent]) -> None:
         """Pass the events of the core (except outcomes of requests) to the parts of the node."""
         for event in events:
             reaction = self.reactions.get(type(event))
@@ -326,9 +339,6 @@ class Parts:
             SurveyAsked: self._handle_survey,
             SurveyAnswered: self._handle_survey,
             SurveyEnded: self._handle_survey,
-            TunnelStarted: lambda event: event.end.registration.server.start_tunnel(event.end),
-            TunnelOpened: self.tunnels.handle_opened,
-            TunnelChanged: self.tunnels.handle_changed,
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),
             GroupJoined: lambda event: runtime.joins.receive(event.group),
@@ -349,10 +359,10 @@ class Parts:
         }
 
     def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
-        assert isinstance(event.token, SurveyTaker)
         if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
             event.error = self._explain(event.error)
-        event.token.handle_event(event)
+        taker: Any = event.token  # a `SurveyTaker`, whose module is loaded with the first survey
+        taker.handle_event(event)
 
     def _explain(self, error: NoMembers) -> NoMembers | NotConnected:
         """Add the likely cause to the error; if this node knows no other node while a seed may be alive, return

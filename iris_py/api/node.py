@@ -159,9 +159,7 @@ class Node(Communication, Administration):
         parts = self._parts
         self._core = parts.runtime.core
         self._broadcasts = parts.broadcasts
-        self._surveys = parts.surveys
         self._memberships = parts.memberships
-        self._tunnels = parts.tunnels
         self._requests = parts.requests
 
 

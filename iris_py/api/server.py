@@ -9,14 +9,13 @@ from contextlib import ExitStack, nullcontext
 from contextvars import copy_context
 from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.broadcast_queue import BroadcastQueue
 from iris_py.api.handler import check_answers, context_of_calls
 from iris_py.api.handler_calls import HandlerCall, running_call
 from iris_py.api.handler_exceptions import FailureLog, is_cancelled, is_interrupt
 from iris_py.api.hooks import contain, is_awaitable, run_in
-from iris_py.api.tunnel import Tunnel
 from iris_py.errors import TunnelBroken
 from iris_py.logs import EventLogger
 from iris_py.patterns.messages import Request
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from iris_py.api.hooks import HandlerHook, HandlerHooks
+    from iris_py.api.tunnel import Tunnel
     from iris_py.net.busy_poll import BusyPoll
     from iris_py.net.driver import Driver
     from iris_py.node.core import NodeCore
@@ -83,9 +83,6 @@ class Server:
         settled: Done once the only calls that remain wait for an end themselves (:mod:`iris_py.api.handler_calls`).
         occasion: The reason for leaving the cluster, for the log; empty if the program left.
     """
-
-    tunnel_type: ClassVar[type[Tunnel]] = Tunnel
-    """The class of the tunnels for the handler."""
 
     def __init__(
         self,
@@ -179,9 +176,15 @@ class Server:
         else:
             self._broadcasts.put(event)
 
+    @staticmethod
+    def _tunnel_type() -> type[Tunnel]:
+        from iris_py.api.tunnel import Tunnel
+
+        return Tunnel
+
     def start_tunnel(self, end: TunnelEnd) -> None:
         """Run the handler of a tunnel."""
-        tunnel = self.tunnel_type(end, self._core.info.id.hex(), self._driver.wake)
+        tunnel = self._tunnel_type()(end, self._core.info.id.hex(), self._driver.wake)
         task = self._tasks[end] = self._context.copy().run(self._loop.create_task, self._run_tunnel(tunnel, end))
         task.add_done_callback(lambda done: self._handle_tunnel_done(end, done))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from iris_py.api.arguments import check_window
 from iris_py.api.awaitable_context import Opening
 from iris_py.api.request import check_on_full, check_timeout
 from iris_py.api.tunnel import Tunnel
+from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, TunnelStarted
 from iris_py.wire.headers import encode_headers
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from iris_py.api.options import OnFull
     from iris_py.api.runtime import Runtime
     from iris_py.patterns.tunnel.end import TunnelEnd
-    from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened
     from iris_py.wire.headers import Headers, HeaderValue
 
 
@@ -91,6 +91,14 @@ class TunnelCaller:
         return Tunnel(await open_end(self._runtime, begin), core.info.id.hex(), self._runtime.driver.wake)
 
     # -- events of the core
+
+    def reactions(self) -> dict[type, Callable[[Any], None]]:
+        """Return the reactions to events of the core, by kind."""
+        return {
+            TunnelStarted: lambda event: event.end.registration.server.start_tunnel(event.end),
+            TunnelOpened: self.handle_opened,
+            TunnelChanged: self.handle_changed,
+        }
 
     def handle_opened(self, event: TunnelOpened) -> None:
         """Hand the local end of an opened tunnel to the caller, or break the tunnel if the caller has given up."""

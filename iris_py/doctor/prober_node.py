@@ -20,7 +20,7 @@ from iris_py.net.driver import is_absence
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from iris_overlay.ids import NodeId
     from iris_overlay.node_info import NodeInfo
@@ -101,7 +101,7 @@ class ProberParts(Parts):
     async def check_seeds(self) -> None:
         """Do nothing. An ordinary node refuses to start if all seeds belong to other networks; the doctor reports the seeds."""
 
-    def handle_events(self, events: list[NodeEvent]) -> None:
+    def handle_events(self, events: Sequence[NodeEvent]) -> None:
         """Record the results of dials and probes, and handle all events as any node does."""
         for event in events:
             if isinstance(event, EchoReturned):

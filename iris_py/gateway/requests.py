@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from iris_py.api.cloud.duplex import GatewayTunnel
 from iris_py.api.server import Server
@@ -64,7 +64,9 @@ class RelayServer(Server):
         args: The arguments of a :class:`Server`; ``options`` are its keyword arguments.
     """
 
-    tunnel_type: ClassVar[type[Tunnel]] = GatewayTunnel
+    @staticmethod
+    def _tunnel_type() -> type[Tunnel]:
+        return GatewayTunnel
 
     def __init__(self, relay: Relay, *args: Any, **options: Any) -> None:  # noqa: ANN401 - those of a Server
         super().__init__(*args, **options)

@@ -32,7 +32,6 @@ from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import RequestService
 from iris_py.patterns.survey import Surveyor
-from iris_py.patterns.tunnel.table import Tunnels
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.request.retry import Retry
     from iris_py.patterns.topic.pubsub import PubSub
     from iris_py.patterns.topic.queue import SubscriptionQueue
+    from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.decrypted_message import PeerMessage
     from iris_py.peers.group import Group
     from iris_py.peers.member import Placement
@@ -123,7 +123,6 @@ class NodeCore:
         self.surveyor = Surveyor(lambda: self.overlay.size_estimate() - 1, lambda: not self._outbound.is_control_full())
         self.service = RequestService(losses)
         self._memberships = ServedClusters(info.id, self.groups, self.overlay, self.service, name)
-        self.tunnels = Tunnels(info, entropy, self.requester, self.service, self.count_drop)
         self.questions = Questions(
             info.id, keyring, self.overlay, self._advance, lambda event: self._exchange.events.append(event), self.count_drop
         )
@@ -136,8 +135,8 @@ class NodeCore:
             self.service,
             losses,
             self._broadcaster,
-            self.tunnels,
-            partial(self._make_pubsub, rng),
+            make_pubsub=partial(self._make_pubsub, rng),
+            make_tunnels=partial(self._make_tunnels, entropy),
         )
         self._idle_groups = IdleGroups(self.groups, self.overlay, outbound, patterns)
         self._inbound = Inbound(self.groups.by_id, patterns, self.questions, self._receive_control, entropy, self.journal)
@@ -156,6 +155,16 @@ class NodeCore:
         pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, rng)
         pubsub.publisher.max_message_bytes = self.max_message_bytes
         return pubsub
+
+    @cached_property
+    def tunnels(self) -> Tunnels:
+        """The tunnels, made at their first use."""
+        return self.patterns.use_tunnels()
+
+    def _make_tunnels(self, entropy: Callable[[int], bytes]) -> Tunnels:
+        from iris_py.patterns.tunnel.table import Tunnels
+
+        return Tunnels(self.info, entropy, self.requester, self.service, self.count_drop)
 
     # -- commands of the application
 
@@ -481,7 +490,8 @@ class NodeCore:
         self.surveyor.handle_timeout(now)
         if self.patterns.pubsub is not None:
             self.patterns.pubsub.handle_timeout(now)
-        self.tunnels.handle_timeout(now)
+        if self.patterns.tunnels is not None:
+            self.patterns.tunnels.handle_timeout(now)
         self.service.handle_timeout(now)
         self._inbound.handle_timeout(now)
         self._idle_groups.handle_timeout(now)
@@ -507,24 +517,25 @@ class NodeCore:
             or outbound.has_output
             or requester.wanted
             or self.surveyor.has_output
-            or (self.tunnels.is_used and self.tunnels.has_work)
+            or ((tunnels := self.patterns.tunnels) is not None and tunnels.has_work)
         )
 
     def flush(self, now: float) -> None:
         """Turn all messages of the patterns into packets on links."""
-        outbound, requester, service = self._outbound, self.requester, self.service
+        outbound, requester, service, patterns = self._outbound, self.requester, self.service, self.patterns
         while True:
             outgoing = requester.messages_to_send() if requester.out else []
             if service.out:
                 outgoing += service.messages_to_send()
             if self.surveyor.has_output:
                 outgoing += self._send_surveys(now)
-            if self.tunnels.is_used and self.tunnels.has_work:
-                outgoing += self._fill_tunnels(now)
+            if (tunnels := patterns.tunnels) is not None and tunnels.has_work:
+                outgoing += self._fill_tunnels(tunnels, now)
             local = outbound.gather_all(outgoing, now) if outgoing else outgoing
             for message in local:
                 self._inbound.receive_local(message, now)
-            if local or (outgoing and (self.surveyor.has_output or (self.tunnels.is_used and self.tunnels.has_work))):
+            tunnels = patterns.tunnels  # a local message may be the first of a tunnel
+            if local or (outgoing and (self.surveyor.has_output or (tunnels is not None and tunnels.has_work))):
                 continue
             outbound.seal(now)
             if requester.wanted:
@@ -535,7 +546,7 @@ class NodeCore:
 
     def has_output_for(self, link: Link) -> bool:
         """Tell whether another :meth:`flush` would give a link more to write."""
-        return self.tunnels.is_used and self.tunnels.is_ready_for(link)
+        return (tunnels := self.patterns.tunnels) is not None and tunnels.is_ready_for(link)
 
     def links_to_flush(self) -> list[Link]:
         """Take the links that may have data to write."""
@@ -559,7 +570,7 @@ class NodeCore:
             or self.surveyor.events
             or ((pubsub := self.patterns.pubsub) is not None and pubsub.events)
         )
-        return bool(usual or (self.tunnels.is_used and self.tunnels.has_events))
+        return bool(usual or ((tunnels := self.patterns.tunnels) is not None and tunnels.has_events))
 
     def events_received(self) -> list[NodeEvent]:
         """Take the events, in order."""
@@ -571,8 +582,9 @@ class NodeCore:
             events += pubsub.events_received()
         if self.surveyor.events:
             events += self.surveyor.events_received()
-        if self.tunnels.is_used and self.tunnels.has_work:
-            events += self.tunnels.events_received()
+        tunnels = self.patterns.tunnels
+        if tunnels is not None and tunnels.has_work:
+            events += tunnels.events_received()
         return events
 
     def has_new_deadline(self) -> bool:
@@ -583,10 +595,12 @@ class NodeCore:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
         if self._exchange.has_new_deadline or self.service.has_new_deadline:
             self._exchange.has_new_deadline = False
-            rare_ones = (self._exchange.link_deadlines, self._outbound, self.overlay, self.service, self.surveyor, self.tunnels)
+            rare_ones = (self._exchange.link_deadlines, self._outbound, self.overlay, self.service, self.surveyor)
             times = [each.deadline() for each in rare_ones]
             if self.patterns.pubsub is not None:
                 times.append(self.patterns.pubsub.deadline())
+            if self.patterns.tunnels is not None:
+                times.append(self.patterns.tunnels.deadline())
             self._rare_deadline = min((time for time in times if time is not None), default=None)
         rare, requests = self._rare_deadline, self.requester.deadline()
         return rare if requests is None or (rare is not None and rare < requests) else requests
@@ -630,15 +644,15 @@ class NodeCore:
             self._outbound.send_multicast(multicast, now)
         return messages + self.surveyor.messages_to_send()
 
-    def _fill_tunnels(self, now: float) -> list[PeerMessage]:
+    def _fill_tunnels(self, tunnels: Tunnels, now: float) -> list[PeerMessage]:
         """Fill the transports of tunnels; return the messages that open tunnels."""
-        messages = self.tunnels.messages_to_send()
-        if self.tunnels.has_new_deadline:
-            self.tunnels.has_new_deadline = False
+        messages = tunnels.messages_to_send()
+        if tunnels.has_new_deadline:
+            tunnels.has_new_deadline = False
             self._exchange.has_new_deadline = True
-        for link in self.tunnels.fill(now):
+        for link in tunnels.fill(now):
             self._outbound.touch(link, now)
-        for info, packet in self.tunnels.packets_to_route():
+        for info, packet in tunnels.packets_to_route():
             self.overlay.send(info, packet, now)
             self._outbound.has_events = True
         return messages

@@ -257,7 +257,8 @@ class Exchange:
         else:
             has_stalled = now - self._overlay.resumed_at < RESUMING_S  # then the peers ended the links that break now
             self._patterns.peer_lost(peer, now, unsent, is_broken=event.broken, is_silent=has_stalled or event.is_silent)
-        self._patterns.tunnels.link_closed(event.link, event.reason)
+        if self._patterns.tunnels is not None:
+            self._patterns.tunnels.link_closed(event.link, event.reason)
         self._outbound.peer_closed(peer, now, is_clean=event.clean)
         self.make_room(now)  # the peer is no longer congested
 
@@ -266,7 +267,8 @@ class Exchange:
         if (peer := self._peers.known(peer_id)) is None:
             return
         self._outbound.peer_died(peer)
-        self._patterns.tunnels.peer_died(peer)
+        if self._patterns.tunnels is not None:
+            self._patterns.tunnels.peer_died(peer)
         if peer.link is not None:
             self.break_link(peer_id, "the peer is dead", now)
         else:  # it may have been reached through the ring

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iris_py.observe.journal import Journal
     from iris_py.patterns.topic.deliveries import BodySender
     from iris_py.patterns.topic.pubsub import PubSub
+    from iris_py.patterns.tunnel.table import Tunnels
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -70,7 +71,6 @@ class Inbound:
         self._service = patterns.service
         self._losses = patterns.losses
         self._patterns = patterns
-        self._tunnels = patterns.tunnels
         self._questions = questions
         self._receive_control = receive_control
         self._journal = journal
@@ -330,6 +330,11 @@ class Inbound:
         """The publications and subscriptions: a message for them may be their first use."""
         return self._patterns.use_pubsub()
 
+    @cached_property
+    def _tunnels(self) -> Tunnels:
+        """The tunnels: a message for them may be their first use."""
+        return self._patterns.use_tunnels()
+
     def receive_local(self, message: PeerMessage, now: float) -> None:
         """Pass a message to its receiver without a check of its age, such as a message of the node to itself."""
         self.receivers[message.kind](message, now)
@@ -402,7 +407,8 @@ class Inbound:
         )
 
     def _receive_cancel(self, message: PeerMessage, now: float) -> None:
-        if not self._tunnels.receive_cancel(message.peer, message.id):
+        tunnels = self._patterns.tunnels
+        if tunnels is None or not tunnels.receive_cancel(message.peer, message.id):
             self._service.receive_cancel(message.peer, message.id, now)
 
     def _receive_recall(self, message: PeerMessage, now: float) -> None:

@@ -1,6 +1,7 @@
 """The patterns of a node (requests, surveys, topics, tunnels), as one value for parts that serve several patterns.
 
-The topics are loaded and made at their first use: a process that only asks or serves needs neither the code nor the tables.
+Topics and tunnels are loaded and made at their first use: a process that only asks or serves needs neither the code nor the
+tables.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Patterns:
 
     Args:
         make_pubsub: Makes the publications and subscriptions at their first use.
+        make_tunnels: Makes the tunnels at their first use.
 
     Attributes:
         requester: Its requests and tunnel openings.
@@ -33,8 +35,9 @@ class Patterns:
         service: Its registrations, which answer requests and surveys.
         losses: The members lost with requests.
         broadcaster: Its broadcasts.
-        tunnels: Its tunnels.
         pubsub: Its publications and subscriptions; None before their first use.
+        tunnels: Its tunnels; None before the first one is requested, here or by a peer.
+        on_tunnels: Called once, at the first use of tunnels.
     """
 
     def __init__(
@@ -44,23 +47,32 @@ class Patterns:
         service: RequestService,
         losses: Losses,
         broadcaster: Broadcaster,
-        tunnels: Tunnels,
         make_pubsub: Callable[[], PubSub],
+        make_tunnels: Callable[[], Tunnels],
     ) -> None:
         self.requester = requester
         self.surveyor = surveyor
         self.service = service
         self.losses = losses
         self.broadcaster = broadcaster
-        self.tunnels = tunnels
         self.pubsub: PubSub | None = None
+        self.tunnels: Tunnels | None = None
+        self.on_tunnels: Callable[[], object] = int
         self._make_pubsub = make_pubsub
+        self._make_tunnels = make_tunnels
 
     def use_pubsub(self) -> PubSub:
         """Return the publications and subscriptions; make them at the first use."""
         if self.pubsub is None:
             self.pubsub = self._make_pubsub()
         return self.pubsub
+
+    def use_tunnels(self) -> Tunnels:
+        """Return the tunnels; make them at the first use."""
+        if self.tunnels is None:
+            self.tunnels = self._make_tunnels()
+            self.on_tunnels()
+        return self.tunnels
 
     def view_changed(self, now: float) -> None:
         """Try waiting requests and surveys again after new members or a drained link."""
@@ -86,4 +98,5 @@ class Patterns:
 
     def groups_pending(self) -> set[Group]:
         """Return the groups with a pending request or survey, or a tunnel."""
-        return self.requester.groups_pending() | self.surveyor.groups_pending() | self.tunnels.groups()
+        pending = self.requester.groups_pending() | self.surveyor.groups_pending()
+        return pending if self.tunnels is None else pending | self.tunnels.groups()

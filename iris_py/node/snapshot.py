@@ -147,7 +147,7 @@ def _clusters(core: NodeCore) -> dict[str, ClusterStatistics]:
 def _tunnel_holders(core: NodeCore) -> dict[str, dict[str, int]]:
     """Return the number of tunnels per served cluster and remote node."""
     found: dict[str, dict[str, int]] = {}
-    for end in core.tunnels.ends():
+    for end in () if core.patterns.tunnels is None else core.patterns.tunnels.ends():
         if end.registration is not None:
             count_in(found.setdefault(end.registration.group.name, {}), end.peer.id.hex())
     return found
@@ -355,7 +355,10 @@ def _subscription(queue: SubscriptionQueue, now: float, *, is_promoted: bool) ->
 
 
 def _tunnels(core: NodeCore) -> TunnelStatistics:
-    counts, ends = core.tunnels.counts, core.tunnels.ends()
+    tunnels = core.patterns.tunnels
+    if tunnels is None:
+        return TunnelStatistics(unopened=core.groups.cluster_counts.unopened())
+    counts, ends = tunnels.counts, tunnels.ends()
     return TunnelStatistics(
         opened=counts.opened,
         unopened=core.groups.cluster_counts.unopened(),

@@ -74,8 +74,18 @@ def test_a_node_within_its_own_cloud_loads_no_use_of_other_clouds() -> None:
     assert {name for name in loaded() if name.startswith(OTHER_CLOUDS)} == ALLOWED
 
 
-#: The topics: a sixth of the time until a first reply, and 1 MiB of each process.
-TOPICS = ("iris_py.patterns.topic", "iris_py.api.topic", "iris_py.api.subscription", "iris_py.wire.shares")
+#: Topics, tunnels and surveys: a fifth of the time until a first reply, and 2 MiB of each process.
+UNUSED = (
+    "iris_py.patterns.tunnel",
+    "iris_py.api.tunnel",
+    "iris_py.api.tunnel_caller",
+    "iris_py.api.duplex",
+    "iris_py.api.survey",
+    "iris_py.patterns.topic",
+    "iris_py.api.topic",
+    "iris_py.api.subscription",
+    "iris_py.wire.shares",
+)
 
 
 class Start(NamedTuple):
@@ -126,8 +136,8 @@ asyncio.run(main())
 NEVER = frozenset({"pydantic", "importlib.metadata"})
 STARTS = {
     "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
-    "connect": Start(CONNECT, 242, 478, NEVER | {*TOPICS, "typer", "rich", "iris_py.cli"}),
-    "first reply": Start(FIRST_REPLY, 242, 478, NEVER | {*TOPICS, "typer", "rich", "iris_py.cli"}),
+    "connect": Start(CONNECT, 233, 467, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
+    "first reply": Start(FIRST_REPLY, 233, 467, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
     "iris version": Start(
         command("version"), 14, 140, NEVER | {"rich", "msgspec", "asyncio", "logging", "iris_security", "iris_overlay"}
     ),
@@ -136,7 +146,7 @@ STARTS = {
         command("request", "--help"), 22, 340, NEVER | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
     ),
     "iris request": Start(
-        command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"), 261, 555, NEVER | {*TOPICS, "rich"}
+        command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"), 252, 545, NEVER | {*UNUSED, "rich"}
     ),
 }
 

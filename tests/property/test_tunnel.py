@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
-from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, WINDOW_BYTES_MIN, Way
+from iris_py.defaults import WINDOW_BYTES_MIN
+from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, Way
 from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import HEADER, RESEND_S_MAX, RingWay
 from iris_py.peers.group import Group

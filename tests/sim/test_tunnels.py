@@ -817,7 +817,7 @@ def test_a_tunnel_that_opens_while_its_caller_gives_up_is_broken() -> None:
 
     async def scenario(simulation: NodeSimulation) -> None:
         caller, member, server = await pair(simulation, echo)
-        handle = caller._parts.reactions[TunnelOpened]
+        handle = caller._parts.tunnels.handle_opened
 
         async def open_tunnel() -> iris.Tunnel:
             return await caller.tunnel("files")

@@ -28,6 +28,7 @@ from iris_overlay.node_info import (
 )
 from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import RingMessage, RoutedKind
+from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.federation import calls, items, names
 from iris_py.federation import messages as line
 from iris_py.federation.bundle import PROBE_BUSY_S, PROBE_IDLE_S, SMALL_BYTES
@@ -363,7 +364,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert packets.BODY_BYTES_LIMIT == (64 << 20) + (128 << 10)
     assert (imported.HEAD.format, imported.CLOUD.pattern) == (">16s4sQQB", rb"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
     assert (PIECE.format, CAST_LABEL) == (">HH12s", b"cast")
-    assert (duplex.PIECE_CHARGE, duplex.WINDOW_BYTES_MIN, duplex.WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
+    assert (duplex.PIECE_CHARGE, WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) == (64, 4 << 10, 1 << 30)
     assert (NUMBER.format, FAR_SIDE) == (">Q", 1 << 63)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,7 +11,6 @@ import msgspec
 from iris_py.errors import RemoteError
 from iris_py.patterns.request.request_queues import Room
 from iris_py.patterns.request.retry import Retry
-from iris_py.patterns.tunnel.end import TunnelOffer
 from iris_py.peers.group import Group
 from iris_py.peers.member import KnownMember, Placement
 from iris_py.wire import packets
@@ -81,7 +81,22 @@ class Ticket(msgspec.Struct, eq=False):
     member: bytes = b""
 
 
-class Reservation:
+class RequestOffer(ABC):
+    """A message that a member must accept before the request itself: the offer of a tunnel, or a RESERVE.
+
+    Attributes:
+        headers: The named values of the message.
+    """
+
+    __slots__ = ()
+    headers: Headers = NO_HEADERS
+
+    @abstractmethod
+    def make(self, peer: Peer, request_id: int) -> bytes:
+        """Return the payload of the message to a member."""
+
+
+class Reservation(RequestOffer):
     """The reservation of a place, sent before an exclusive request; it takes the role of a tunnel's offer.
 
     Args:
@@ -93,7 +108,7 @@ class Reservation:
     def __init__(self, identity: bytes) -> None:
         self._identity = identity
 
-    def make(self, _peer: Peer, _request_id: int) -> bytes:
+    def make(self, peer: Peer, request_id: int) -> bytes:
         """Return the payload of a RESERVE."""
         return self._identity
 
@@ -153,7 +168,7 @@ class Pending(msgspec.Struct, eq=False):
     anchor: bytes = b""
     members_wait_s: float = 0.0
     together: Together | None = None
-    offer: TunnelOffer | Reservation | None = None
+    offer: RequestOffer | None = None
     reservation: Reservation | None = None
     member: KnownMember | None = None
     sent_at: float = 0.0
@@ -395,7 +410,7 @@ def new_request(group: Group, spec: RequestSpec, token: object, now: float) -> P
 
 def new_opening(
     group: Group,
-    offer: TunnelOffer,
+    offer: RequestOffer,
     timeout_s: float,
     token: object,
     now: float,

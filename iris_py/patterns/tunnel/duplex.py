@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
@@ -43,10 +44,6 @@ CHUNK_BYTES = 31 * 1024
 PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
 #: Credit that a piece costs besides its bytes: about the overhead of an empty piece.
 PIECE_CHARGE = 64
-#: Smallest window; with less, frames that give credit would cost more than the data.
-WINDOW_BYTES_MIN = 4096
-#: Largest window a peer may claim, so that sums stay small.
-WINDOW_BYTES_MAX = 1024 * 1024 * 1024
 #: Credit is given once it has grown to this share of the window: seldom enough to be cheap, early enough that the sender does
 #: not run dry.
 CREDIT_SHARE = 4

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iris_py.patterns.request.pending import RequestOffer
 from iris_py.patterns.tunnel.duplex import DuplexEnd
 from iris_py.wire.headers import NO_HEADERS
 from iris_security import Handshake, RecordOpener, RecordSealer
@@ -30,7 +31,7 @@ OPEN = struct.Struct(">Q")
 FROM_MEMBER = 1 << 63
 
 
-class TunnelOffer:
+class TunnelOffer(RequestOffer):
     """The offer of a tunnel to consecutive members.
 
     Args:

@@ -120,8 +120,6 @@ class Tunnels:
     Attributes:
         has_new_deadline: Whether :meth:`deadline` may have changed; the owner resets it.
         counts: Counters of tunnels.
-        is_used: Whether a tunnel was ever requested, here or by a peer. Until then the owner skips all calls, so that plain
-            requests do not pay for tunnels.
     """
 
     def __init__(
@@ -133,7 +131,6 @@ class Tunnels:
         count_drop: Callable[[str], object],
     ) -> None:
         self.has_new_deadline = False
-        self.is_used = False
         self.counts = TunnelCounts()
         self._local = local
         self._entropy = entropy
@@ -161,7 +158,6 @@ class Tunnels:
 
     def offer(self, group: Group, window_bytes: int, headers: Headers = NO_HEADERS) -> TunnelOffer:
         """Return the offer for a tunnel to a cluster."""
-        self.is_used = True
         return TunnelOffer(group, window_bytes, self._local, self._entropy, headers)
 
     def close(self) -> None:
@@ -192,7 +188,6 @@ class Tunnels:
         headers: Headers = NO_HEADERS,
     ) -> None:
         """Accept or reject a tunnel that a caller opens to this node as a member."""
-        self.is_used = True
         registration = self._service.admit_tunnel(group)
         link = peer.link
         if link is not None and not link.is_open:

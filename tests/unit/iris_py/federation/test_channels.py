@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 
+from iris_py.defaults import WINDOW_BYTES_MAX
 from iris_py.federation.channels import (
     FAR_SIDE,
     FIRST_WINDOW_BYTES,
@@ -15,7 +16,7 @@ from iris_py.federation.channels import (
     Channels,
     WindowBudget,
 )
-from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, WINDOW_BYTES_MAX, Failure
+from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, Failure
 from iris_py.wire import packets
 
 MIB = 1024 * 1024

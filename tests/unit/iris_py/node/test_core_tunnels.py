@@ -121,6 +121,16 @@ def test_a_tunnel_carries_messages_both_ways(is_walled: bool) -> None:
     assert tunnelled.caller.drops == tunnelled.member.drops == {}
 
 
+def test_tunnels_are_made_when_a_node_first_requests_or_is_offered_one() -> None:
+    tunnelled = Tunnelled(is_walled=False)
+    cores = (tunnelled.caller, tunnelled.member)
+    assert [core.patterns.tunnels for core in cores] == [None, None]
+    tunnelled.caller.open_tunnel("cluster", 20.0, WINDOW_BYTES, "token", tunnelled.net.now)
+    assert [core.patterns.tunnels is None for core in cores] == [False, True]
+    tunnelled.net.cores.drive_until(tunnelled.net.now + 15.0)
+    assert [core.patterns.tunnels is None for core in cores] == [False, False]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_ring_may_lose_repeat_reorder_and_forge_packets(seed: int) -> None:
     tunnelled = Tunnelled(is_walled=True)

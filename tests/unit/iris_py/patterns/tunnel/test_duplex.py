@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import (
     CREDIT,
     DONE,
@@ -15,8 +16,6 @@ from iris_py.patterns.tunnel.duplex import (
     PIECE_CHARGE,
     RESET,
     TURN_BYTES,
-    WINDOW_BYTES_MAX,
-    WINDOW_BYTES_MIN,
     DuplexEnd,
     Failure,
     Way,

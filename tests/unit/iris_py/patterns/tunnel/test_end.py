@@ -8,6 +8,7 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
+from iris_py.defaults import WINDOW_BYTES_MAX
 from iris_py.patterns.tunnel.duplex import (
     CHUNK_BYTES,
     CREDIT,
@@ -18,7 +19,6 @@ from iris_py.patterns.tunnel.duplex import (
     MORE,
     PIECE_CHARGE,
     RESET,
-    WINDOW_BYTES_MAX,
     Failure,
     Way,
 )

@@ -10,13 +10,14 @@ import pytest
 
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
+from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.errors import IrisError, Overloaded
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import RequestService
-from iris_py.patterns.tunnel.duplex import TURN_BYTES, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.patterns.tunnel.duplex import TURN_BYTES
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
 from iris_py.peers.group import Group
@@ -203,16 +204,6 @@ def test_a_tunnel_is_opened_used_ended_and_forgotten() -> None:
     end_both(pair, ours, theirs)
     pair.check_forgotten()
     assert not pair.caller.drops + pair.member.drops
-
-
-def test_the_owner_need_not_ask_before_the_first_tunnel() -> None:
-    pair = Pair()
-    tables = [pair.caller.tunnels, pair.member.tunnels]
-    assert [table.is_used for table in tables] == [False, False]
-    pair.ask()
-    assert [table.is_used for table in tables] == [True, False]
-    pair.carry()
-    assert [table.is_used for table in tables] == [True, True]
 
 
 def test_the_handler_begins_when_the_caller_has_taken_the_offer() -> None:
