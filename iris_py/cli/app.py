@@ -2,8 +2,11 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Final, cast
 
 import typer
@@ -19,6 +22,9 @@ __all__ = ["make_app", "run"]
 
 #: The variable by which the scripts of `iris completion` ask for completions, without arguments.
 _COMPLETION: Final = "_IRIS_COMPLETE"
+#: Modules of rich that the help of typer imports, for texts in Markdown and for exceptions, each with the class that it names.
+#: The help of `iris` has neither; these modules, with their parsers and colours of source code, would take a third of its time.
+_NOT_SHOWN: Final = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 
 # Click's class for all mistakes on a command line. The module of the class varies: recent versions of typer contain a copy
 # of click.
@@ -41,6 +47,8 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]) -> int:
     is_known = any(arguments[:1] == [name] for names in COMMANDS.values() for name in names)
     is_help = list(arguments) in ([], ["--help"], ["-h"]) and _COMPLETION not in os.environ
+    if is_help or not {"--help", "-h"}.isdisjoint(arguments):
+        _load_help()
     try:
         command = get_command(make_app(arguments[:1] if is_known else None, is_overview=is_help))
         convert_plainly(command)
@@ -50,6 +58,20 @@ def _run(arguments: Sequence[str]) -> int:
         return ExitCode.INTERRUPTED
     except _UsageError as exc:
         return _explain_usage(exc)
+
+
+def _load_help() -> None:
+    """Import the help of typer with empty classes in place of those that no help of `iris` shows."""
+    if "typer.rich_utils" in sys.modules:
+        return
+    stand_ins = {name: ModuleType(name) for name in _NOT_SHOWN if name not in sys.modules}
+    for name, module in stand_ins.items():
+        setattr(module, _NOT_SHOWN[name], type(_NOT_SHOWN[name], (), {}))
+    sys.modules.update(stand_ins)
+    with suppress(ImportError):  # another version of typer, which imports other names of them
+        import_module("typer.rich_utils")
+    for name in stand_ins:
+        del sys.modules[name]
 
 
 def make_app(wanted: Collection[str] | None = None, *, is_overview: bool = False) -> typer.Typer:

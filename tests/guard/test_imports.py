@@ -134,6 +134,8 @@ asyncio.run(main())
 """
 #: pydantic makes validators for the options of typer: its import took half of the time of `iris version`.
 NEVER = frozenset({"pydantic", "importlib.metadata"})
+#: Parsers of Markdown and colours of source code, which the help of typer imports and no help of `iris` shows.
+NOT_SHOWN = frozenset({"rich.markdown", "rich.traceback", "pygments", "markdown_it"})
 STARTS = {
     "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
     "connect": Start(CONNECT, 233, 467, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
@@ -141,9 +143,11 @@ STARTS = {
     "iris version": Start(
         command("version"), 14, 140, NEVER | {"rich", "msgspec", "asyncio", "logging", "iris_security", "iris_overlay"}
     ),
-    "iris --help": Start(command("--help"), 46, 370, NEVER | {"msgspec", "asyncio", "iris_security", "iris_overlay"}),
+    "iris --help": Start(
+        command("--help"), 45, 242, NEVER | NOT_SHOWN | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
+    ),
     "iris request --help": Start(
-        command("request", "--help"), 22, 340, NEVER | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
+        command("request", "--help"), 15, 210, NEVER | NOT_SHOWN | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
     ),
     "iris request": Start(
         command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"), 252, 545, NEVER | {*UNUSED, "rich"}

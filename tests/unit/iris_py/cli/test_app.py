@@ -26,6 +26,14 @@ KEY = AdministrationKey(b"a" * 32)
 NAMES = [name for names in commands.COMMANDS.values() for name in names]
 
 
+def test_help_leaves_no_stand_ins_of_modules_behind() -> None:
+    program = (
+        "from iris_py.cli.app import run; run(['--help']); import rich.markdown, rich.traceback; "
+        "assert rich.markdown.__file__ and rich.traceback.__file__"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=60)
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["-h"], ["keys", "-h"], *([command, "--help"] for command in NAMES), ["keys", "new", "--help"]]
 )
