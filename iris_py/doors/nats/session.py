@@ -308,7 +308,8 @@ class NatsSession:
         """Continue with other rights. Forbidden subscriptions end with an error.
 
         Args:
-            user: The same user with new rights; None for a removed user, which ends the session.
+            user: The same user with new rights, or the user of a later ``CONNECT``; None for a removed user, which ends the
+                session.
         """
         if user is None:
             self._refuse(ProtocolFault.AUTHORIZATION, SessionEnd.AUTHORIZATION)
@@ -479,8 +480,7 @@ class NatsSession:
             if not self._place.admit(user, self.user):
                 self._refuse(ProtocolFault.CONNECTIONS, SessionEnd.CONNECTIONS)
                 return False
-            self.user = user
-            self._subjects.clear()
+            self.change_user(user)
         self._greeting_until = math.inf
         return True
 
@@ -512,7 +512,8 @@ class NatsSession:
         routes = self._place.routes
         if subject.kind is SubjectKind.SERVER:
             if line.reply:
-                self.tell_no_responders(line)
+                for _ in contents:
+                    self.tell_no_responders(line)
             return
         if subject.kind is SubjectKind.INBOX:
             if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
