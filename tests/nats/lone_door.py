@@ -13,7 +13,7 @@ from iris_py.doors.nats.users import NatsUser, PasswordQuestion, UserDirectory
 from iris_py.doors.rights import covers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from iris_py.doors.nats.subscription import PatternKey
 
@@ -105,6 +105,23 @@ class LoneDoor:
                     self.lost += 1
         self._subscribe()
 
+    def close(self, connection: DoorConnection) -> None:
+        """End a connection, as its client does."""
+        self.clients.close(connection.session)
+        self._subscribe()
+
+    def hear(self, topic: str, delivery: Delivery, matches: Callable[[str, str], bool]) -> None:
+        """Give messages of another node to the clients.
+
+        Args:
+            topic: The topic.
+            delivery: The messages.
+            matches: Returns whether a pattern matches a topic.
+        """
+        for key in list(self._subscribed):
+            if matches(key.pattern, topic):
+                self.clients.routes.receive(key, tuple(topic.split(".")), delivery)
+
     def _subscribe(self) -> None:
         changed, self.clients.routes.changed = self.clients.routes.changed, {}
         for key, is_wanted in changed.items():
@@ -119,5 +136,5 @@ class LoneDoor:
             delivery = Delivery(line.subject, line.reply, line.header_bytes, [content])
             for key in groups:
                 self.clients.routes.receive(key, topic, delivery)
-        if line.reply and not command.is_heard and not groups:
-            session.tell_no_responders(line)
+            if line.reply and not command.is_heard and not groups:
+                session.tell_no_responders(line)
