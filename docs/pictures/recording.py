@@ -70,8 +70,7 @@ def recording(nodes: Sequence[Node]) -> Iterator[list[Arrival]]:
     index = {bytes.fromhex(node.id): number for number, node in enumerate(nodes)}
     clock = runtime_of(nodes[0]).loop.time
     inbound = {id(node._core._inbound): number for number, node in enumerate(nodes)}
-    ends: dict[int, tuple[int, int]] = {}
-    receive_message, receive_body, receive_chunk = Overlay.receive_message, Inbound._receive_body, TunnelEnd.receive_chunk
+    receive_message, receive_body = Overlay.receive_message, Inbound._receive_body
 
     def hear_control(self: Overlay, peer: Any, data: bytes, now: float) -> None:  # noqa: ANN401 - as what it stands for
         message: object = decode_ring_message(data)
@@ -84,23 +83,19 @@ def recording(nodes: Sequence[Node]) -> Iterator[list[Arrival]]:
         found.append(Arrival(clock(), index[peer.id], inbound[id(self)], tuple(kinds_of(body, offset, end)), end - offset))
         receive_body(self, receivers, group, peer, body, offset, end, now)
 
-    def hear_chunk(self: TunnelEnd, sealed: bytes | memoryview) -> None:
-        ends[id(self)] = index[self.peer.id], 1 - index[self.peer.id]
-        receive_chunk(self, sealed)
-
     def hear_frames(self: Any, data: bytes, offset: int, end: int) -> None:  # noqa: ANN401
-        source, target = ends[id(self)]
+        source, target = index[self.peer.id], 1 - index[self.peer.id]
         found.append(Arrival(clock(), source, target, tuple(frames_of(data, offset, end)), end - offset))
         receive_frames(self, data, offset, end)
 
     receive_frames = TunnelEnd.receive_frames
     Overlay.receive_message, Inbound._receive_body = hear_control, hear_body  # type: ignore[method-assign]
-    TunnelEnd.receive_chunk, TunnelEnd.receive_frames = hear_chunk, hear_frames  # type: ignore[method-assign]
+    TunnelEnd.receive_frames = hear_frames  # type: ignore[method-assign]
     try:
         yield found
     finally:
         Overlay.receive_message, Inbound._receive_body = receive_message, receive_body  # type: ignore[method-assign]
-        TunnelEnd.receive_chunk, TunnelEnd.receive_frames = receive_chunk, receive_frames  # type: ignore[method-assign]
+        TunnelEnd.receive_frames = receive_frames  # type: ignore[method-assign]
 
 
 def kinds_of(body: bytes, offset: int, end: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ from iris_py.api.awaitable_context import AsyncClosable
 from iris_py.api.loops import LoopBound
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import MessageTooLarge, TunnelBroken, TunnelClosed
-from iris_py.patterns.tunnel.duplex import CHUNK_BYTES, PIECE_BYTES_MAX, PIECE_CHARGE, End, Failure
+from iris_py.patterns.tunnel.duplex import CHARGED_BYTES, PIECE_CHARGE, End, Failure
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: loses the last messages; too large: a dead reader delays the end.
 CLOSE_TIMEOUT_S = 30.0
 #: Bytes sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
-REST_BYTES = 8 * CHUNK_BYTES
+REST_BYTES = 256 * 1024
 
 
 class Duplex(LoopBound, AsyncClosable, Generic[End]):
@@ -104,7 +104,7 @@ class Duplex(LoopBound, AsyncClosable, Generic[End]):
         if not self._sending.locked():  # the hot path: no await except for a rest, and no second copy
             if end.is_ended or end.failure is not None:
                 self._check_sending()
-            if size <= end.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
+            if size <= end.credit - PIECE_CHARGE and size <= CHARGED_BYTES:
                 was_ready = end.is_ready
                 if not was_ready:
                     self._check_loop()

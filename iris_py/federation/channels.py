@@ -20,20 +20,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
-from iris_py.patterns.tunnel.duplex import (
-    FRAME,
-    PIECE_CHARGE,
-    TURN_BYTES,
-    DuplexEnd,
-    Failure,
-    Way,
-    bounded_window,
-)
+from iris_py.link.lanes import TUNNEL
+from iris_py.patterns.tunnel.duplex import DuplexEnd, Failure, Way, bounded_window, charge_of
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
+    from iris_py.patterns.tunnel.duplex import Piece
     from iris_py.wire.headers import Headers
 
 #: The initial window of a channel, if memory allows. Too small: short transfers wait for credit; too large: few channels fit.
@@ -162,11 +156,11 @@ class ChannelLink(Protocol):
     """A connection, as used by channels: a :class:`~iris_py.link.link.Link`."""
 
     @property
-    def has_tunnel_room(self) -> bool:
-        """Whether another chunk may be queued."""
+    def chunk_room(self) -> int:
+        """Largest chunk that may be queued now, in bytes; 0 without room for another one."""
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
-        """Queue a chunk."""
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[Piece], size: int, now: float) -> None:
+        """Queue a chunk, in parts."""
 
 
 class RuleTurns(Way["ChannelEnd"]):
@@ -247,16 +241,19 @@ class ChannelEnd(DuplexEnd):
         if self.is_ready:
             self.way.add(self)
 
-    def next_chunk(self) -> bytes:
+    def next_chunk(self, chunk_bytes: int) -> list[Piece]:
         if self._is_credit_due:
             self._tune_window()
-        parts = self._full[0] if self._full else self._parts
+        return super().next_chunk(chunk_bytes)
+
+    def _take_pieces(self, chunk_bytes: int) -> list[Piece]:
+        frames = super()._take_pieces(chunk_bytes)
         was_crowded = 2 * (self.written - self._left) > QUEUED_BYTES_MAX
-        self._left += sum(map(len, parts)) + len(parts) // 2 * (PIECE_CHARGE - FRAME.size)
+        self._left += sum([charge_of(len(piece)) for piece in frames[1::2]])
         self._set_credit()
         if was_crowded and 2 * (self.written - self._left) <= QUEUED_BYTES_MAX:
             self._changed[self] = None
-        return super().next_chunk()
+        return frames
 
     def _tune_window(self) -> None:
         growth = self._growth
@@ -419,7 +416,7 @@ class Channels:
     @property
     def has_work(self) -> bool:
         """Whether :meth:`fill` has chunks to send, or :meth:`changed` ends to return."""
-        return bool(self._changed) or (bool(self._ready) and self._line.has_tunnel_room)
+        return bool(self._changed) or self.is_ready
 
     @property
     def has_changed(self) -> bool:
@@ -429,7 +426,7 @@ class Channels:
     @property
     def is_ready(self) -> bool:
         """Whether :meth:`fill` has chunks to send."""
-        return bool(self._ready) and self._line.has_tunnel_room
+        return bool(self._ready) and self._line.chunk_room > 0
 
     @property
     def round_trip_s(self) -> float:
@@ -443,17 +440,17 @@ class Channels:
     def fill(self, now: float) -> bool:
         """Send chunks while the line has room, in turns of the rules; return whether any was sent."""
         ready, line = self._ready, self._line
-        if not ready or not line.has_tunnel_room:
+        if not ready or not line.chunk_room:
             return False
         self._growth.now = now
-        while ready and line.has_tunnel_room:
+        while ready and (chunk_bytes := line.chunk_room):
             turns = next(iter(ready))
             assert isinstance(turns, RuleTurns)
             if turns.allowance <= 0:
-                turns.allowance += TURN_BYTES
-            end, chunk = turns.take_turn()
-            turns.allowance -= len(chunk)
-            line.send_tunnel(NUMBER.pack(end.id), chunk, now)
+                turns.allowance += chunk_bytes
+            end, chunk, size = turns.take_turn(chunk_bytes)
+            turns.allowance -= size
+            line.send_tunnel(TUNNEL, NUMBER.pack(end.id), chunk, size, now)
             if not turns.ready:
                 del ready[turns]
                 turns.allowance = min(0, turns.allowance)

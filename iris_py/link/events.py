@@ -11,7 +11,7 @@ from iris_security.administration import Rank
 
 #: A received frame: its type, a key, a buffer, and the start and end of the contents in that buffer. UNICAST and MULTICAST:
 #: group id, then nonce and encrypted body; BODY: group id, then messages; SHARE: group id, then the frame; TUNNEL: tunnel id,
-#: then an encrypted chunk; CONTROL: the message in place of the key, no contents.
+#: then a chunk; TUNNEL_SEALED: tunnel id, then an encrypted chunk; CONTROL: the message in place of the key, no contents.
 Packet = tuple[int, bytes, bytes, int, int]
 
 

@@ -70,11 +70,12 @@ class Reassembler:
 
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
-GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY = range(11, 17)
-LAST_KIND = BODY  # higher kinds belong to a newer version
+GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY, TUNNEL_SEALED = range(11, 18)
+LAST_KIND = TUNNEL_SEALED  # higher kinds belong to a newer version
 SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # encrypted under the key of their group
 PACKET_KINDS = SEALED_KINDS | {BODY}
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
+TUNNEL_KINDS = frozenset((TUNNEL, TUNNEL_SEALED))  # the latter encrypted under the keys of their tunnel
 
 FRAME = struct.Struct(">BI")
 PACKET = struct.Struct(">BI16s12s")
@@ -125,7 +126,8 @@ class Lanes:
         self._full: deque[tuple[Parts, int]] = deque()
         # (FRAGMENT or FRAGMENT_END, piece, kind that orders the whole frame, interactive records to send first)
         self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
-        self._chunks: deque[tuple[bytes, bytes]] = deque()  # of tunnels; they share the bulk lane with large frames
+        # (header of the frame and id of the tunnel, chunk, size of the frame's body), in the bulk lane, too
+        self._chunks: deque[tuple[bytes, Sequence[bytes | memoryview], int]] = deque()
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # number of large frames in the bulk lane, by kind
         self._interactive_since_bulk = 0
@@ -218,11 +220,17 @@ class Lanes:
             self._parts, parts_bytes = [], size
         self._parts_bytes = parts_bytes
 
-    def add_tunnel(self, tunnel_id: bytes, sealed: bytes) -> None:
-        """Queue a chunk of a tunnel in the bulk lane, where chunks and large frames take turns."""
-        size = len(tunnel_id) + len(sealed)
+    def add_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[bytes | memoryview], size: int) -> None:
+        """Queue a chunk of a tunnel in the bulk lane, where chunks and large frames take turns.
+
+        Args:
+            kind: TUNNEL or TUNNEL_SEALED.
+            tunnel_id: The id of the tunnel on the wire.
+            chunk: The chunk, in parts.
+            size: The size of id and chunk in bytes.
+        """
         self.tunnel_bytes += size
-        self._chunks.append((FRAME.pack(TUNNEL, size) + tunnel_id, sealed))
+        self._chunks.append((FRAME.pack(kind, size) + tunnel_id, chunk, size))
 
     def take_record(self) -> Parts:
         """Take the frames of the next record; an empty list if no frames are queued."""
@@ -259,6 +267,8 @@ class Lanes:
             size += parts_bytes
             self.queued_bytes -= parts_bytes
         if (bulk or chunks) and size < BULK_BYTES:
+            if size and not bulk_turn and chunks and chunks[0][2] > RECORD_BYTES:
+                return frames  # the receiver of urgent frames need not wait for a large chunk
             return self._take_bulk(frames, size)
         return frames
 
@@ -269,10 +279,10 @@ class Lanes:
         while size < BULK_BYTES:
             is_bulk_ready = bool(bulk) and bulk[0][3] <= self.interactive_sent
             if chunks and (self._is_chunks_turn or not is_bulk_ready):
-                head, sealed = chunks.popleft()
-                taken = len(head) - FRAME.size + len(sealed)
+                head, chunk, taken = chunks.popleft()
                 self.tunnel_bytes -= taken
-                frames += (head, sealed)
+                frames.append(head)
+                frames += chunk
             elif is_bulk_ready:
                 frame, piece, kind, _after = bulk.popleft()
                 self._bulk_kinds[kind] -= frame == FRAGMENT_END

@@ -61,7 +61,7 @@ from iris_py.link.lanes import (
     SHARE,
     SIGNED,
     TAKEN,
-    TUNNEL,
+    TUNNEL_KINDS,
     Lanes,
     Reassembler,
 )
@@ -372,11 +372,16 @@ class Link:
             self._lanes.add_clock(self._lateness.tell(now))
             self.clock_due = self._lateness.due
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
-        """Queue a chunk of a tunnel, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``."""
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[bytes | memoryview], size: int, now: float) -> None:
+        """Queue a chunk of a tunnel, in parts, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
+
+        Args:
+            kind: TUNNEL_SEALED for a chunk encrypted under the keys of its tunnel; TUNNEL if only the record encrypts it.
+        """
         if self.is_open:
-            self._lanes.add_tunnel(tunnel_id, sealed)
-            self._pace.send(len(tunnel_id) + len(sealed), self._lanes.interactive_sent, now)
+            size += TUNNEL_ID_BYTES
+            self._lanes.add_tunnel(kind, tunnel_id, chunk, size)
+            self._pace.send(size, self._lanes.interactive_sent, now)
 
     # -- out
 
@@ -481,8 +486,8 @@ class Link:
             work -= 1 + length // (CONTROL_WORK_BYTES if kind == CONTROL else PACKET_WORK_BYTES)
             if kind in PACKET_KINDS:
                 self._receive_packet(kind, record, offset, stop)
-            elif kind == TUNNEL:
-                self._receive_tunnel(record, offset, stop)
+            elif kind in TUNNEL_KINDS:
+                self._receive_tunnel(kind, record, offset, stop)
             elif kind in FRAGMENT_KINDS:
                 self._receive_fragment(kind, record, offset, stop)
             else:
@@ -500,14 +505,14 @@ class Link:
             raise ProtocolError("a truncated packet")
         self._packets.append((kind, record[start:body], record, body, stop))
 
-    def _receive_tunnel(self, record: bytes, start: int, stop: int) -> None:
+    def _receive_tunnel(self, kind: int, record: bytes, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
         chunk = start + TUNNEL_ID_BYTES
         if stop < chunk:
             raise ProtocolError("a truncated chunk of a tunnel")
         self._tunnel_read += stop - start
-        self._packets.append((TUNNEL, record[start:chunk], record, chunk, stop))
+        self._packets.append((kind, record[start:chunk], record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Handle a frame of any type except packets, fragments and tunnel chunks."""
@@ -613,9 +618,9 @@ class Link:
                 self._become_closing(now)
 
     @property
-    def has_tunnel_room(self) -> bool:
-        """Whether another chunk of a tunnel may be queued."""
-        return self.is_open and self._pace.has_room
+    def chunk_room(self) -> int:
+        """Largest chunk of a tunnel that may be queued now, in bytes; 0 without room for another one."""
+        return self._pace.chunk_bytes if self.is_open and self._pace.has_room else 0
 
     @property
     def queued_bytes(self) -> int:

@@ -23,6 +23,12 @@ UNDER_WAY_BYTES_MIN = 32 * 1024
 #: Smallest limit on a short path without small messages. The larger limit means fewer turns of the event loop, each with more
 #: work.
 UNDER_WAY_BYTES_CALM = 512 * 1024
+#: Largest chunk of a tunnel while the limit is below `UNDER_WAY_BYTES_CALM`; with all headers it fits a record of 32 KiB. Too
+#: small: both sides pay some 20 us for each record; too large: small messages wait behind the chunk.
+CHUNK_BYTES_MIN = 31 * 1024
+#: Largest chunk of a tunnel otherwise: a quarter of the limit, and room for the headers of 128 KiB. Too small: both sides pay
+#: for each record; too large: the receiver waits until the sender has encrypted all of it, and records outgrow the cache.
+CHUNK_BYTES_MAX = UNDER_WAY_BYTES_CALM // 4 + 1024
 #: Longest round trip of a short path (seconds). Too small: busy processes make a short path look long. Too large:
 #: `UNDER_WAY_BYTES_CALM` queues ahead of a slow line and delays all traffic there.
 CALM_ROUND_TRIP_S = 0.002
@@ -77,12 +83,14 @@ class Pace:
         sent: Total bytes sent.
         acknowledged: Total bytes read by the peer. Invariant: 0 <= acknowledged <= sent.
         limit: Largest number of bytes in transit.
+        chunk_bytes: Largest size of the next chunk.
     """
 
     def __init__(self) -> None:
         self.sent = 0
         self.acknowledged = 0
         self.limit = UNDER_WAY_BYTES_MIN
+        self.chunk_bytes = CHUNK_BYTES_MIN
         self._needed = 0  # bandwidth-delay product times gain
         self._urgent_count = 0
         self._urgent_until = 0.0
@@ -179,3 +187,4 @@ class Pace:
             is_calm = now >= self._urgent_until and self._round_trip_s <= CALM_ROUND_TRIP_S
             least = UNDER_WAY_BYTES_CALM if is_calm else UNDER_WAY_BYTES_MIN
             self.limit = min(UNDER_WAY_BYTES_MAX, max(least, self._needed))
+        self.chunk_bytes = CHUNK_BYTES_MAX if self.limit >= UNDER_WAY_BYTES_CALM else CHUNK_BYTES_MIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
+from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, TUNNEL_SEALED, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
@@ -144,7 +144,9 @@ class Inbound:
             if kind == BODY and group is not None and key in shared:
                 self._receive_body(receivers, group, peer, data, start, stop, now)
             elif kind == TUNNEL:
-                self._tunnels.receive_chunk(peer, key, memoryview(data)[start:stop])
+                self._tunnels.receive_chunk(link, peer, key, data, start, stop)
+            elif kind == TUNNEL_SEALED:
+                self._tunnels.receive_sealed(peer, key, memoryview(data)[start:stop])
             elif kind == SHARE:
                 if not link.proofs.receive_share(data, None if group is None else group.keys) and group is not None:
                     self._count_drop("unproven")

@@ -128,7 +128,7 @@ class HostileLine:
     def chunk(self, channel: int, *its: tuple[int, bytes], claims: int | None = None) -> None:
         """Queue frames of a channel, each with its type and body."""
         data = b"".join(struct.pack(">BI", kind, len(body) if claims is None else claims) + body for kind, body in its)
-        self.link.send_tunnel(channel.to_bytes(8, "big"), data, self._loop.time())
+        self.link.send_tunnel(TUNNEL, channel.to_bytes(8, "big"), (data,), len(data), self._loop.time())
 
     def request(self, name: str, payload: bytes = b"", *, headers: bytes = b"", left_ms: int = 10_000, **call: Any) -> int:
         """Queue a request; returns its number."""

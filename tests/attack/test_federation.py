@@ -23,7 +23,7 @@ from iris_py.federation.neighbour import REFUSALS_BURST, REFUSALS_PER_S
 from iris_py.federation.openings import OFFERS_MAX
 from iris_py.gateway.publications import VIOLATIONS_MAX
 from iris_py.link.handshake import FORMAT
-from iris_py.link.lanes import UNICAST
+from iris_py.link.lanes import TUNNEL, UNICAST
 from iris_py.patterns.request import deduplication
 from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, LAST, MORE, RESET
 from iris_py.wire import packets
@@ -563,8 +563,8 @@ def test_lies_about_credit_and_storms_of_resets_end_channels_alone(loop: Loops, 
                 assert opened[0] == 3, (channel, opened)
                 for chunk in chunks:
                     line.chunk(channel, *chunk)
-                line.link.send_tunnel(channel.to_bytes(8, "big"), b"\x01\xff\xff\xff\xff cut off", 0.0)
-                line.link.send_tunnel(channel.to_bytes(8, "big"), b"\x01", 0.0)
+                line.link.send_tunnel(TUNNEL, channel.to_bytes(8, "big"), (b"\x01\xff\xff\xff\xff", b" cut off"), 13, 0.0)
+                line.link.send_tunnel(TUNNEL, channel.to_bytes(8, "big"), (b"\x01",), 1, 0.0)
                 await line.flush()
                 assert (await line.ask("works")).status == Status.DONE
             for channel in range(1_000, 3_000):

@@ -17,7 +17,7 @@ from iris_overlay.peers.dial_back import DIAL_BACK, PACKET
 from iris_overlay.ring.messages import Direct, Returned, Routed, RoutedKind, decode_ring_message, signed_part
 from iris_py.link.config import LinkConfig
 from iris_py.link.handshake import LinkHandshake
-from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, UNICAST
+from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL_SEALED, UNICAST
 from iris_py.link.link import NO_LINK, Link, LinkState
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, prologue_of
 from iris_py.testing.cores.pair import End
@@ -120,7 +120,7 @@ class Insider:
         kind, group, nonce, sealed = packet
         if kind == CONTROL:
             self.read_ring(group)
-        elif kind == TUNNEL:
+        elif kind == TUNNEL_SEALED:
             tunnel = self.tunnels.get(int.from_bytes(group, "big"))
             if tunnel is not None:
                 tunnel.opener.open(sealed)

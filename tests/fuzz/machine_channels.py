@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from iris_py.federation.channels import FAR_SIDE, NUMBER, QUEUED_BYTES_MAX, Channels, WindowBudget
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import CREDIT, DONE, FRAME, RESET, Failure
 from iris_py.wire import packets
 from tests.fuzz.oracles import Memory, Turn, is_weighed
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.patterns.tunnel.duplex import Piece
 
 STEPS_MAX: Final = 80
 NUMBERS: Final = (1, 2, 3, 1 | FAR_SIDE, 2 | FAR_SIDE)
@@ -23,12 +29,12 @@ class Wire:
         self.room = 0
 
     @property
-    def has_tunnel_room(self) -> bool:
-        return self.room > 0
+    def chunk_room(self) -> int:
+        return (CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)[self.room % 2] if self.room > 0 else 0
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[Piece], size: int, now: float) -> None:
         assert len(tunnel_id) == NUMBER.size
-        assert len(sealed) <= 32 * 1024
+        assert sum(map(len, chunk)) == size <= self.chunk_room + 1024
         self.room -= 1
 
 

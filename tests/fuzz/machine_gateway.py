@@ -11,6 +11,7 @@ from iris_py.federation.calls import Call, call_head, encode_outcome
 from iris_py.federation.events import ChannelOffer, ChannelOpened
 from iris_py.federation.messages import LINE_GROUP, encode_message
 from iris_py.federation.openings import ChannelRequest
+from iris_py.link.lanes import TUNNEL
 from iris_py.patterns.tunnel.duplex import Failure
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
@@ -92,7 +93,8 @@ def run_neighbour(data: bytes) -> None:
             us.write(link)
         elif choice < 160 and links:
             link = source.choose(links)
-            link.send_tunnel((source.number(0, 4) | source.choose((0, 1 << 63))).to_bytes(8, "big"), source.blob(), hall.now)
+            number, chunk = source.number(0, 4) | source.choose((0, 1 << 63)), source.blob()
+            link.send_tunnel(TUNNEL, number.to_bytes(8, "big"), (chunk,), len(chunk), hall.now)
             us.write(link)
         elif choice < 200:
             hall.advance(source.choose((0.01, 0.05, 0.3, 1.0, 4.0)))

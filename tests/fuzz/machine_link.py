@@ -20,6 +20,7 @@ from iris_py.link.lanes import (
     RANK,
     TAKEN,
     TUNNEL,
+    TUNNEL_SEALED,
     UNICAST,
 )
 from iris_py.link.link import LinkState
@@ -55,7 +56,7 @@ def frame(source: Source) -> bytes:
         body = source.raw(source.choose(list(SIZES[kind])))
     elif kind in (UNICAST, MULTICAST):
         body = GROUP + NONCE + source.blob()
-    elif kind == TUNNEL:
+    elif kind in (TUNNEL, TUNNEL_SEALED):
         body = source.raw(8) + source.blob()
     elif kind in (FRAGMENT, FRAGMENT_END):
         whole = source.choose((UNICAST, CONTROL, LAST_KIND + 1, PING, FRAGMENT))
@@ -113,8 +114,9 @@ def command(pair: LinkPair, choice: int, source: Source) -> None:
         link.send_packet(UNICAST, GROUP, NONCE, source.blob())
     elif what == 2:
         link.send_packet(MULTICAST, GROUP, NONCE, bytes(source.number(0, 200_000)))
-    elif what == 3 and link.has_tunnel_room:
-        link.send_tunnel(source.raw(8), bytes(16) + source.blob(), pair.now)
+    elif what == 3 and link.chunk_room:
+        chunk = bytes(16), source.blob()
+        link.send_tunnel(source.choose((TUNNEL, TUNNEL_SEALED)), source.raw(8), chunk, sum(map(len, chunk)), pair.now)
     elif what == 4:
         link.verify(pair.now)
     elif what == 5:
@@ -145,8 +147,9 @@ def run_pair(data: bytes) -> None:
             body = bytes(16 + size)
             link.send_control(body) if kind == CONTROL else link.send_packet(kind, GROUP, NONCE, body)
         elif choice < 160:
-            if link.has_tunnel_room:
-                link.send_tunnel(bytes(8), bytes(16 + source.number(0, 31_000)), pair.now)
+            if link.chunk_room:
+                size = 16 + source.number(0, link.chunk_room)
+                link.send_tunnel(TUNNEL, bytes(8), (bytes(size),), size, pair.now)
         elif choice < 200:
             pair.drive(pair.now + source.pause())
         elif choice < 210:

@@ -32,6 +32,7 @@ from iris_overlay.node_info import NodeInfo, decode_beacon
 from iris_overlay.peers.dial_back import PACKET
 from iris_overlay.ring.messages import Direct, LeafAck, Returned, RingMessage, Routed, encode_ring_message
 from iris_py.errors import IrisError
+from iris_py.link.lanes import TUNNEL, TUNNEL_SEALED
 from iris_py.link.link import LinkState
 from iris_py.node.core import NodeCore
 from iris_py.patterns.request.pending import RequestSpec
@@ -394,7 +395,8 @@ class World:
         """Send a chunk of a tunnel: authentic if there is one, with frames that may be none."""
         link = insider.end.link
         if not insider.tunnels:
-            link.send_tunnel(source.number(0, U64).to_bytes(8, "big"), bytes(16) + source.blob(), self.now)
+            kind, chunk = source.choose((TUNNEL, TUNNEL_SEALED)), bytes(16) + source.blob()
+            link.send_tunnel(kind, source.number(0, U64).to_bytes(8, "big"), (chunk,), len(chunk), self.now)
             return
         tunnel = source.choose(list(insider.tunnels.values()))
         frames = []
@@ -404,7 +406,10 @@ class World:
             frames.append(TUNNEL_FRAME.pack(kind, len(body)) + body)
         if source.byte() < 8:
             frames.append(source.blob())
-        link.send_tunnel(tunnel.chunks_id.to_bytes(8, "big"), tunnel.sealer.seal(b"".join(frames)), self.now)
+        kind, chunk = TUNNEL, b"".join(frames)
+        if source.flag():
+            kind, chunk = TUNNEL_SEALED, tunnel.sealer.seal(chunk)
+        link.send_tunnel(kind, tunnel.chunks_id.to_bytes(8, "big"), (chunk,), len(chunk), self.now)
 
     # -- the application
 

@@ -103,6 +103,25 @@ async def publish(node: Node, count: int, size: int) -> None:
         await node.publish("news", payload)
 
 
+async def send_blocks(node: Node, count: int) -> None:
+    block = bytes(256 * 1024)
+    async with node.tunnel("sink") as tunnel:
+        for _ in range(count):
+            await tunnel.send(block)
+        await tunnel.end()
+        assert await tunnel.receive() == str(count).encode()
+
+
+class Sink(iris_py.Handler):
+    """Counts the messages of a tunnel."""
+
+    async def on_tunnel(self, tunnel: iris_py.Tunnel) -> None:
+        count = 0
+        async for _ in tunnel:
+            count += 1
+        await tunnel.send(str(count).encode())
+
+
 #: By name: what is done, how often, and what each may cost.
 WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] = {
     "a request that is alone": (lone, 400, Cost(229, 184, 4.1, 4.1, 8.1)),
@@ -110,6 +129,7 @@ WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] =
     "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.6, 4.9, 0.002, 0.002, 0.0026)),
     "publications of 1 KiB": (partial(publish, size=1024), 10_000, Cost(3.1, 5.1, 0.017, 0.017, 0.015)),
     "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(22, 19, 0.21, 0.21, 0.22)),
+    "blocks of 256 KiB through a tunnel": (send_blocks, 640, Cost(490, 340, 12, 12.5, 11)),
 }
 
 
@@ -131,6 +151,7 @@ def test_a_message_costs_no_more_than_it_did(name: str) -> None:
             iris_py.connect(secret=SECRET, discovery=False, busy_poll=False) as member,
             iris_py.connect(secret=SECRET, seeds=[member.address], discovery=False, busy_poll=False) as node,
             member.join("echo", echo),
+            member.join("sink", Sink()),
             member.subscribe("news", policy="block") as news,
         ):
             is_published = name.startswith("publications")

@@ -10,13 +10,20 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iris_py.federation.channels import FAR_SIDE, QUEUED_BYTES_MAX, ChannelEnd, Channels, WindowBudget
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import FRAME, PIECE_CHARGE, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.patterns.tunnel.duplex import Piece
 
 DATA = random.Random(1).randbytes(1 << 20)
 ROUND_TRIP_S = 0.1
@@ -35,12 +42,12 @@ class Wire:
         self.room = 0
 
     @property
-    def has_tunnel_room(self) -> bool:
-        return self.room > 0
+    def chunk_room(self) -> int:
+        return (CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)[self.room % 2] if self.room > 0 else 0
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[Piece], size: int, now: float) -> None:
         self.room -= 1
-        self.frames.append((tunnel_id, sealed))
+        self.frames.append((tunnel_id, b"".join(chunk)))
 
 
 class Side:

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import WINDOW_BYTES_MIN
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import PIECE_CHARGE, Way
 from iris_py.patterns.tunnel.end import TunnelEnd, TunnelTerms
 from iris_py.patterns.tunnel.ring_transport import HEADER, RESEND_S_MAX, RingWay
@@ -27,9 +28,9 @@ from iris_security import Keyring, Secret, TransportKeys
 KEYS = Keyring(Secret(bytes(range(32))), network="test").cluster("cluster")
 IDS = NodeId(bytes(16)), NodeId(bytes(15) + b"\x01")
 DATA = random.Random(1).randbytes(1 << 20)
-WINDOWS = st.sampled_from((WINDOW_BYTES_MIN, 10_000, 100_000))
+WINDOWS = st.sampled_from((WINDOW_BYTES_MIN, 10_000, 100_000, 500_000))
 WHICH = st.sampled_from((0, 1))
-SIZES = st.one_of(st.integers(0, 200), st.integers(0, 50_000))
+SIZES = st.one_of(st.integers(0, 200), st.integers(0, 50_000), st.integers(0, 300_000))
 
 
 class Side:
@@ -128,13 +129,13 @@ class TunnelMachine(RuleBasedStateMachine):
         end = self.sides[which].end
         for _ in range(count):
             if end.is_ready:
-                self.wire[1 - which].append(end.next_chunk())
+                self.wire[1 - which].append(end.seal(end.next_chunk((CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)[count % 2])))
 
     @precondition(lambda self: self.sides)
     @rule(which=WHICH, count=st.integers(1, 10))
     def arrive(self, which: int, count: int) -> None:
         for _ in range(min(count, len(self.wire[which]))):
-            self.sides[which].end.receive_chunk(self.wire[which].popleft())
+            self.sides[which].end.receive_sealed(self.wire[which].popleft())
 
     @precondition(lambda self: self.sides)
     @rule()

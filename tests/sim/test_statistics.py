@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import iris_py as iris
-from iris_py.link.lanes import UNICAST
+from iris_py.link.lanes import TUNNEL, UNICAST
 from iris_py.observe.histogram import HistogramStatistics
 from iris_py.observe.statistics import Statistics
 from iris_py.peers import group as peers_groups
@@ -283,7 +283,7 @@ def test_what_waits_for_a_link_shows_in_its_lane() -> None:
         await node.request("echo", b"")
         (link,) = node._core.peers.links()
         link.send_packet(UNICAST, bytes(16), bytes(12), bytes(100_000))
-        link.send_tunnel(bytes(8), bytes(50), 0.0)
+        link.send_tunnel(TUNNEL, bytes(8), (bytes(50),), 50, 0.0)
         links = node.statistics().links
         assert links.queued_by_lane.keys() == {"bulk", "tunnels"}
         assert links.queued_by_lane["bulk"] == links.queued_bytes > 100_000

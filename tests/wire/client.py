@@ -20,7 +20,7 @@ from noise.connection import NoiseConnection
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST = range(7)
 SHARE, BODY = 15, 16
-TUNNEL = 9
+TUNNEL, TUNNEL_SEALED = 9, 17
 REQUEST, REPLY, BROADCAST, PUBLICATION, TUNNEL_OPEN, TUNNEL_ACCEPT = 1, 2, 6, 9, 12, 13
 FLOW = 19
 #: The frames of a tunnel.
@@ -160,12 +160,14 @@ class Tunnel:
 
     Args:
         client: The node.
+        group: The group of the cluster.
         id_: That of the opening.
         noise: The handshake, when it is over.
     """
 
-    def __init__(self, client: WireClient, id_: int, noise: NoiseConnection) -> None:
+    def __init__(self, client: WireClient, group: Group, id_: int, noise: NoiseConnection) -> None:
         self._client = client
+        self._group = group
         self._id = id_
         state = noise.noise_protocol
         self._seal, self._open = (AESGCM(bytes(each.k)) for each in (state.cipher_state_encrypt, state.cipher_state_decrypt))
@@ -174,9 +176,12 @@ class Tunnel:
     def send(self, *frames: tuple[int, bytes]) -> None:
         """Send a chunk."""
         chunk = b"".join(struct.pack(">BI", kind, len(body)) + body for kind, body in frames)
-        nonce = struct.pack(">IQ", 0, self._sent)
-        self._sent += 1
-        self._client.send_frame(TUNNEL, struct.pack(">Q", self._id) + self._seal.encrypt(nonce, chunk, None))
+        head, nonce = struct.pack(">Q", self._id), struct.pack(">IQ", 0, self._sent)
+        if self._sent and self._group.id in self._client.shared:
+            self._client.send_frame(TUNNEL, head + chunk)
+        else:
+            self._client.send_frame(TUNNEL_SEALED, head + self._seal.encrypt(nonce, chunk, None))
+            self._sent += 1
 
     async def receive(self) -> list[tuple[int, bytes]]:
         """Return the frames of the next chunk of the member."""
@@ -184,11 +189,14 @@ class Tunnel:
             kind, body = await self._client.next_frame()
             if kind == PING:
                 self._client.send_frame(PONG, body)
-            elif kind == TUNNEL:
+            elif kind in (TUNNEL, TUNNEL_SEALED):
                 break
         assert body[:8] == struct.pack(">Q", self._id | 1 << 63)
-        chunk, frames = self._open.decrypt(struct.pack(">IQ", 0, self._received), body[8:], None), []
-        self._received += 1
+        assert (kind == TUNNEL) == (self._group.id in self._client.shared)
+        chunk, frames = body[8:], []
+        if kind == TUNNEL_SEALED:
+            chunk = self._open.decrypt(struct.pack(">IQ", 0, self._received), chunk, None)
+            self._received += 1
         while chunk:
             kind, length = struct.unpack_from(">BI", chunk)
             frames.append((kind, chunk[5 : 5 + length]))
@@ -437,7 +445,7 @@ class WireClient:
         kind, _group, of, _argument, _head, payload, _flags = await self.next_body()
         assert (kind, of) == (TUNNEL_ACCEPT, id_)
         assert noise.read_message(payload[16:]) == b""
-        return Tunnel(self, id_, noise)
+        return Tunnel(self, group, id_, noise)
 
     async def next_message(self) -> tuple[Any, ...]:
         """Return ("control", message about groups) or (kind, group, id, argument, head, payload, flags)."""

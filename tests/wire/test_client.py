@@ -122,7 +122,8 @@ def test_what_it_casts_is_taken(loop: Loops, pieces: int) -> None:
     loop.run(main())
 
 
-def test_it_opens_a_tunnel(loop: Loops) -> None:
+@pytest.mark.parametrize("proves", [False, True], ids=["sealed", "proves"])
+def test_it_opens_a_tunnel(loop: Loops, proves: bool) -> None:
     class Echoing(iris.Handler):
         """Sends back what comes through a tunnel."""
 
@@ -134,10 +135,14 @@ def test_it_opens_a_tunnel(loop: Loops) -> None:
 
     async def main() -> None:
         async with connect() as node, node.join("echo", Echoing()):
-            client = WireClient(SECRET)
+            client = WireClient(SECRET, proves=proves)
             host, port = node.address.split(":")
             await client.connect(host, int(port))
-            tunnel = await client.open_tunnel(client.group("cluster", "echo"), 7, window)
+            group = client.group("cluster", "echo")
+            if proves:
+                client.offer(group)
+            tunnel = await client.open_tunnel(group, 7, window)
+            assert (group.id in client.shared) == proves
             tunnel.send((CREDIT, struct.pack(">Q", window)))
             tunnel.send((MORE, b"hello, "), (LAST, b"member"), (END, b""))
             frames: list[tuple[int, bytes]] = []

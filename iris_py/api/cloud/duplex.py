@@ -33,7 +33,7 @@ from iris_py.federation.names import NAME_HEADER, OP_HEADER, TIME_HEADER, WAITS_
 from iris_py.observe.counts import count_in
 from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.request_queues import pause_s
-from iris_py.patterns.tunnel.duplex import PIECE_BYTES_MAX, PIECE_CHARGE, End
+from iris_py.patterns.tunnel.duplex import End, largest_charge
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_py.wire.headers import NO_HEADERS, encode_headers
 
@@ -70,7 +70,7 @@ class GatewayDuplex(Duplex[End]):
         end, size = self._core, len(payload)
         if self._sending.locked() or end.is_ended or end.failure is not None:
             return False
-        if end.credit < size + PIECE_CHARGE * (size // PIECE_BYTES_MAX + 1):
+        if end.credit < largest_charge(size):
             return False
         end.write(payload, is_last=True)
         self._wake()

@@ -4,9 +4,9 @@ Tunnels between nodes (:mod:`iris_py.patterns.tunnel.end`) and channels between 
 are built on it.
 
 Data written by the application becomes *pieces* of messages. They wait until the transport has room and takes the next *chunk*:
-as many frames as fit ``CHUNK_BYTES``. Received pieces wait until the application takes them, which gives the peer as much new
-credit. A piece costs its size plus ``PIECE_CHARGE``, so that a window bounds memory and not only payload. The states of a
-direction, as seen by the sender::
+as many frames as fit the size that the transport allows. Received pieces wait until the application takes them, which gives
+the peer as much new credit. A piece costs its size plus ``PIECE_CHARGE`` for each ``CHARGED_BYTES``, so that a window bounds
+memory and not only payload. The states of a direction, as seen by the sender::
 
     OPEN --END--> ENDED --DONE--> OVER
       +------------DONE------------^      the receiver takes no more, though there may be more
@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS
 
@@ -39,19 +40,20 @@ MORE, LAST, CREDIT, END, DONE, RESET = range(6)
 FRAME = struct.Struct(">BI")
 _TOTAL = struct.Struct(">Q")
 
-#: A chunk of this size is closed, so that with all headers it fits a record of 32 KiB.
-CHUNK_BYTES = 31 * 1024
-PIECE_BYTES_MAX = CHUNK_BYTES - FRAME.size
-#: Credit that a piece costs besides its bytes: about the overhead of an empty piece.
+#: Credit that a piece costs besides its bytes, for each begun `CHARGED_BYTES`: about the overhead of an empty piece.
 PIECE_CHARGE = 64
+#: A piece that is cut at multiples of this size costs the same as before, so a written piece can still be cut for a smaller
+#: chunk: this much and a header fit the smallest one.
+CHARGED_BYTES = CHUNK_BYTES_MIN - FRAME.size
+#: A chunk with less room left is closed before a large piece. Too small: small pieces, each with its own cost; too large: many
+#: chunks are not full.
+FILL_BYTES_MIN = 4096
 #: Credit is given once it has grown to this share of the window: seldom enough to be cheap, early enough that the sender does
 #: not run dry.
 CREDIT_SHARE = 4
-#: A piece of this size stays in its chunk until it is taken; copying a smaller piece is cheaper than a view.
-VIEW_BYTES_MIN = 4096
-#: Bytes that an end may send in its turn: more than a chunk. Counted in bytes (surplus round robin), because chunks are not
-#: always full.
-TURN_BYTES = 32 * 1024
+#: A piece of at least this share of its record stays there until it is taken. A smaller one is copied: a window full of small
+#: pieces must not hold as many records.
+VIEW_SHARE = 2
 
 Piece: TypeAlias = "bytes | memoryview"
 End = TypeVar("End", bound="DuplexEnd")
@@ -69,6 +71,22 @@ class Failure:
     """The text of that exception."""
     kind: str = field(default="here", compare=False)
     """The reason as a metric label: ``here`` for a break by this side's application."""
+
+
+def charge_of(size: int) -> int:
+    """Return the credit that a piece of some bytes costs."""
+    return size + PIECE_CHARGE * (-(-size // CHARGED_BYTES) or 1)
+
+
+def largest_charge(size: int) -> int:
+    """Return the most credit that a message of some bytes costs, however its pieces fill the chunks."""
+    return charge_of(size) if size <= CHARGED_BYTES else charge_of(size) + PIECE_CHARGE * (size // CHUNK_BYTES_MAX + 2)
+
+
+def bytes_for(credit: int) -> int:
+    """Return the size of the largest piece that a credit pays, in bytes; 0 if the credit pays at most an empty piece."""
+    whole, rest = divmod(credit, CHARGED_BYTES + PIECE_CHARGE)
+    return whole * CHARGED_BYTES + max(0, rest - PIECE_CHARGE)
 
 
 def bounded_window(window_bytes: int) -> int:
@@ -92,20 +110,31 @@ class Way(Generic[End]):
         self.ready[end] = None
         self._ready_ways[self] = None
 
-    def take_turn(self) -> tuple[End, bytes]:
-        """Take the next end's chunk; only while :attr:`ready` is not empty."""
+    def take_turn(self, chunk_bytes: int) -> tuple[End, list[Piece], int]:
+        """Take the next end's chunk; only while :attr:`ready` is not empty.
+
+        The turn of an end is the size of the largest chunk, counted in bytes (surplus round robin), because chunks are not
+        always full.
+
+        Args:
+            chunk_bytes: The largest size of the chunk without control frames; at least ``CHUNK_BYTES_MIN``.
+
+        Returns:
+            The end, and its chunk in parts, and their total size in bytes.
+        """
         end = next(iter(self.ready))
         if end.allowance <= 0:
-            end.allowance += TURN_BYTES
-        chunk = end.next_chunk()
-        end.allowance -= len(chunk)
+            end.allowance += chunk_bytes
+        chunk = end.next_chunk(chunk_bytes)
+        size = sum(map(len, chunk))
+        end.allowance -= size
         if not end.is_ready:
             del self.ready[end]
             end.allowance = min(0, end.allowance)
         elif end.allowance <= 0:
             del self.ready[end]
             self.ready[end] = None  # behind all others
-        return end, chunk
+        return end, chunk, size
 
 
 class DuplexEnd:
@@ -152,7 +181,6 @@ class DuplexEnd:
         "_parts_bytes",
         "_pieces",
         "_reset",
-        "_seal",
         "_taken",
         "_window",
         "allowance",
@@ -199,13 +227,10 @@ class DuplexEnd:
         self.way = way
         self.allowance = 0
         self._changed = changed
-        self._seal: Callable[[bytes], bytes] = (
-            bytes  # identity, unless a subclass encrypts; an attribute, because a call per chunk matters
-        )
         self._granted = credit_bytes  # total credit given by the peer
         self._parts: list[Piece] = []
         self._parts_bytes = 0
-        self._full: deque[list[Piece]] = deque()  # each entry holds the frames of one chunk
+        self._full: deque[tuple[list[Piece], int]] = deque()  # each entry holds the frames of one chunk, and their size
         self._is_in_message = False
         self._is_end_due = False
         self._window = window_bytes
@@ -232,14 +257,18 @@ class DuplexEnd:
         assert not self.is_ended
         assert self.failure is None
         size = len(data)
-        if size <= self.credit - PIECE_CHARGE and size <= PIECE_BYTES_MAX:
-            self._add(LAST if is_last else MORE, data, size)
+        if size <= self.credit - PIECE_CHARGE and size <= CHARGED_BYTES:
+            self._add(LAST if is_last else MORE, data, size, size + PIECE_CHARGE)
             return size
         accepted, view = 0, memoryview(data)
         while accepted < size and self.credit > PIECE_CHARGE:
-            piece_bytes = min(size - accepted, self.credit - PIECE_CHARGE, PIECE_BYTES_MAX)
+            room = CHUNK_BYTES_MAX - self._parts_bytes - FRAME.size
+            if room < FILL_BYTES_MIN:
+                room = CHUNK_BYTES_MAX - FRAME.size
+            piece_bytes = min(size - accepted, bytes_for(self.credit), room)
             is_end = is_last and accepted + piece_bytes == size
-            self._add(LAST if is_end else MORE, view[accepted : accepted + piece_bytes], piece_bytes)
+            piece = view[accepted : accepted + piece_bytes]
+            self._add(LAST if is_end else MORE, piece, piece_bytes, charge_of(piece_bytes))
             accepted += piece_bytes
         return accepted or -1
 
@@ -255,7 +284,8 @@ class DuplexEnd:
         if not self._pieces:
             return None
         entry = self._pieces.popleft()
-        self._taken += len(entry[0]) + PIECE_CHARGE
+        size = len(entry[0])
+        self._taken += size + PIECE_CHARGE if size <= CHARGED_BYTES else charge_of(size)
         if self.failure is not None:
             return entry
         if self.is_peer_ended and not self._pieces:
@@ -359,7 +389,7 @@ class DuplexEnd:
     @property
     def queued_bytes(self) -> int:
         """Written bytes not yet in a chunk. Invariant: at most the peer's window and some headers."""
-        return self._parts_bytes + sum(len(part) for parts in self._full for part in parts)
+        return self._parts_bytes + sum(size for _parts, size in self._full)
 
     @property
     def is_over(self) -> bool:
@@ -372,12 +402,13 @@ class DuplexEnd:
 
     # -- out
 
-    def next_chunk(self) -> bytes:
-        """Return the next chunk; only while :attr:`is_ready`. Send the chunks in the order of these calls."""
-        if self._full:
-            frames = self._full.popleft()
-        else:
-            frames, self._parts, self._parts_bytes = self._parts, [], 0
+    def next_chunk(self, chunk_bytes: int) -> list[Piece]:
+        """Return the next chunk, in parts; only while :attr:`is_ready`. Send the chunks in the order of these calls.
+
+        Args:
+            chunk_bytes: The largest size of the chunk without control frames; at least ``CHUNK_BYTES_MIN``.
+        """
+        frames = self._take_pieces(chunk_bytes)
         if self._is_credit_due:
             self._is_credit_due = False
             self._allowed = self._taken + self._window
@@ -393,7 +424,34 @@ class DuplexEnd:
             elif self._is_end_due:
                 self._is_end_due = False
                 frames.append(FRAME.pack(END, 0))
-        return self._seal(b"".join(frames))
+        return frames
+
+    def _take_pieces(self, chunk_bytes: int) -> list[Piece]:
+        """Return the frames of pieces for the next chunk; a header, a piece, and so on."""
+        if not self._full:
+            if self._parts_bytes <= chunk_bytes:
+                frames, self._parts, self._parts_bytes = self._parts, [], 0
+                return frames
+            self._full.append((self._parts, self._parts_bytes))
+            self._parts, self._parts_bytes = [], 0
+        frames, size = self._full[0]
+        if size <= chunk_bytes:
+            self._full.popleft()
+            return frames
+        at = taken = 0
+        while taken + len(frames[at]) + len(frames[at + 1]) <= chunk_bytes:
+            taken += len(frames[at]) + len(frames[at + 1])
+            at += 2
+        begun, rest, size = frames[:at], frames[at:], size - taken
+        cut = (chunk_bytes - taken - FRAME.size) // CHARGED_BYTES * CHARGED_BYTES
+        if cut > 0:
+            kind, length = FRAME.unpack(rest[0])
+            piece = memoryview(rest[1])
+            begun += (FRAME.pack(MORE, cut), piece[:cut])
+            rest[:2] = (FRAME.pack(kind, length - cut), piece[cut:])
+            size -= cut
+        self._full[0] = rest, size
+        return begun
 
     # -- in
 
@@ -410,13 +468,13 @@ class DuplexEnd:
             if offset > end:
                 break
             if kind <= LAST:
-                self.received += length + PIECE_CHARGE
+                self.received += length + PIECE_CHARGE if length <= CHARGED_BYTES else charge_of(length)
                 if self.received > self._allowed or self.is_peer_ended:
                     self._violate("it sent more than its window" if not self.is_peer_ended else "it sent after its end")
                     return
                 self._is_peer_in_message = kind == MORE
                 if not self._is_done:
-                    piece = data[start:offset] if length < VIEW_BYTES_MIN else memoryview(data)[start:offset]
+                    piece = data[start:offset] if VIEW_SHARE * length < len(data) else memoryview(data)[start:offset]
                     self._pieces.append((piece, kind == LAST))
             elif not self._receive_control(kind, data[start:offset]):
                 return
@@ -470,14 +528,13 @@ class DuplexEnd:
 
     # --
 
-    def _add(self, kind: int, data: Piece, size: int) -> None:
+    def _add(self, kind: int, data: Piece, size: int, charge: int) -> None:
         parts_bytes = self._parts_bytes + FRAME.size + size
-        if parts_bytes > CHUNK_BYTES:
-            self._full.append(self._parts)
+        if parts_bytes > CHUNK_BYTES_MAX:
+            self._full.append((self._parts, self._parts_bytes))
             self._parts, parts_bytes = [], FRAME.size + size
         self._parts += (FRAME.pack(kind, size), data)
         self._parts_bytes = parts_bytes
-        charge = size + PIECE_CHARGE
         self.credit -= charge
         self.written += charge
         self._is_in_message = kind == MORE

@@ -1,4 +1,4 @@
-"""One end of a tunnel between two nodes, with end-to-end encrypted chunks (docs/design.md section 11).
+"""One end of a tunnel between two nodes: a handshake, and the encryption of its chunks (docs/design.md section 11).
 
 The module also makes the offer of a caller to the members it asks for a tunnel: the first message of a handshake (11.2).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.node_info import NodeInfo
     from iris_py.patterns.request.registration import Registration
-    from iris_py.patterns.tunnel.duplex import Way
+    from iris_py.patterns.tunnel.duplex import Piece, Way
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -104,9 +104,10 @@ class TunnelEnd(DuplexEnd):
 
     Attributes:
         is_confirmed: Whether the peer has proved to hold the keys. Until then the member sends nothing.
+        has_proved: Whether this side has proved to hold the keys: the member by its acceptance, the caller by a sealed chunk.
     """
 
-    __slots__ = ("_opener", "group", "is_confirmed", "peer", "registration")
+    __slots__ = ("_opener", "_sealer", "group", "has_proved", "is_confirmed", "peer", "registration")
 
     def __init__(
         self,
@@ -129,15 +130,21 @@ class TunnelEnd(DuplexEnd):
         self.peer = terms.peer
         self.registration = registration
         self.is_confirmed = registration is None
-        self._seal = RecordSealer(terms.keys.send).seal
+        self.has_proved = registration is not None
+        self._sealer = RecordSealer(terms.keys.send)
         self._opener = RecordOpener(terms.keys.receive)
 
     def confirm(self) -> None:
         """Prove possession of the keys to the peer, by a first chunk."""
         self.tell_credit()
 
-    def receive_chunk(self, sealed: bytes | memoryview) -> None:
-        """Handle a chunk of the peer, in the order of encryption.
+    def seal(self, chunk: list[Piece]) -> bytes:
+        """Encrypt a chunk, given in parts, under the keys of the tunnel."""
+        self.has_proved = True
+        return self._sealer.seal(b"".join(chunk))
+
+    def receive_sealed(self, sealed: bytes | memoryview) -> None:
+        """Handle an encrypted chunk of the peer, in the order of encryption.
 
         Raises:
             AuthenticationError: The chunk is not the peer's next one. The state is unchanged.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 
 from iris_py.link.lanes import TUNNEL
+from iris_py.link.pacing import CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import Failure, Way
 from iris_py.patterns.tunnel.end import TunnelEnd
 from iris_security import AuthenticationError
@@ -83,7 +84,7 @@ class RingWay(Way[TunnelEnd]):
                 self._progress_at = now
                 self._resend_at = now + self._resend_s
             self._sent += 1
-            sealed = self._unacknowledged[self._sent] = end.next_chunk()
+            sealed = self._unacknowledged[self._sent] = end.seal(end.next_chunk(CHUNK_BYTES_MIN))
             if not end.is_ready:
                 self.ready.clear()
             packets.append(self._header(self._sent) + sealed)
@@ -108,7 +109,7 @@ class RingWay(Way[TunnelEnd]):
         self._early[number] = sealed
         while self._expected in self._early:
             try:
-                self.end.receive_chunk(self._early.pop(self._expected))
+                self.end.receive_sealed(self._early.pop(self._expected))
             except AuthenticationError:
                 return False  # forged on the way; the genuine chunk will be repeated
             self._expected += 1

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from iris_overlay.timers import DeadlineTable
+from iris_py.link.lanes import TUNNEL, TUNNEL_SEALED
 from iris_py.link.link import NO_LINK
+from iris_py.link.pacing import CHUNK_BYTES_MAX
 from iris_py.observe.counts import count_in
 from iris_py.patterns.tunnel.duplex import Failure, Way, bounded_window
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN, TunnelEnd, TunnelOffer, TunnelTerms, make_handshake, prologue_of
@@ -281,20 +283,29 @@ class Tunnels:
 
     # -- chunks
 
-    def receive_chunk(self, peer: Peer, tunnel_id: bytes, sealed: bytes | memoryview) -> None:
-        """Handle a chunk that came over a link."""
-        end = self._ends.get((peer, *_ID.unpack(tunnel_id))) if len(tunnel_id) == _ID.size else None
-        if end is None or isinstance(end.way, RingWay):
-            self._count_drop("unknown_tunnel")  # usually the tunnel ended while the chunk was in transit
+    def receive_chunk(self, link: Link, peer: Peer, tunnel_id: bytes, data: bytes, start: int, stop: int) -> None:
+        """Handle a chunk that came over a link and that only the record has encrypted.
+
+        Both sides must have proved on this link to hold the key of the cluster, and the peer to hold those of the tunnel.
+        """
+        end = self._end_at_link(peer, tunnel_id)
+        if end is None:
+            return
+        if end.is_confirmed and end.group.id in link.shared:
+            end.receive_frames(data, start, stop)
+        else:
+            self._refuse_chunk(end)
+
+    def receive_sealed(self, peer: Peer, tunnel_id: bytes, sealed: bytes | memoryview) -> None:
+        """Handle a chunk that came over a link and is encrypted under the keys of its tunnel."""
+        end = self._end_at_link(peer, tunnel_id)
+        if end is None:
             return
         was_confirmed = end.is_confirmed
         try:
-            end.receive_chunk(sealed)
+            end.receive_sealed(sealed)
         except AuthenticationError:
-            self._count_drop("unauthentic")
-            end.fail(
-                Failure("a chunk could not be authenticated", kind="unauthentic"), is_told=True, type="AuthenticationError"
-            )
+            self._refuse_chunk(end)
         if not was_confirmed:
             self._handle_confirmed(end)
 
@@ -367,7 +378,7 @@ class Tunnels:
     def is_ready_for(self, link: Link) -> bool:
         """Tell whether a link has room and a tunnel has a chunk for it."""
         way = self._links.get(link)
-        return way is not None and bool(way.ready) and link.has_tunnel_room
+        return way is not None and bool(way.ready) and link.chunk_room > 0
 
     def messages_to_send(self) -> list[PeerMessage]:
         """Take the messages to send, in order."""
@@ -412,6 +423,18 @@ class Tunnels:
 
     # --
 
+    def _end_at_link(self, peer: Peer, tunnel_id: bytes) -> TunnelEnd | None:
+        """Return the end of a chunk that came over a link; None, counted, for an unknown tunnel."""
+        end = self._ends.get((peer, *_ID.unpack(tunnel_id))) if len(tunnel_id) == _ID.size else None
+        if end is None or isinstance(end.way, RingWay):
+            self._count_drop("unknown_tunnel")  # usually the tunnel ended while the chunk was in transit
+            return None
+        return end
+
+    def _refuse_chunk(self, end: TunnelEnd) -> None:
+        self._count_drop("unauthentic")
+        end.fail(Failure("a chunk could not be authenticated", kind="unauthentic"), is_told=True, type="AuthenticationError")
+
     def _schedule(self, end: TunnelEnd, deadline: float | None) -> None:
         self.has_new_deadline = True
         if deadline is None:
@@ -449,11 +472,15 @@ class Tunnels:
 
     def _fill_link(self, way: LinkWay, now: float) -> bool:
         link, ready = way.link, way.ready
-        if not link.has_tunnel_room:
+        if not link.chunk_room:
             return False
-        while ready and link.has_tunnel_room:
-            end, chunk = way.take_turn()
-            link.send_tunnel(_ID.pack(end.id), chunk, now)
+        while ready and (chunk_bytes := link.chunk_room):
+            end, chunk, size = way.take_turn(chunk_bytes)
+            if end.has_proved and end.group.id in link.shared:
+                link.send_tunnel(TUNNEL, _ID.pack(end.id), chunk, size, now)
+            else:
+                sealed = end.seal(chunk)
+                link.send_tunnel(TUNNEL_SEALED, _ID.pack(end.id), (sealed,), len(sealed), now)
             if not end.is_ready:
                 self._maybe_retire(end, now)
         return True
@@ -471,12 +498,12 @@ class Tunnels:
         while way.ready:
             end = next(iter(way.ready))
             del way.ready[end]
-            chunk, other = end.next_chunk(), self._ends.get((end.peer, end.id))
+            sealed, other = end.seal(end.next_chunk(CHUNK_BYTES_MAX)), self._ends.get((end.peer, end.id))
             if end.is_ready:
                 way.ready[end] = None
             if other is not None:
                 was_confirmed = other.is_confirmed
-                other.receive_chunk(chunk)
+                other.receive_sealed(sealed)
                 if not was_confirmed:
                     self._handle_confirmed(other)
             self._maybe_retire(end, now)

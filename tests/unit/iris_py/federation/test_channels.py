@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,8 +17,15 @@ from iris_py.federation.channels import (
     Channels,
     WindowBudget,
 )
+from iris_py.link.lanes import TUNNEL
+from iris_py.link.pacing import CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import CREDIT, DONE, END, FRAME, LAST, MORE, PIECE_CHARGE, RESET, Failure
 from iris_py.wire import packets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iris_py.patterns.tunnel.duplex import Piece
 
 MIB = 1024 * 1024
 
@@ -30,12 +38,13 @@ class Wire:
         self.sent: deque[tuple[int, bytes]] = deque()
 
     @property
-    def has_tunnel_room(self) -> bool:
-        return self.room > 0
+    def chunk_room(self) -> int:
+        return CHUNK_BYTES_MIN if self.room > 0 else 0
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
-        self.room -= len(sealed)
-        self.sent.append((NUMBER.unpack(tunnel_id)[0], sealed))
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[Piece], size: int, now: float) -> None:
+        assert (kind, size) == (TUNNEL, sum(map(len, chunk)))
+        self.room -= size
+        self.sent.append((NUMBER.unpack(tunnel_id)[0], b"".join(chunk)))
 
 
 class Gateway:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Self
 
 from iris_py.federation.channels import FAR_SIDE, Channels, WindowBudget
 from iris_py.gateway.duplex import Channel
+from iris_py.link.pacing import CHUNK_BYTES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
+
+    from iris_py.patterns.tunnel.duplex import Piece
 
 
 class Wire:
@@ -27,17 +31,17 @@ class Wire:
         self._target, self._joined = target, joined
 
     @property
-    def has_tunnel_room(self) -> bool:
-        return self._joined.is_up
+    def chunk_room(self) -> int:
+        return CHUNK_BYTES_MAX if self._joined.is_up else 0
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, now: float) -> None:
-        self._under_way.append((tunnel_id, sealed))
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[Piece], size: int, now: float) -> None:
+        self._under_way.append((tunnel_id, b"".join(chunk)))
         asyncio.get_running_loop().call_later(self._latency_s, self._arrive)
 
     def _arrive(self) -> None:
-        tunnel_id, sealed = self._under_way.popleft()  # timers of one time come in any order
+        tunnel_id, chunk = self._under_way.popleft()  # timers of one time come in any order
         if self._joined.is_up:
-            self._target.receive(tunnel_id, sealed, 0, len(sealed), asyncio.get_running_loop().time())
+            self._target.receive(tunnel_id, chunk, 0, len(chunk), asyncio.get_running_loop().time())
             self._joined.wake()
 
 

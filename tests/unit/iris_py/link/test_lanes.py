@@ -76,7 +76,7 @@ def test_whatever_is_queued_is_taken_and_counts_no_more(kind: str) -> None:
         case "large":
             add(lanes, LARGE)
         case "chunk":
-            lanes.add_tunnel(bytes(8), b"chunk")
+            lanes.add_tunnel(TUNNEL, bytes(8), (b"chunk",), 13)
     is_traffic = kind in ("packet", "full", "large", "chunk")
     while lanes.has_frames():
         assert kinds(lanes)
@@ -89,7 +89,7 @@ def test_what_waits_is_counted_by_lane_and_forgotten_with_it() -> None:
     lanes = Lanes()
     lanes.add_control(b"overlay")
     assert counts(lanes) == (7, 0, 0)
-    lanes.add_tunnel(bytes(8), b"chunk")
+    lanes.add_tunnel(TUNNEL, bytes(8), (b"chunk",), 13)
     assert counts(lanes) == (7, 0, 13)
     add(lanes, 100)
     small = 7 + len(GROUP) + len(NONCE) + 100
@@ -197,7 +197,7 @@ def test_chunks_and_large_ones_take_turns() -> None:
     lanes = Lanes()
     add(lanes, LARGE)
     for _ in range(3):
-        lanes.add_tunnel(bytes(8), bytes(BULK_BYTES))
+        lanes.add_tunnel(TUNNEL, bytes(8), (bytes(BULK_BYTES),), 8 + BULK_BYTES)
     assert [kinds(lanes) for _ in range(6)] == [[FRAGMENT], [TUNNEL], [FRAGMENT], [TUNNEL], [FRAGMENT_END, TUNNEL], []]
 
 
@@ -205,7 +205,7 @@ def test_small_chunks_share_a_record_with_small_packets() -> None:
     lanes = Lanes()
     add(lanes)
     for _ in range(3):
-        lanes.add_tunnel(bytes(8), bytes(BULK_BYTES // 3))
+        lanes.add_tunnel(TUNNEL, bytes(8), (bytes(BULK_BYTES // 3),), 8 + BULK_BYTES // 3)
     assert kinds(lanes) == [UNICAST, TUNNEL, TUNNEL, TUNNEL]
 
 

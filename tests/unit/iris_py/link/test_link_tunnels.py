@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from iris_py.link.events import CloseReason, LinkClosed
-from iris_py.link.lanes import FRAGMENT_BYTES, RECORD_BYTES, TAKEN, TUNNEL, UNICAST
+from iris_py.link.lanes import FRAGMENT_BYTES, RECORD_BYTES, TAKEN, TUNNEL, TUNNEL_SEALED, UNICAST
 from iris_py.link.link import TAKEN_BYTES, Link, LinkState
 from iris_py.link.pacing import UNDER_WAY_BYTES_MIN
 from iris_py.testing.cores.pair import LinkPair
@@ -37,11 +37,12 @@ def give(pair: LinkPair, records: int) -> None:
     pair.responder.take()
 
 
-def test_a_chunk_arrives_with_its_tunnel() -> None:
+@pytest.mark.parametrize("kind", [TUNNEL, TUNNEL_SEALED])
+def test_a_chunk_arrives_with_its_tunnel(kind: int) -> None:
     pair = opened()
-    pair.initiator.link.send_tunnel(ID, b"sealed" * 10, pair.now)
+    pair.initiator.link.send_tunnel(kind, ID, (b"sealed", b"sealed"), 12, pair.now)
     pair.drive()
-    assert pair.responder.packets == [(TUNNEL, ID, b"", b"sealed" * 10)]
+    assert pair.responder.packets == [(kind, ID, b"", b"sealedsealed")]
 
 
 def test_chunks_and_large_packets_take_turns() -> None:
@@ -49,7 +50,7 @@ def test_chunks_and_large_packets_take_turns() -> None:
     link = pair.initiator.link
     link.send_packet(UNICAST, GROUP, NONCE, bytes(10 * FRAGMENT_BYTES))
     for _ in range(3):
-        link.send_tunnel(ID, bytes(31_000), pair.now)
+        link.send_tunnel(TUNNEL, ID, (bytes(31_000),), 31_000, pair.now)
     give(pair, 7)
     assert arrived(pair) == [(TUNNEL, ID, 31_000)] * 3
     pair.drive()
@@ -59,7 +60,7 @@ def test_chunks_and_large_packets_take_turns() -> None:
 def test_small_chunks_share_a_record() -> None:
     pair = opened()
     for _ in range(50):
-        pair.initiator.link.send_tunnel(ID, bytes(200), pair.now)
+        pair.initiator.link.send_tunnel(TUNNEL, ID, (bytes(200),), 200, pair.now)
     give(pair, 1)
     assert len(pair.responder.packets) == 50
 
@@ -68,7 +69,7 @@ def test_small_packets_pass_chunks_but_do_not_starve_them() -> None:
     pair = opened()
     link = pair.initiator.link
     for _ in range(20):
-        link.send_tunnel(ID, bytes(31_000), pair.now)
+        link.send_tunnel(TUNNEL, ID, (bytes(31_000),), 31_000, pair.now)
     link.send_packet(UNICAST, GROUP, NONCE, bytes(100))
     give(pair, 1)
     assert arrived(pair)[0] == (UNICAST, GROUP, 100)
@@ -85,8 +86,8 @@ def test_no_more_is_under_way_than_the_peer_acknowledges() -> None:
     link = pair.initiator.link
     sent = 0
     for _ in range(50):
-        while link.has_tunnel_room:
-            link.send_tunnel(ID, bytes(31_000), pair.now)
+        while link.chunk_room:
+            link.send_tunnel(TUNNEL, ID, (bytes(31_000),), 31_000, pair.now)
             sent += 1
         link.data_to_send(1 << 20)  # to nowhere
     assert UNDER_WAY_BYTES_MIN <= sent * 31_008 <= UNDER_WAY_BYTES_MIN + 31_008
@@ -96,8 +97,8 @@ def test_what_was_read_is_acknowledged() -> None:
     pair = opened()
     link, moved = pair.initiator.link, 0
     for _ in range(100):
-        while link.has_tunnel_room:
-            link.send_tunnel(ID, bytes(31_000), pair.now)
+        while link.chunk_room:
+            link.send_tunnel(TUNNEL, ID, (bytes(31_000),), 31_000, pair.now)
             moved += 1
         pair.drive()
     assert len(pair.responder.packets) == moved >= 100
@@ -108,7 +109,7 @@ def test_so_many_bytes_are_acknowledged_as_soon_as_they_were_read() -> None:
     pair = opened()
     pace = pair.initiator.link._pace
     for times in (1, 2):
-        pair.initiator.link.send_tunnel(ID, bytes(TAKEN_BYTES - len(ID)), pair.now)
+        pair.initiator.link.send_tunnel(TUNNEL, ID, (bytes(TAKEN_BYTES - len(ID)),), TAKEN_BYTES - len(ID), pair.now)
         pair.drive()
         assert pace.sent == pace.acknowledged == times * TAKEN_BYTES
 
@@ -116,10 +117,10 @@ def test_so_many_bytes_are_acknowledged_as_soon_as_they_were_read() -> None:
 def test_a_link_that_closes_takes_no_more_chunks_and_sends_those_that_it_has() -> None:
     pair = opened()
     link = pair.initiator.link
-    link.send_tunnel(ID, bytes(1000), pair.now)
+    link.send_tunnel(TUNNEL, ID, (bytes(1000),), 1000, pair.now)
     link.close(CloseReason.LEAVING, pair.now)
-    assert not link.has_tunnel_room
-    link.send_tunnel(ID, bytes(1000), pair.now)
+    assert not link.chunk_room
+    link.send_tunnel(TUNNEL, ID, (bytes(1000),), 1000, pair.now)
     pair.drive()
     assert arrived(pair) == [(TUNNEL, ID, 1000)]
     assert link.state is LinkState.CLOSED
@@ -130,6 +131,7 @@ def test_a_link_that_closes_takes_no_more_chunks_and_sends_those_that_it_has() -
     [
         (TUNNEL, bytes(7)),
         (TUNNEL, b""),
+        (TUNNEL_SEALED, bytes(7)),
         (TAKEN, b""),
         (TAKEN, struct.pack(">Q", 1)),
         (TAKEN, struct.pack(">Q", 1 << 63)),
@@ -150,7 +152,7 @@ def test_a_chunk_before_the_link_is_open_ends_it() -> None:
         pair.step()
     responder = pair.responder.link
     link = pair.initiator.link
-    link._lanes.add_tunnel(ID, bytes(100))
+    link._lanes.add_tunnel(TUNNEL, ID, (bytes(100),), 108)
     if link.state is LinkState.IDENTIFIED:
         link.confirm(pair.now)
     pair.drive()

@@ -261,7 +261,7 @@ def test_nonsense_opens_nothing(payload: bytes, reason: str) -> None:
     peer = member.peers.known(tunnelled.caller.info.id)
     assert peer is not None
     member.tunnels.receive_open(member.group("cluster", 0.0), peer, 99, 1000, payload, tunnelled.net.now)
-    member.tunnels.receive_chunk(peer, bytes(8), bytes(20))
+    member.tunnels.receive_sealed(peer, bytes(8), bytes(20))
     member.tunnels.receive_routed(peer, HEADER.pack(TUNNEL, 99, PROBE, 1), tunnelled.net.now)
     member.tunnels.receive_routed(peer, b"short", tunnelled.net.now)
     expected = {reason: 1, "unknown_tunnel": 2}

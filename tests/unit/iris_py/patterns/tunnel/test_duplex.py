@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import (
     CREDIT,
     DONE,
@@ -15,7 +16,6 @@ from iris_py.patterns.tunnel.duplex import (
     LAST,
     PIECE_CHARGE,
     RESET,
-    TURN_BYTES,
     DuplexEnd,
     Failure,
     Way,
@@ -40,7 +40,7 @@ class Side:
         """Return the frames that the end has to send."""
         frames = []
         while self.end.is_ready:
-            chunk, offset = self.end.next_chunk(), 0
+            chunk, offset = b"".join(self.end.next_chunk(CHUNK_BYTES_MIN)), 0
             while offset < len(chunk):
                 kind, length = FRAME.unpack_from(chunk, offset)
                 offset += FRAME.size + length
@@ -61,7 +61,7 @@ def holding() -> Side:
     return side
 
 
-def test_frames_are_read_where_they_lie_and_not_copied_if_large() -> None:
+def test_a_piece_is_copied_unless_it_is_most_of_its_record() -> None:
     side = Side()
     side.receive((LAST, b"small"), (LAST, bytes(5000)))
     assert side.end.take() == (b"small", True)
@@ -69,6 +69,9 @@ def test_frames_are_read_where_they_lie_and_not_copied_if_large() -> None:
     assert entry is not None
     assert isinstance(entry[0], memoryview)
     assert bytes(entry[0]) == bytes(5000)
+    side.receive((LAST, bytes(1000)), (LAST, bytes(1000)))
+    assert [side.end.take(), side.end.take()] == [(bytes(1000), True)] * 2
+    assert all(isinstance(entry[0], bytes) for entry in side.end._pieces)
 
 
 # -- DONE
@@ -185,22 +188,24 @@ def test_a_claimed_window_is_bounded(claimed: int, expected: int) -> None:
 # -- turns
 
 
-def test_ends_take_turns_of_as_many_bytes_however_their_chunks_are_filled() -> None:
+@pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES_MIN, CHUNK_BYTES_MAX])
+def test_ends_take_turns_of_as_many_bytes_however_their_chunks_are_filled(chunk_bytes: int) -> None:
     ready: dict[Way[DuplexEnd], None] = {}
     way: Way[DuplexEnd] = Way(ready)
     ends = [
         DuplexEnd(number, window_bytes=WINDOW_BYTES, credit_bytes=WINDOW_BYTES_MAX, way=way, changed={}) for number in (0, 1)
     ]
     sent = [0, 0]
-    while sum(sent) < 100 * TURN_BYTES:
+    while sum(sent) < 100 * chunk_bytes:
         for end, size in zip(ends, (100, 20_000), strict=True):
-            while end.queued_bytes < 4 * TURN_BYTES:
+            while end.queued_bytes < 4 * chunk_bytes:
                 end.write(bytes(size), is_last=True)
-        end, chunk = way.take_turn()
-        sent[end.id] += len(chunk)
-        assert abs(sent[0] - sent[1]) <= 2 * TURN_BYTES or not (ends[0].is_ready and ends[1].is_ready)
+        end, chunk, size = way.take_turn(chunk_bytes)
+        assert size == sum(map(len, chunk)) <= chunk_bytes
+        sent[end.id] += size
+        assert abs(sent[0] - sent[1]) <= 2 * chunk_bytes or not (ends[0].is_ready and ends[1].is_ready)
     assert list(ready) == [way]
     while way.ready:
-        way.take_turn()
+        way.take_turn(chunk_bytes)
     assert [end.is_ready for end in ends] == [False, False]
     assert all(end.allowance <= 0 for end in ends)

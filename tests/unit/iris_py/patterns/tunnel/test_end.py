@@ -9,8 +9,8 @@ import pytest
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import WINDOW_BYTES_MAX
+from iris_py.link.pacing import CHUNK_BYTES_MAX, CHUNK_BYTES_MIN
 from iris_py.patterns.tunnel.duplex import (
-    CHUNK_BYTES,
     CREDIT,
     DONE,
     END,
@@ -53,7 +53,7 @@ class Rogue:
         self.send_raw(b"".join(FRAME.pack(kind, len(body)) + body for kind, body in frames))
 
     def send_raw(self, chunk: bytes) -> None:
-        self.end.receive_chunk(self._sealer.seal(chunk))
+        self.end.receive_sealed(self._sealer.seal(chunk))
 
     def failure(self) -> Failure | None:
         return self.end.failure
@@ -62,7 +62,7 @@ class Rogue:
         """Return the frames that the end has to send."""
         frames = []
         while self.end.is_ready:
-            chunk = self._opener.open(self.end.next_chunk())
+            chunk = self._opener.open(self.end.seal(self.end.next_chunk(CHUNK_BYTES_MIN)))
             offset = 0
             while offset < len(chunk):
                 kind, length = FRAME.unpack_from(chunk, offset)
@@ -113,7 +113,7 @@ def test_a_malformed_chunk_breaks_the_tunnel(chunk: bytes) -> None:
 def test_a_chunk_that_is_not_the_next_one_changes_nothing() -> None:
     rogue = Rogue()
     with pytest.raises(AuthenticationError):
-        rogue.end.receive_chunk(bytes(100))
+        rogue.end.receive_sealed(bytes(100))
     rogue.send((LAST, b"first"))
     assert rogue.end.take() == (b"first", True)
 
@@ -144,18 +144,43 @@ def test_credit_is_given_as_pieces_are_taken_and_not_for_each() -> None:
         assert rogue.read() == expected
 
 
-def test_small_messages_share_a_chunk_and_large_ones_are_cut() -> None:
+@pytest.mark.parametrize(("chunk_bytes", "chunks"), [(CHUNK_BYTES_MIN, 8), (CHUNK_BYTES_MAX, 2)])
+def test_small_messages_share_a_chunk_and_large_ones_are_cut(chunk_bytes: int, chunks: int) -> None:
     rogue = Rogue()
     rogue.send((CREDIT, total(1_000_000)))
     for _ in range(100):
         assert rogue.end.write(bytes(100), is_last=True) == 100
-    assert len(rogue.end.next_chunk()) == 100 * (100 + FRAME.size) + 16
-    assert rogue.end.write(bytes(100_000), is_last=True) == 100_000
+    assert sum(map(len, rogue.end.next_chunk(chunk_bytes))) == 100 * (100 + FRAME.size)
+    assert rogue.end.write(bytes(200_000), is_last=True) == 200_000
     sizes = []
     while rogue.end.is_ready:
-        sizes.append(len(rogue.end.next_chunk()))
-    assert len(sizes) == 4
-    assert max(sizes) <= CHUNK_BYTES + 16
+        sizes.append(sum(map(len, rogue.end.next_chunk(chunk_bytes))))
+    assert len(sizes) == chunks
+    assert max(sizes) <= chunk_bytes
+
+
+def test_pieces_are_cut_for_smaller_chunks_and_cost_the_same() -> None:
+    sent, received = Rogue(), Rogue()
+    for rogue in (sent, received):
+        rogue.end.grow_window(1_000_000)
+        rogue.read()
+        rogue.send((CREDIT, total(1_000_000)))
+    messages = [bytes((number,)) * size for number, size in enumerate((100_000, 0, 1, 300_000, 31_739, 31_740, 200_000))]
+    for message in messages:
+        assert sent.end.write(message, is_last=True) == len(message)
+    turn = 0
+    while sent.end.is_ready:
+        turn += 1
+        received.send_raw(b"".join(sent.end.next_chunk(CHUNK_BYTES_MIN if turn % 3 else CHUNK_BYTES_MAX)))
+    assert sent.end.written == received.end.received
+    taken, message = [], b""
+    while (entry := received.end.take()) is not None:
+        message += entry[0]
+        if entry[1]:
+            taken.append(message)
+            message = b""
+    assert taken == messages
+    assert received.end.buffered_bytes == 0
 
 
 def test_what_waits_at_an_end_is_counted_until_it_is_gone() -> None:

@@ -12,12 +12,13 @@ from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo
 from iris_py.defaults import WINDOW_BYTES_MAX, WINDOW_BYTES_MIN
 from iris_py.errors import IrisError, Overloaded
+from iris_py.link.lanes import TUNNEL, TUNNEL_SEALED
+from iris_py.link.pacing import CHUNK_BYTES_MIN
 from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening
 from iris_py.patterns.request.registration import Registration
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import RequestService
-from iris_py.patterns.tunnel.duplex import TURN_BYTES
 from iris_py.patterns.tunnel.end import FROM_MEMBER, OPEN
 from iris_py.patterns.tunnel.table import TunnelChanged, TunnelOpened, Tunnels, TunnelStarted
 from iris_py.peers.group import Group
@@ -29,7 +30,7 @@ from iris_security import Keyring, Secret
 from iris_security.aead import TAG_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_py.link.link import Link
     from iris_py.patterns.tunnel.end import TunnelEnd
@@ -48,14 +49,16 @@ class FakeLink:
         self.is_open = True
         self.congested = self.is_busy = False
         self.room = 1 << 30
-        self.chunks: list[tuple[bytes, bytes]] = []
+        self.shared: set[bytes] = set()
+        self.chunks: list[tuple[int, bytes, bytes]] = []
 
     @property
-    def has_tunnel_room(self) -> bool:
-        return len(self.chunks) < self.room
+    def chunk_room(self) -> int:
+        return CHUNK_BYTES_MIN if len(self.chunks) < self.room else 0
 
-    def send_tunnel(self, tunnel_id: bytes, sealed: bytes, _now: float) -> None:
-        self.chunks.append((tunnel_id, sealed))
+    def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[bytes | memoryview], size: int, _now: float) -> None:
+        assert size == sum(map(len, chunk))
+        self.chunks.append((kind, tunnel_id, b"".join(chunk)))
 
 
 class Side:
@@ -76,6 +79,14 @@ class Side:
     def see(self, other: Side) -> None:
         self.peer = Peer(other.info, cast("Link", self.link))
         self.group.members = [KnownMember(self.peer)]
+
+    def receive(self, kind: int, tunnel_id: bytes, chunk: bytes) -> None:
+        """Receive a chunk from the peer."""
+        if kind == TUNNEL:
+            self.tunnels.receive_chunk(cast("Link", self.link), self.peer, tunnel_id, b"before" + chunk, 6, 6 + len(chunk))
+        else:
+            assert kind == TUNNEL_SEALED
+            self.tunnels.receive_sealed(self.peer, tunnel_id, chunk)
 
     def serve(self, tunnels: int = 2) -> Registration:
         registration = Registration(self.group, 1, 0)
@@ -123,9 +134,9 @@ class Pair:
                     self.give(other, message)
                 one.tunnels.fill(self.now)
                 chunks, one.link.chunks = one.link.chunks, []
-                for tunnel_id, sealed in chunks:
+                for chunk in chunks:
                     moved = True
-                    other.tunnels.receive_chunk(other.peer, tunnel_id, sealed)
+                    other.receive(*chunk)
 
     def give(self, side: Side, message: PeerMessage) -> None:
         """Give one message to a side."""
@@ -213,8 +224,8 @@ def test_the_handler_begins_when_the_caller_has_taken_the_offer() -> None:
     assert not pair.member.take(TunnelStarted)
     pair.give(pair.caller, accept)
     pair.caller.tunnels.fill(pair.now)
-    ((tunnel_id, sealed),) = pair.caller.link.chunks
-    pair.member.tunnels.receive_chunk(pair.member.peer, tunnel_id, sealed)
+    (chunk,) = pair.caller.link.chunks
+    pair.member.receive(*chunk)
     assert len(pair.member.take(TunnelStarted)) == 1
 
 
@@ -368,10 +379,10 @@ def test_tunnels_of_a_link_take_turns_by_bytes() -> None:
     assert pair.caller.tunnels.is_ready_for(cast("Link", pair.caller.link))
     assert pair.caller.tunnels.fill(pair.now) == [cast("Link", pair.caller.link)]
     sent: Counter[bytes] = Counter()
-    for tunnel_id, chunk in pair.caller.link.chunks:
+    for _kind, tunnel_id, chunk in pair.caller.link.chunks:
         sent[tunnel_id] += len(chunk)
     assert len(sent) == 3
-    assert max(sent.values()) - min(sent.values()) <= TURN_BYTES
+    assert max(sent.values()) - min(sent.values()) <= CHUNK_BYTES_MIN + TAG_BYTES
 
 
 def test_a_node_has_tunnels_to_itself() -> None:
@@ -396,8 +407,9 @@ def test_a_node_has_tunnels_to_itself() -> None:
 def test_chunks_of_no_tunnel_are_counted(chunk_id: bytes) -> None:
     pair = Pair()
     pair.open()
-    pair.member.tunnels.receive_chunk(pair.member.peer, chunk_id, b"sealed")
-    assert pair.member.drops == {"unknown_tunnel": 1}
+    pair.member.receive(TUNNEL_SEALED, chunk_id, b"sealed")
+    pair.member.receive(TUNNEL, chunk_id, b"")
+    assert pair.member.drops == {"unknown_tunnel": 2}
 
 
 def test_a_chunk_of_another_peer_is_of_no_tunnel() -> None:
@@ -405,11 +417,57 @@ def test_a_chunk_of_another_peer_is_of_no_tunnel() -> None:
     ours, theirs = pair.open()
     ours.write(b"message", is_last=True)
     pair.caller.tunnels.fill(pair.now)
-    ((tunnel_id, sealed),) = pair.caller.link.chunks
+    ((_kind, tunnel_id, sealed),) = pair.caller.link.chunks
     stranger = Peer(NodeInfo(NodeId(b"s" * 16), ()), cast("Link", FakeLink()))
-    pair.member.tunnels.receive_chunk(stranger, tunnel_id, sealed)
+    pair.member.tunnels.receive_sealed(stranger, tunnel_id, sealed)
     assert pair.member.drops == {"unknown_tunnel": 1}
     assert theirs.failure is None
+
+
+def test_the_record_alone_encrypts_chunks_once_both_have_proved_all_keys() -> None:
+    pair = Pair()
+    for side in (pair.caller, pair.member):
+        side.link.shared.add(side.group.id)
+    pair.give(pair.member, pair.offered())
+    (accept,) = pair.member.tunnels.messages_to_send()
+    pair.give(pair.caller, accept)
+    pair.caller.tunnels.fill(pair.now)
+    assert [kind for kind, _id, _chunk in pair.caller.link.chunks] == [TUNNEL_SEALED]  # it proves the keys of the tunnel
+    pair.carry()
+    ((opened,), (started,)) = pair.caller.take(TunnelOpened), pair.member.take(TunnelStarted)
+    for side, end in ((pair.caller, opened.end), (pair.member, started.end)):
+        end.write(b"message", is_last=True)
+        side.tunnels.fill(pair.now)
+        assert [(kind, chunk[-7:]) for kind, _id, chunk in side.link.chunks] == [(TUNNEL, b"message")]
+    pair.carry()
+    assert opened.end.take() == started.end.take() == (b"message", True)
+    for side in (pair.caller, pair.member):
+        side.link.shared.clear()
+    opened.end.write(b"sealed", is_last=True)
+    pair.carry()
+    assert started.end.take() == (b"sealed", True)
+    assert not pair.caller.drops + pair.member.drops
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_chunk_that_only_the_record_encrypts_needs_both_proofs(is_shared: bool) -> None:
+    pair = Pair()
+    if is_shared:  # but the caller has not shown the keys of the tunnel
+        pair.give(pair.member, pair.offered())
+        (accept,) = pair.member.tunnels.messages_to_send()
+        pair.give(pair.caller, accept)
+        pair.member.link.shared.add(pair.member.group.id)
+    else:
+        ours, _theirs = pair.open()
+        ours.write(b"message", is_last=True)
+    pair.caller.tunnels.fill(pair.now)
+    ((_kind, tunnel_id, _sealed),) = pair.caller.link.chunks
+    (end,) = pair.member.tunnels.ends()
+    pair.member.receive(TUNNEL, tunnel_id, b"")
+    assert pair.member.drops == {"unauthentic": 1}
+    assert end.failure is not None
+    assert end.take() is None
+    assert not is_shared or not pair.member.take(TunnelStarted)
 
 
 @pytest.mark.parametrize(
@@ -422,9 +480,9 @@ def test_a_chunk_that_is_not_authentic_breaks_its_tunnel_alone(spoil: Callable[[
     (ours, theirs), (others, _) = pair.open(), pair.open()
     ours.write(b"message", is_last=True)
     pair.caller.tunnels.fill(pair.now)
-    ((tunnel_id, sealed),) = pair.caller.link.chunks
+    ((kind, tunnel_id, sealed),) = pair.caller.link.chunks
     pair.caller.link.chunks.clear()
-    pair.member.tunnels.receive_chunk(pair.member.peer, tunnel_id, spoil(sealed))
+    pair.member.receive(kind, tunnel_id, spoil(sealed))
     assert pair.member.drops == {"unauthentic": 1}
     assert theirs.failure is not None
     pair.carry()
