@@ -17,6 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
+import msgspec
+
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
@@ -33,6 +35,7 @@ from iris_py.settings.keys import (
 from iris_py.settings.layers import (
     CONFIG_BYTES_MAX,
     Layer,
+    Source,
     check_file_exposure,
     config_directory,
     config_file,
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from iris_py.settings.keys import Secrets
-    from iris_py.settings.layers import Source
     from iris_py.settings.table import FindSecret
     from iris_py.toml_document import KeyPath
     from iris_py.tracing import TracingSetting
@@ -258,8 +260,7 @@ def secret_paths(
     return tuple(path for path in paths if is_present(path))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The source of a setting."""
 
     source: Source | Literal["default"]

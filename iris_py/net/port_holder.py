@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -53,16 +52,21 @@ class PortHolder(msgspec.Struct, frozen=True):
     """The id of a node of the same network; otherwise empty."""
 
 
-@dataclass(frozen=True, slots=True)
 class Credentials:
-    """The keys with which a node identifies itself to the holder of a port."""
+    """The keys with which a node identifies itself to the holder of a port.
 
-    keyring: Keyring = field(repr=False)
-    """The secrets of the network."""
-    identity: Identity = field(repr=False)
-    """The key pair behind the node's id."""
-    entropy: Callable[[int], bytes] = field(repr=False)
-    """The source of ephemeral keys."""
+    Args:
+        keyring: The secrets of the network.
+        identity: The key pair behind the node's id.
+        entropy: The source of ephemeral keys.
+    """
+
+    __slots__ = ("entropy", "identity", "keyring")
+
+    def __init__(self, keyring: Keyring, identity: Identity, entropy: Callable[[int], bytes]) -> None:
+        self.keyring = keyring
+        self.identity = identity
+        self.entropy = entropy
 
     def handshake(self, attempt: int) -> LinkHandshake:
         """Return a new handshake as initiator. Each attempt uses the next generation of the network's secret."""

@@ -8,9 +8,9 @@ the line is full. The kernel tunes the buffer's size itself as long as the size 
 from __future__ import annotations
 
 import asyncio
-import encodings.idna  # noqa: F401 - the resolver loads it at the first address: a millisecond within the first connect
 import errno
 import ipaddress
+import os
 import random
 import socket
 import sys
@@ -292,12 +292,30 @@ def _mix(addresses: list[_Resolved]) -> list[_Resolved]:
     return [families[family].pop() for family, _ in addresses]
 
 
+async def _connect_numeric(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: SocketAddress) -> None:
+    """Connect a socket to a resolved address, which uvloop would resolve again: in a thread, with Unicode tables."""
+    if isinstance(loop, asyncio.BaseEventLoop):
+        await loop.sock_connect(sock, address)
+        return
+    try:
+        sock.connect(address)
+    except BlockingIOError:
+        connected = asyncio.Event()
+        loop.add_writer(sock, connected.set)
+        try:
+            await connected.wait()
+        finally:
+            loop.remove_writer(sock)
+        if error := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            raise OSError(error, os.strerror(error)) from None
+
+
 async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: SocketAddress) -> socket.socket:
     """Return a socket connected to an address."""
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setblocking(False)
-        await loop.sock_connect(sock, address)
+        await _connect_numeric(loop, sock, address)
         if sock.getsockname() == sock.getpeername():
             # TCP lets a socket connect to itself if there is no listener and the system picks the same port for this end. On
             # loopback a node that redials a lost peer would eventually reach itself.

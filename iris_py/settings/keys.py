@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
@@ -42,15 +41,27 @@ Secrets: TypeAlias = "Secret | tuple[Secret, ...]"
 CLUSTERS_MAX: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
 class KeySource:
-    """The effective source of a node's keys: a keyring, secret, file or command; empty for the per-user secret."""
+    """The effective source of a node's keys: a keyring, secret, file or command; empty for the per-user secret.
 
-    secret: Secrets | None = field(default=None, repr=False)
-    keyring: Keyring | None = field(default=None, repr=False)
-    secret_command: tuple[str, ...] | None = None
-    rank: int = 0
-    """The index of the layer (source of settings) that gives the keys; without keys the number of layers."""
+    Args:
+        rank: The index of the layer (source of settings) that gives the keys; without keys the number of layers.
+    """
+
+    __slots__ = ("keyring", "rank", "secret", "secret_command")
+
+    def __init__(
+        self,
+        secret: Secrets | None = None,
+        *,
+        keyring: Keyring | None = None,
+        secret_command: tuple[str, ...] | None = None,
+        rank: int,
+    ) -> None:
+        self.secret = secret
+        self.keyring = keyring
+        self.secret_command = secret_command
+        self.rank = rank
 
 
 def settle_keys(layers: Sequence[Layer]) -> KeySource:

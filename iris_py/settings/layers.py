@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -39,14 +38,20 @@ Source: TypeAlias = Literal["argument", "config", "variable", "file"]
 _warned: Final[set[str]] = set()
 
 
-@dataclass(frozen=True, slots=True)
 class Layer:
-    """One source of settings: the arguments, a `Config`, the environment or the file."""
+    """One source of settings: the arguments, a `Config`, the environment or the file.
 
-    source: Source
-    values: Mapping[str, object] = field(repr=False)  # secrets are among them
-    path: Path | None = None
-    """The file with the values, whose directory is the base of relative paths; None for other sources."""
+    Args:
+        values: The values of the settings, with secrets among them.
+        path: The file with the values, whose directory is the base of relative paths; None for other sources.
+    """
+
+    __slots__ = ("path", "source", "values")
+
+    def __init__(self, source: Source, values: Mapping[str, object], path: Path | None = None) -> None:
+        self.source: Source = source
+        self.values = values
+        self.path = path
 
     def locate(self, path: Path, key: str) -> Path:
         """Return the path given for a setting, with ``~`` replaced; relative paths of a file start in its directory.

@@ -8,8 +8,7 @@ command reads this table, and the checks import the cryptography.
 """
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,8 +44,7 @@ FindSecret: TypeAlias = "Callable[[str], SecretLike | Sequence[SecretLike] | Non
 Shape: TypeAlias = Literal["text", "choice", "path", "flag", "number", "addresses", "command", "secret", "secrets", "object"]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """The command-line option of a setting."""
 
     metavar: str
@@ -63,8 +61,7 @@ class Option:
         return self.name.startswith("--no-")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """An entry of the table: a setting, which is also an argument of :func:`iris_py.connect`."""
 
     shape: Shape
@@ -79,6 +76,10 @@ class Setting:
     """The name of the setting: its key in `ConnectSettings`."""
     type: str = ""
     """The type of the argument as text, as `ConnectSettings` states it."""
+
+    def named(self, name: str, type: str) -> "Setting":  # noqa: A002
+        """Return the entry with the name of its setting, and the type of its argument."""
+        return self._replace(name=name, type=type)
 
     @property
     def summary(self) -> str:
@@ -265,7 +266,7 @@ def _entries() -> tuple[Setting, ...]:
     found = []
     for name, hint in ConnectSettings.__annotations__.items():
         argument, (setting,) = hint.__origin__, hint.__metadata__
-        found.append(replace(setting, name=name, type=getattr(argument, "__forward_arg__", None) or str(argument)))
+        found.append(setting.named(name, getattr(argument, "__forward_arg__", None) or str(argument)))
     return tuple(found)
 
 

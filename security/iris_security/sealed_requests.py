@@ -16,7 +16,6 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -102,18 +101,23 @@ class SealedExchange(KeyMaterial):
         return _open(self.secret, b"iris sealed failure" + self.bond + self.label, sealed)
 
 
-@dataclass(frozen=True, slots=True)
 class OpenedRequest:
-    """An authentic, decrypted request. It may be a replay until a `SaltTable` accepts it."""
+    """An authentic, decrypted request. It may be a replay until a `SaltTable` accepts it.
 
-    payload: bytes = field(repr=False)
-    """The plaintext of the request."""
-    salt: bytes
-    """The random bytes unique to the request."""
-    sealed_ms: int
-    """The sealing time by the caller's clock: milliseconds since 1970."""
-    exchange: SealedExchange
-    """The exchange that seals the answers."""
+    Args:
+        payload: The plaintext of the request.
+        salt: The random bytes unique to the request.
+        sealed_ms: The sealing time by the caller's clock: milliseconds since 1970.
+        exchange: The exchange that seals the answers.
+    """
+
+    __slots__ = ("exchange", "payload", "salt", "sealed_ms")
+
+    def __init__(self, payload: bytes, salt: bytes, sealed_ms: int, exchange: SealedExchange) -> None:
+        self.payload = payload
+        self.salt = salt
+        self.sealed_ms = sealed_ms
+        self.exchange = exchange
 
 
 def seal_request(

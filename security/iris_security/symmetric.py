@@ -8,7 +8,6 @@ import enum
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.backends import default_backend
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from iris_security.aead import TAG_BYTES
 from iris_security.errors import AuthenticationError
+from iris_security.key_material import KeyMaterial
 
 # Import now: X25519 imports the backend at its first use, which would delay a process's first handshake by 4 ms.
 default_backend()
@@ -29,12 +29,17 @@ PAYLOAD_BYTES_MAX = MESSAGE_BYTES_MAX - DH_KEY_BYTES - TAG_BYTES
 _NONCE_ZERO = bytes(12)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class TransportKeys:
+class TransportKeys(KeyMaterial):
     """The keys of the two directions of a link, as seen from the local side."""
+
+    __slots__ = ("receive", "send")
 
     send: bytes
     receive: bytes
+
+    def __init__(self, send: bytes, receive: bytes) -> None:
+        object.__setattr__(self, "send", send)
+        object.__setattr__(self, "receive", receive)
 
     def __repr__(self) -> str:
         """Hide both fields, which are secret."""

@@ -179,9 +179,9 @@ def test_a_start_loads_no_more_modules_than_it_needs(name: str) -> None:
     assert len(found - start("pass")) <= wanted.all_max, sorted(found - own)
 
 
-#: Dataclasses of a connected node. Each takes a start a millisecond of processor time, because its methods are compiled from
-#: text; a struct takes a tenth of that. The remaining ones are known to programs, hide secrets, or are loaded by help.
-DATACLASSES_MAX = 18
+#: Dataclasses of a connected node, all of them public. Each takes a start half a millisecond of processor time, because its
+#: methods are compiled from text; a struct or a plain class takes a tenth of that.
+DATACLASSES_MAX = 5
 DATACLASSES = """
 import sys
 print(*[
@@ -197,4 +197,4 @@ def test_a_connected_node_has_few_dataclasses() -> None:
     command = [sys.executable, "-c", CONNECT + DATACLASSES]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment())
     names = done.stdout.split()
-    assert 5 < len(names) <= DATACLASSES_MAX, names
+    assert 0 < len(names) <= DATACLASSES_MAX, names
