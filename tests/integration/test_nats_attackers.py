@@ -163,3 +163,22 @@ ERRORS = tuple(
     b"-ERR '%b'\r\n" % text
     for text in (b"Unknown Protocol Operation", b"Maximum Payload Violation", b"maximum control line exceeded")
 )
+
+
+@in_loop
+async def test_a_client_that_subscribes_and_unsubscribes_all_the_time_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iris_py.servers.nats.node_patterns.LINGERING_MAX", 50)
+    async with opened() as (door, native), honest_client(door, QUIET) as honest:
+        greedy = await RawClient.connect(door, QUIET)
+        for start in range(0, 1000, 100):
+            numbers = range(start, start + 100)
+            greedy.send(b"".join(b"SUB churn.%d %d\r\n" % (number, number) for number in numbers))
+            await honest.go_round(1)
+            greedy.send(b"".join(b"UNSUB %d\r\n" % number for number in numbers))
+            await greedy.flush()
+            assert door.statistics.subscriptions <= 50 + 1 + 100
+        await until(lambda: door.statistics.subscriptions <= 50 + 1)
+        greedy.send(b"SUB churn.7 1\r\n")
+        await greedy.flush()
+        assert await native.publish("churn.7", b"x") == 1
+        assert (await greedy.message())[1] == b"x"

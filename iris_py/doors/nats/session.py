@@ -18,6 +18,7 @@ from iris_py.doors.nats.encoder import OK, PING, PONG, Delivery, fault_text, per
 from iris_py.doors.nats.headers import responders_block
 from iris_py.doors.nats.operations import ConnectLine, ProtocolFault, PubLine, PubRun, Signal, SubLine, UnsubLine
 from iris_py.doors.nats.parser import ProtocolParser
+from iris_py.doors.nats.pattern_shapes import PatternShapes
 from iris_py.doors.nats.subjects import (
     NatsSubject,
     SubjectFault,
@@ -180,6 +181,7 @@ class NatsSession:
         self._output: list[bytes] = []
         self._output_bytes = 0
         self._subscriptions: dict[bytes, ClientSubscription] = {}
+        self._shapes = PatternShapes()
         self._subjects: dict[bytes, NatsSubject] = {}
         self._has_unknown_pattern = False
         self._has_first_pong = False
@@ -414,6 +416,7 @@ class NatsSession:
     def forget_subscription(self, subscription: ClientSubscription) -> None:
         """Note the end of a subscription."""
         if self._subscriptions.pop(subscription.sid, None) is not None:
+            self._shapes.remove(subscription.pattern.tokens)
             self._delivered += subscription.delivered
 
     # -- operations
@@ -550,6 +553,7 @@ class NatsSession:
         for subscription in self._subscriptions.values():
             self._place.routes.remove(subscription)
         self._subscriptions.clear()
+        self._shapes.clear()
 
     def _subscribe(self, line: SubLine) -> None:
         raw, queue, sid = line
@@ -567,12 +571,14 @@ class NatsSession:
             or (queue and not is_valid_queue(queue))
             or not user.may_subscribe(pattern, queue)
             or len(self._subscriptions) >= self._place.limits.subscriptions_per_client
+            or not self._shapes.has_room(pattern.tokens)
             or not routes.has_room(pattern, queue)
         ):
             self.write(permission_error("Subscription", raw, queue))
             return
         subscription = ClientSubscription(self, sid, pattern, queue, user.hidden_topics(pattern))
         self._subscriptions[sid] = subscription
+        self._shapes.add(pattern.tokens)
         if routes.add(subscription):
             self._has_unknown_pattern = True
         self._confirm()

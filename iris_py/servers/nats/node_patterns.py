@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import ASKED_HEADER, read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
 from iris_py.logs import EventLogger
 from iris_py.servers.nats.client_clusters import is_service
+from iris_py.servers.nats.input_turns import PatternTurns
 from iris_py.servers.nats.opening_patterns import OpeningPatterns
 from iris_py.servers.shared_subscription import SharedSubscription
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     from iris_py.api.node import Node
     from iris_py.doors.nats.routes import Routes
@@ -40,6 +41,9 @@ LEAVE_S: Final = 1.0
 #: Topics whose subjects are remembered; beyond that all are forgotten. Too small: the name of each message is checked; too
 #: large: memory.
 REMEMBERED_TOPICS_MAX: Final = 4096
+#: Subscriptions kept after their last client, for a client that comes again. Too small: services that come and go change the
+#: table of interest each time; too large: a client that subscribes and unsubscribes all the time fills the memory.
+LINGERING_MAX: Final = 4096
 
 _GAP: Final = attrgetter("gap")
 
@@ -68,6 +72,7 @@ class NodePatterns:
         self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
         self._opening = OpeningPatterns()
+        self._turns = PatternTurns()
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: dict[tuple[str, str], tuple[bytes, Tokens] | None] = {}
         self._is_leaving = False
@@ -100,6 +105,8 @@ class NodePatterns:
                     self._subscribe(key)
             elif is_wanted is not bool(shared.users):
                 (shared.hold if is_wanted else shared.release)()
+                if not is_wanted and len(self._shared) > routes.patterns + LINGERING_MAX:
+                    self._forget(key, shared, None)
 
     async def wait_until_known(self) -> None:
         """Return when every publisher knows the present patterns, after `opening_patterns.KNOWN_S` at the latest."""
@@ -137,7 +144,16 @@ class NodePatterns:
         receive = partial(self._receive, key)
         forget = partial(self._forget, key)
         # Clients have the messages of the node itself already.
-        shared = SharedSubscription(self._node, key.pattern, _slice_messages, receive, forget, group=key.group, takes_own=False)
+        shared = SharedSubscription(
+            self._node,
+            key.pattern,
+            _slice_messages,
+            receive,
+            forget,
+            group=key.group,
+            takes_own=False,
+            turn=self._turns.wait,
+        )
         shared.hold()
         self._shared[key] = shared
         self._opening.add(shared, key)
@@ -147,9 +163,9 @@ class NodePatterns:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _close(self, shared: SharedSubscription) -> asyncio.Task[None]:
+    def _close(self, shared: SharedSubscription, turn: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
         self._opening.discard(shared)
-        task = asyncio.get_running_loop().create_task(shared.close())
+        task = asyncio.get_running_loop().create_task(_close_after(turn, shared))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
@@ -159,7 +175,7 @@ class NodePatterns:
         if self._shared.get(key) is not shared:
             return
         del self._shared[key]
-        self._close(shared)
+        self._close(shared, None if shared in self._opening else self._turns.wait())
         if error is not None:
             logger.debug("door_pattern_failed", "the node cannot subscribe for clients: %s", error)
             self._routes.refuse(key)
@@ -220,6 +236,12 @@ class NodePatterns:
 def _settle(answered: asyncio.Future[None]) -> None:
     if not answered.done():
         answered.set_result(None)
+
+
+async def _close_after(turn: Coroutine[Any, Any, None] | None, shared: SharedSubscription) -> None:
+    if turn is not None:
+        await turn
+    await shared.close()
 
 
 def _slice_messages() -> int:

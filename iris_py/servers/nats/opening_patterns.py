@@ -45,6 +45,10 @@ class OpeningPatterns:
         """Return the number of patterns that not every publisher knows."""
         return len(self._numbers)
 
+    def __contains__(self, shared: SharedSubscription) -> bool:
+        """Return whether not every publisher knows the pattern of a subscription."""
+        return shared in self._numbers
+
     def add(self, shared: SharedSubscription, key: PatternKey) -> None:
         """Add a subscription that is just opened."""
         self._last += 1

@@ -13,12 +13,14 @@ from iris_py.servers.nats.input_turns import (
     CONTROL_SHARE,
     CONTROL_TURN_S,
     CONTROLS_MAX,
+    PATTERNS_MAX,
     SLICE_BYTES_FIRST,
     SLICE_BYTES_MAX,
     SLICE_BYTES_MIN,
     TURN_S,
     ClientInput,
     InputTurns,
+    PatternTurns,
 )
 
 
@@ -126,3 +128,26 @@ def test_clients_take_turns_and_others_come_in_between() -> None:
     order = asyncio.run(main())
     assert [each for each in order if each not in ("-", "late")] == ["a", "b", "a", "a"]
     assert "".join(order).replace("late", "").replace("--", "-").startswith("-ab-a-a")
+
+
+def test_few_subscriptions_begin_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
+
+    async def main() -> None:
+        turns, order = PatternTurns(), []
+
+        async def begin(number: int) -> None:
+            await turns.wait()
+            order.append(number)
+
+        tasks = [asyncio.create_task(begin(number)) for number in range(PATTERNS_MAX + 5)]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert order == [*range(PATTERNS_MAX)]
+        tasks[PATTERNS_MAX].cancel()
+        turns._run()
+        await asyncio.gather(*tasks[PATTERNS_MAX + 1 :])
+        assert order == [*range(PATTERNS_MAX), *range(PATTERNS_MAX + 1, PATTERNS_MAX + 5)]
+        await turns.wait()
+
+    asyncio.run(main())
