@@ -37,7 +37,10 @@ SETTLED_S: Final = 60.0
 DRAIN_S: Final = 3.0
 #: What happens between operations; in a calm schedule doors only end in order and come back.
 CALM: Final = ("drain", "return", "return", "nothing")
-ROUGH: Final = ("drain", "kill", "return", "return", "cut", "heal", "heal", "reset", "subscribe_one", "nothing")
+ROUGH: Final = (
+    *("drain", "kill", "return", "return", "cut", "stall", "reset", "heal", "heal"),
+    *("leave", "leave", "subscribe_one", "nothing"),
+)
 
 
 class Schedule:
@@ -192,6 +195,14 @@ class Schedule:
 
     async def _reset(self) -> None:
         self._simulation.reset(self._rng.choice(self._simulation.nodes))
+
+    async def _stall(self) -> None:
+        self._simulation.stall(*self._rng.sample(self._simulation.nodes, 2))
+
+    async def _leave(self) -> None:
+        """Break the connections of some clients, whose doors live on."""
+        for client in self._rng.sample(self.clients, 3):
+            self._simulation.network.reset(f"client {client.name}")
 
     async def _subscribe_one(self) -> None:
         """Let a listener end a subscription, or begin one."""
