@@ -211,7 +211,7 @@ class ModelServer:
             for sid, each in client.subscriptions.items():
                 if not matches(each.pattern, subject) or subject.startswith("$") or is_taken(client.rights, subject):
                     continue
-                if each.queue:
+                if each.queue:  # at nats-server, without `echo`, of others alone
                     groups.setdefault((each.pattern, each.queue), []).append((client, sid))
                 elif client is not sender or client.options["echo"]:
                     plain.append((client, sid))
