@@ -23,7 +23,7 @@ from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import is_present, parse_secrets, read_exposed, user_secret
 from iris_py.net.addresses import format_address, is_loopback, parse_address, without_ports
-from iris_py.observe.queries import Observe
+from iris_py.observe.journal import Observe
 from iris_py.settings.keys import (
     CLUSTERS_MAX,
     as_generations,

@@ -200,7 +200,6 @@ class Introspection:
         self._asked: dict[int, _PendingQuestion] = {}
         self._echoes: dict[tuple[NodeId, int], asyncio.Future[None]] = {}  # by the echoing node and number
         self._places = asyncio.Semaphore(QUESTIONS_MAX)
-        core.overlay.use_clock(clock)
 
     async def ask_nodes(
         self,

@@ -20,14 +20,11 @@ from iris_py.api.arguments import check_time
 from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.parts import CloudParts
 from iris_py.api.handler_calls import wait_until_ended, wait_until_settled
-from iris_py.api.introspection import Introspection
 from iris_py.api.keys import Keys
 from iris_py.api.membership import Memberships
 from iris_py.api.request import Requests
 from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
-from iris_py.api.status import Observation, log_event
-from iris_py.api.trace import Explanation
 from iris_py.build import build
 from iris_py.errors import IrisError, NodeClosed, NoMembers, NotConnected, add_surroundings
 from iris_py.link.config import LinkConfig
@@ -43,6 +40,7 @@ from iris_py.net.sockets import SocketNetwork
 from iris_py.node.core import CoreConfig, NodeCore
 from iris_py.node.events import DialAnswered, DialBroken, DialRefused, ViewKnown
 from iris_py.node.questions import NodeAnswered, NodeAsked
+from iris_py.observe.node_name import short_name
 from iris_py.patterns.request.registration import (
     BroadcastReceived,
     RegistrationDrained,
@@ -60,12 +58,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from iris_overlay.environment import Rng
+    from iris_py.api.introspection import Introspection
+    from iris_py.api.status import Observation
     from iris_py.api.survey import Surveys
     from iris_py.api.topic import Topics
+    from iris_py.api.trace import Explanation
     from iris_py.api.tunnel_caller import TunnelCaller
     from iris_py.config import Config
     from iris_py.net.network import NetworkStack
     from iris_py.node.events import NodeEvent
+    from iris_py.observe.journal import EventRecord
+    from iris_py.observe.statistics import QuestionStatistics
     from iris_py.patterns.topic.queue import SubscriptionQueue
     from iris_security import Entropy, Keyring
 
@@ -94,9 +97,6 @@ class Parts:
         requests: The requests.
         clouds: The parts for other clouds, without requests.
         broadcasts: The broadcasts.
-        introspection: The questions to other nodes about themselves, and the answers.
-        observation: Statistics, events and health.
-        explanation: The traces of requests.
         handle_outcomes: Takes the outcomes of requests from the driver.
         reactions: The reactions to events of the core, by kind; other kinds are ignored.
     """
@@ -106,9 +106,6 @@ class Parts:
     requests: Requests
     clouds: CloudParts
     broadcasts: Broadcasts
-    introspection: Introspection
-    observation: Observation
-    explanation: Explanation
     handle_outcomes: Callable[[Sequence[tuple[Any, bytes | IrisError]]], None]
     reactions: dict[type, Callable[[Any], None]]
 
@@ -199,16 +196,13 @@ class Parts:
     def _make(self) -> None:
         """Make the parts that need the core."""
         runtime = self.runtime
-        clocks = (runtime.loop.time, runtime.loop.time) if runtime.is_simulated else (time.time, time.perf_counter)
+        runtime.core.overlay.use_clock(self._clock)
         self.memberships = Memberships(runtime)
         self.requests = Requests(runtime, self._explain)
         self.handle_outcomes = self.requests.handle_outcomes
         self.clouds = CloudParts(runtime)
         self.broadcasts = Broadcasts(runtime, self.clouds)
         runtime.core.patterns.on_tunnels = lambda: self.tunnels
-        self.introspection = Introspection(runtime, lambda: self.observation.statistics(), *clocks)
-        self.observation = Observation(runtime, self.memberships, self._subscriptions, self.introspection.desk, self.seeds)
-        self.explanation = Explanation(runtime, self.introspection)
         self.reactions = self._make_reactions()
         self._bind()
 
@@ -236,6 +230,35 @@ class Parts:
         tunnels = TunnelCaller(self.runtime, self.clouds.open_tunnel)
         self.reactions |= tunnels.reactions()
         return tunnels
+
+    @property
+    def _clock(self) -> Callable[[], float]:
+        return self.runtime.loop.time if self.runtime.is_simulated else time.perf_counter
+
+    @cached_property
+    def introspection(self) -> Introspection:
+        """The questions to other nodes about themselves, and the answers."""
+        from iris_py.api.introspection import Introspection
+
+        read_unix_s = self.runtime.loop.time if self.runtime.is_simulated else time.time
+        return Introspection(self.runtime, lambda: self.observation.statistics(), read_unix_s, self._clock)
+
+    @cached_property
+    def observation(self) -> Observation:
+        """Statistics, events and health."""
+        from iris_py.api.status import Observation
+
+        return Observation(self.runtime, self.memberships, self._subscriptions, self._questions, self.seeds)
+
+    def _questions(self) -> QuestionStatistics:
+        return self.introspection.desk.statistics()
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """The traces of requests."""
+        from iris_py.api.trace import Explanation
+
+        return Explanation(self.runtime, self.introspection)
 
     @property
     def _used_topics(self) -> Topics | None:
@@ -318,7 +341,8 @@ class Parts:
         self.clouds.close_surveys()
         if core.patterns.tunnels is not None:
             core.patterns.tunnels.close()
-        self.introspection.close()
+        if "introspection" in vars(self):
+            self.introspection.close()
 
     # -- events of the driver
 
@@ -330,7 +354,7 @@ class Parts:
                 reaction(event)
 
     def _make_reactions(self) -> dict[type, Callable[[Any], None]]:
-        runtime, introspection, keys = self.runtime, self.introspection, self.keys
+        runtime, keys = self.runtime, self.keys
         return {
             RequestsStarted: lambda event: event.registration.server.start(event.executions),
             RequestCancelled: lambda event: event.execution.registration.server.cancel(event.execution),
@@ -352,10 +376,10 @@ class Parts:
             GenerationsSigned: keys.handle_signed,
             RotationMissed: keys.handle_missed,
             RotationHeard: lambda _event: keys.handle_heard(),
-            NodeAsked: introspection.handle_asked,
-            NodeAnswered: introspection.handle_answered,
-            RootLocated: introspection.handle_located,
-            EchoReturned: introspection.handle_echo,
+            NodeAsked: lambda event: self.introspection.handle_asked(event),
+            NodeAnswered: lambda event: self.introspection.handle_answered(event),
+            RootLocated: lambda event: self.introspection.handle_located(event),
+            EchoReturned: lambda event: self.introspection.handle_echo(event),
         }
 
     def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
@@ -401,6 +425,46 @@ parts_of: Callable[[HasParts], Parts] = attrgetter("_parts")
 def seeded_rng(entropy: Entropy) -> random.Random:
     """Return a random generator for choices, seeded from ``entropy``. Not for secrets."""
     return random.Random(entropy(16))  # noqa: S311 - choices, not secrets
+
+
+def log_event(event: EventRecord) -> None:
+    """Log an event of the node if operators need its kind.
+
+    Peers control how often most of these events occur. The journal notes one event of each kind and node in ten seconds, and
+    the log has ten lines of each kind in a minute.
+    """
+    facts: dict[str, Any] = {
+        "node": event.node,
+        "name": event.node_name,
+        "address": event.node_address,
+        "zone": event.node_zone,
+        "reason": event.detail,
+        "times": event.times,
+    }
+    node, address = short_name(event.node, event.node_name), event.node_address or "an unknown address"
+    if event.kind == "link_opened":
+        logger.info("link_opened", "the link to node %s at %s is open", node, address, **facts)
+    elif event.kind == "link_closed":
+        logger.info("link_closed", "the link to node %s at %s was closed: %s", node, address, event.detail, **facts)
+    elif event.kind == "link_lost":
+        logger.info("link_lost", "the link to node %s at %s was lost: %s", node, address, event.detail, **facts)
+    elif event.kind == "died":
+        logger.info("died", "node %s at %s is considered dead: %s", node, address, event.detail, **facts)
+    elif event.kind == "topics_differ":
+        logger.warning(
+            "topics_differ",
+            "publications of node %s at %s do not reach this one, nor the reverse: %s. Update the older one (docs/versions.md)",
+            node,
+            address,
+            event.detail,
+            **facts,
+        )
+    elif event.kind == "stalled":
+        logger.info(
+            "stalled",
+            "this process was stopped, or its event loop was blocked: the node asks its peers whether they still wait",
+            times=event.times,
+        )
 
 
 def _log_started(core: NodeCore) -> None:

@@ -7,7 +7,7 @@ members at once. If all members are full, removing a member makes matters worse.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -15,7 +15,6 @@ from iris_py.federation.names import RESERVED_NAMES
 from iris_py.logs import EventLogger
 from iris_py.net.process import read_process
 from iris_py.node.snapshot import statistics_of
-from iris_py.observe.node_name import short_name
 from iris_py.observe.statistics import ProcessStatistics
 
 if TYPE_CHECKING:
@@ -26,12 +25,11 @@ if TYPE_CHECKING:
     from iris_py.api.seeds import Seeds
     from iris_py.api.server import Server
     from iris_py.observe.journal import EventRecord
-    from iris_py.observe.queries import Desk
-    from iris_py.observe.statistics import Statistics
+    from iris_py.observe.statistics import QuestionStatistics, Statistics
     from iris_py.patterns.request.registration import Registration
     from iris_py.patterns.topic.queue import SubscriptionQueue
 
-__all__ = ["Health", "Observation", "log_event"]
+__all__ = ["Health", "Observation"]
 
 logger = EventLogger("iris_py")
 
@@ -59,7 +57,7 @@ class Observation:
         runtime: The node.
         memberships: The memberships of the node.
         subscriptions: Returns the subscriptions of the node.
-        desk: The answers of the node to questions of other nodes.
+        questions: Returns how many questions of other nodes were answered and refused.
         seeds: The seeds of the node.
     """
 
@@ -68,14 +66,14 @@ class Observation:
         runtime: Runtime,
         memberships: Memberships,
         subscriptions: Callable[[], Collection[SubscriptionQueue]],
-        desk: Desk,
+        questions: Callable[[], QuestionStatistics],
         seeds: Seeds,
     ) -> None:
         self._runtime = runtime
         self._core, self._driver = runtime.core, runtime.driver
         self._memberships = memberships
         self._subscriptions = subscriptions
-        self._desk = desk
+        self._questions = questions
         self._seeds = seeds
 
     def statistics(self) -> Statistics:
@@ -87,7 +85,7 @@ class Observation:
             self._core,
             self._subscriptions(),
             ProcessStatistics() if runtime.is_simulated else read_process(self._driver.lateness, now),
-            self._desk.statistics(),
+            self._questions(),
             runtime.started_at,
             now,
             retransmissions=self._driver.retransmissions(),
@@ -150,43 +148,3 @@ class Observation:
 def _is_of_gateway(registration: Registration) -> bool:
     """Tell whether a registration is a gateway's for another cloud: its end while the cloud is unreachable is no fault."""
     return registration.group.name.startswith(RESERVED_NAMES) or registration.rank > 0
-
-
-def log_event(event: EventRecord) -> None:
-    """Log an event of the node if operators need its kind.
-
-    Peers control how often most of these events occur. The journal notes one event of each kind and node in ten seconds, and
-    the log has ten lines of each kind in a minute.
-    """
-    facts: dict[str, Any] = {
-        "node": event.node,
-        "name": event.node_name,
-        "address": event.node_address,
-        "zone": event.node_zone,
-        "reason": event.detail,
-        "times": event.times,
-    }
-    node, address = short_name(event.node, event.node_name), event.node_address or "an unknown address"
-    if event.kind == "link_opened":
-        logger.info("link_opened", "the link to node %s at %s is open", node, address, **facts)
-    elif event.kind == "link_closed":
-        logger.info("link_closed", "the link to node %s at %s was closed: %s", node, address, event.detail, **facts)
-    elif event.kind == "link_lost":
-        logger.info("link_lost", "the link to node %s at %s was lost: %s", node, address, event.detail, **facts)
-    elif event.kind == "died":
-        logger.info("died", "node %s at %s is considered dead: %s", node, address, event.detail, **facts)
-    elif event.kind == "topics_differ":
-        logger.warning(
-            "topics_differ",
-            "publications of node %s at %s do not reach this one, nor the reverse: %s. Update the older one (docs/versions.md)",
-            node,
-            address,
-            event.detail,
-            **facts,
-        )
-    elif event.kind == "stalled":
-        logger.info(
-            "stalled",
-            "this process was stopped, or its event loop was blocked: the node asks its peers whether they still wait",
-            times=event.times,
-        )

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
 
 from iris_py import __version__
 from iris_py.build import commit
-from iris_py.observe.statistics import LANES, OTHER
+from iris_py.observe.counts import OTHER
+from iris_py.observe.statistics import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

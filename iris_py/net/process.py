@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iris_py.logs import EventLogger, suppressed_lines
-from iris_py.observe.statistics import ProcessStatistics
 from iris_py.peers.peer_table import HANDSHAKES_MAX, LINKS_MAX
 from iris_security import Suite
 from iris_security.aead import NONCE_BYTES
 
 if TYPE_CHECKING:
+    from iris_py.observe.statistics import ProcessStatistics
     from iris_security.aead import Cipher
 
 logger = EventLogger("iris_py.net")
@@ -189,6 +189,8 @@ def read_process(lateness: LoopLateness, now: float) -> ProcessStatistics:
         lateness: The lateness of the process's event loop.
         now: The time of the event loop, in seconds.
     """
+    from iris_py.observe.statistics import ProcessStatistics  # loaded with the first statistics
+
     return ProcessStatistics(
         stalls=lateness.stalls,
         loop_lateness_s=lateness.longest_s(now),

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.observe.counts import TOKENS_MAX, count_in
+from iris_py.observe.counts import OTHER, TOKENS_MAX, count_in
 from iris_py.observe.histogram import Histogram, HistogramStatistics
 from iris_py.observe.statistics import (
     LANES,
-    OTHER,
     BroadcastStatistics,
     ClusterStatistics,
     FarStatistics,

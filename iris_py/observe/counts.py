@@ -8,10 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_py.observe.histogram import Histogram
-from iris_py.observe.statistics import OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+#: The name under which the counts of forgotten clusters and topics are added. A cluster or topic of this name counts there,
+#: too.
+OTHER: Final = "_other"
 
 
 class Totals:

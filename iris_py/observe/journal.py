@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -50,6 +50,10 @@ KINDS: Final = {
     "line_lost": "A cloud link has ended; the detail is the address of the other gateway and the reason.",
     "catalogue_changed": "A gateway of another cloud has changed its exports to this cloud.",
 }
+
+
+#: The answers of a node to others: everything; numbers without the names of clusters, topics, groups and peers; or nothing.
+Observe: TypeAlias = Literal["all", "counts", "none"]
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):

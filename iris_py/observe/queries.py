@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -26,7 +26,7 @@ from iris_py.observe.statistics import QuestionStatistics, Statistics
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iris_py.observe.journal import Journal
+    from iris_py.observe.journal import Journal, Observe
 
 #: Size of one answer, before encryption. Too small: a node with many clusters is asked many times; too large: answers delay
 #: other messages on the links of the ring.
@@ -353,9 +353,6 @@ def _convert(value: object, kind: type[_T]) -> _T | None:
     except _DECODE_ERRORS:
         return None
 
-
-#: The answers of a node to others: everything; numbers without the names of clusters, topics, groups and peers; or nothing.
-Observe: TypeAlias = Literal["all", "counts", "none"]
 
 #: Answers within a second; further questions are refused, and counted. Too small: several operators hinder each other. Too
 #: large: an endless asker costs a node more than 1 % of a core, at half a millisecond each.

@@ -17,11 +17,6 @@ import msgspec
 
 from iris_py.observe.histogram import HistogramStatistics
 
-#: The name under which the counts of forgotten clusters and topics are added. A cluster or topic of this name counts there,
-#: too.
-OTHER: Final = "_other"
-
-
 #: The lanes of a link, in the order in which they are served; the last two take turns.
 LANES: Final = ("overlay", "interactive", "bulk", "tunnels")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from iris_py.observe.queries import Observe
+    from iris_py.observe.journal import Observe
     from iris_py.tracing import TracingSetting
     from iris_security.keyring import Keyring
     from iris_security.secret import Secret

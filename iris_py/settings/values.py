@@ -12,7 +12,7 @@ from iris_overlay.node_info import ADDRESSES_MAX
 from iris_py.errors import ConfigurationError
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import LISTENED, is_loopback, parse_address, parse_advertised
-from iris_py.observe.queries import Observe
+from iris_py.observe.journal import Observe
 from iris_py.wire.facts import NAME_LENGTH_MAX, is_name
 from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 from iris_security import SecretFormatError, parse_administrator

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iris_overlay.groups.config import GroupConfig
-    from iris_py.observe.queries import Observe
+    from iris_py.observe.journal import Observe
     from iris_py.tracing import TracingSetting
 
 #: The polling interval of :meth:`NodeSimulation.until`, in virtual seconds: below every relevant latency.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from iris_overlay.groups import promotions
 from iris_py.observe import counts
-from iris_py.observe.statistics import OTHER, InterestStatistics
+from iris_py.observe.counts import OTHER
+from iris_py.observe.statistics import InterestStatistics
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.testing.virtual import run_in_network
 

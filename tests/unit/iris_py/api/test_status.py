@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from iris_py.api.status import log_event
+from iris_py.api.lifecycle import log_event
 from iris_py.logs import LINES_MAX, forget_lines
 from iris_py.observe.journal import KINDS, Journal
 from iris_py.observe.node_name import NodeName

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from iris_py.gateway.metrics import GATEWAYS_MAX, GatewayCollector
-from iris_py.observe.statistics import OTHER
+from iris_py.observe.counts import OTHER
 
 Samples = dict[tuple[str, str], float]
 ADDRESS, ANOTHER = "10.0.0.1:7450", "10.0.0.2:7450"

@@ -15,9 +15,9 @@ import iris_py.errors
 from iris_py.metrics import families as families_module
 from iris_py.metrics.families import OUTCOMES, Families, Family
 from iris_py.metrics.prometheus import make_metric
+from iris_py.observe.counts import OTHER
 from iris_py.observe.histogram import BUCKETS, HistogramStatistics
 from iris_py.observe.statistics import (
-    OTHER,
     BroadcastStatistics,
     ClusterStatistics,
     LinksStatistics,

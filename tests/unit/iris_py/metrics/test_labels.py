@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_py.metrics.families import Labels, NamedTotals
-from iris_py.observe.statistics import OTHER
+from iris_py.observe.counts import OTHER
 
 NAMES = ["a", "b", "c", "d", OTHER]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_py.observe.counts import FAR_NAMES_MAX, CountTable, FarTable, GroupCounts
-from iris_py.observe.statistics import OTHER
+from iris_py.observe.counts import FAR_NAMES_MAX, OTHER, CountTable, FarTable, GroupCounts
 
 
 def count(counts: GroupCounts, times: int) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from iris_py.observe.histogram import HistogramStatistics
-from iris_py.observe.journal import EVENTS_MAX, Journal
+from iris_py.observe.journal import EVENTS_MAX, Journal, Observe
 from iris_py.observe.node_name import NodeName
 from iris_py.observe.queries import (
     ANSWERS_PER_S_MAX,
@@ -20,7 +20,6 @@ from iris_py.observe.queries import (
     AnswerPage,
     Desk,
     NodeQuestion,
-    Observe,
     Pages,
     decode_answer,
     decode_question,
