@@ -166,11 +166,15 @@ class LinkStream(asyncio.BufferedProtocol):
         if now > self._driver.late_at:
             self._driver.resume(now)
         self._end += nbytes
+        is_full = self._driver.reads_on and self._end == len(self._buffer)
         if self._read(link, now, now + TURN_S):
             self.pause_reading()
             self._driver.let_wait(self)
-        else:
-            self._make_room()
+            return
+        self._make_room()
+        if is_full:
+            self.pause_reading()
+            self._driver.end_turn(self)
 
     def read_on(self) -> bool:
         """Handle more of the input for which the last turn had no time; return whether complete frames are still left."""
@@ -295,6 +299,9 @@ class Driver:
         network: The network.
         own: The numeric addresses at which a dial from here would reach this node itself.
         lateness: The lateness of timers.
+        reads_on: Whether the loop reads on in the same turn when a read fills the buffer. That of libuv does, up to 32 times
+            (``uv__read``): megabytes would wait in the queues of the program, and messages grow old there. They are to wait in
+            the socket, which slows the peer down. The loops of asyncio read once in a turn.
     """
 
     def __init__(self, network: NetworkStack, owner: DriverOwner) -> None:
@@ -303,6 +310,7 @@ class Driver:
         self.lateness = LoopLateness()
         bytes(HEAP_BLOCK_BYTES)  # freed at once, on purpose
         self.loop = asyncio.get_running_loop()
+        self.reads_on = not isinstance(self.loop, asyncio.BaseEventLoop)
         self._context = copy_context()
         self.network = network
         self._owner = owner
@@ -498,6 +506,10 @@ class Driver:
         self._waiting.append(connection)
         if len(self._waiting) == 1:
             self.loop.call_soon(self._read_on, context=self._context)
+
+    def end_turn(self, connection: LinkStream) -> None:
+        """Read from a paused connection again in the next turn of the event loop: its last read filled the buffer."""
+        self.loop.call_soon(connection.resume_reading, context=self._context)
 
     def _read_on(self) -> None:
         if self.is_closed:

@@ -35,6 +35,11 @@ _Resolved: TypeAlias = "tuple[int, SocketAddress]"
 
 _shuffle = random.shuffle
 
+#: Largest number of unsent bytes in the kernel, a stream. Without a limit, megabytes wait there for a receiver that is behind.
+#: Too small: the line idles while the next bytes are prepared; too large: messages grow old, and urgent data waits behind
+#: them, for a second on a line of 1 Mbit/s.
+NOTSENT_BYTES_MAX = 128 * 1024
+
 #: Streams that the system establishes before the node accepts them; the system may lower this (net.core.somaxconn). Too
 #: small: a cluster of two hundred that restarts at once sees refusals; too large: in a flood faster than the node, each dialler
 #: waits behind as many (with 4,096 none connected within 2 s; a dialler beyond the bound retries after 1 s).
@@ -232,6 +237,8 @@ class SocketNetwork:
     def _configure(self, sock: socket.socket) -> None:
         """Set the options of a dialled or accepted socket. Called before its protocol is made."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES_MAX)
 
 
 def _listening_socket(family: int, address: SocketAddress) -> socket.socket:
@@ -384,10 +391,6 @@ def _discard(attempt: asyncio.Task[socket.socket]) -> None:
         attempt.result().close()
 
 
-#: Largest number of unsent bytes in the kernel, per stream. Too small: the line idles while the next bytes are prepared; too
-#: large: urgent data waits behind them, for a second on a line of 1 Mbit/s.
-NOTSENT_BYTES_MAX = 128 * 1024
-
 #: Time (seconds) for which sent bytes may stay unacknowledged until the kernel breaks the stream. Too small: a brief
 #: interruption of the line costs all its streams; too large: silent streams hold their descriptors for longer. Longer than the
 #: timeout of a silent link, so that links end with a more specific reason.
@@ -421,7 +424,6 @@ class WanNetwork(SocketNetwork):
     def _configure(self, sock: socket.socket) -> None:
         super()._configure(sock)
         if sys.platform == "linux":
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOTSENT_BYTES_MAX)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_S * 1_000)
             self._control_congestion(sock)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import math
 import socket
 from collections import deque
 from contextvars import Context, ContextVar, copy_context
+from itertools import pairwise
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +20,7 @@ import uvloop
 
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
+from iris_py.net import driver as driver_module
 from iris_py.net.driver import (
     DIAL_RENEWALS_MAX,
     PORT_ATTEMPTS_MAX,
@@ -121,13 +124,30 @@ class Records:
         self.taken += bytes(data[:whole])
         return whole
 
+    def receive_eof(self, _now: float) -> None: ...
+
+
+def fill(sock: socket.socket) -> int:
+    """Send until the socket takes no more; return the number of bytes."""
+    sent = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sent += sock.send(bytes(4096))
+    return sent
+
 
 @pytest.mark.parametrize("record_bytes", [1, 1000, RECORD_BYTES_MAX])
 @pytest.mark.parametrize("piece_bytes", [700, 50_000, RECEIVE_BUFFER_BYTES])
 def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(record_bytes: int, piece_bytes: int) -> None:
     stream = Random(1).randbytes(8 * RECEIVE_BUFFER_BYTES // RECORD_BYTES_MAX * RECORD_BYTES_MAX)
     link = Records(record_bytes)
-    driver = SimpleNamespace(loop=Mock(time=lambda: 0.0), late_at=math.inf, link_received=lambda _link: None)
+    driver = SimpleNamespace(
+        loop=Mock(time=lambda: 0.0),
+        late_at=math.inf,
+        link_received=lambda _link: None,
+        end_turn=LinkStream.resume_reading,
+        reads_on=True,
+    )
     connection = LinkStream(cast("Any", driver), None)
     connection.link = cast("Any", link)
     sent = 0
@@ -259,6 +279,7 @@ class Turns:
         driver._context = copy_context()
         driver.late_at = math.inf
         driver.is_closed = False
+        driver.reads_on = True
         driver._waiting = deque()
         driver._core = None
         self.links = {name: Sliced(self.clock, name, self.order) for name in names}
@@ -316,6 +337,54 @@ def test_of_several_that_take_long_each_turn_handles_one() -> None:
         turns.order.clear()
     assert handled == ["aaaa", "bbbb", "aaaa", "bbbb"]
     assert all(stream.is_read for stream in turns.streams.values())
+
+
+def test_a_stream_that_fills_the_buffer_is_read_again_in_the_next_turn() -> None:
+    turns = Turns("a", "b")
+    for connection in turns.connections.values():
+        connection.link = cast("Any", Records(RECORD_BYTES_MAX))
+    turns.receive("a", bytes(RECEIVE_BUFFER_BYTES - 1))
+    turns.receive("b", bytes(RECEIVE_BUFFER_BYTES))
+    assert [stream.is_read for stream in turns.streams.values()] == [True, False]
+    turns.turn()
+    assert [stream.is_read for stream in turns.streams.values()] == [True, True]
+    assert not turns.later
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_turn_takes_no_more_from_a_socket_than_the_buffer_holds(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read of uvloop goes on while the buffer gets full: megabytes would wait in queues, and messages grow old there."""
+    buffer_bytes = 8 * 1024  # of which any system's socket holds several
+    monkeypatch.setattr(driver_module, "RECEIVE_BUFFER_BYTES", buffer_bytes)
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        sent = fill(theirs)
+        link = Records(1)
+        driver = Driver(MemoryNetwork(1).host(A), cast("Any", Owner()))
+        connection = LinkStream(driver, None)
+        driver.connection_made = Mock(return_value=link)  # type: ignore[method-assign]
+        driver.link_received = driver.connection_lost = Mock()  # type: ignore[method-assign]
+        read = [0]
+        await loop.create_connection(lambda: connection, sock=ours)
+        read.append(len(link.taken))
+        async with asyncio.timeout(30):
+            while read[-1] < sent:
+                await asyncio.sleep(0)
+                read.append(len(link.taken))
+        connection.abort()
+        theirs.close()
+        await connection.lost
+        return read
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        read = runner.run(main())
+    assert read[-1] > 2 * buffer_bytes, "so much that a turn could take more"
+    assert max(after - before for before, after in pairwise(read)) <= buffer_bytes
 
 
 def test_the_end_of_a_stream_comes_after_all_that_came_before() -> None:
