@@ -21,7 +21,6 @@ from iris_py.api.broadcast import Broadcasts
 from iris_py.api.cloud.parts import CloudParts
 from iris_py.api.handler_calls import wait_until_ended, wait_until_settled
 from iris_py.api.keys import Keys
-from iris_py.api.membership import Memberships
 from iris_py.api.request import Requests
 from iris_py.api.runtime import Runtime, resolve
 from iris_py.api.seeds import Seeds
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
 
     from iris_overlay.environment import Rng
     from iris_py.api.introspection import Introspection
+    from iris_py.api.membership import Memberships
     from iris_py.api.status import Observation
     from iris_py.api.survey import Surveys
     from iris_py.api.topic import Topics
@@ -93,8 +93,7 @@ class Parts:
         runtime: The core, driver, event loop and settings.
         keys: The secrets and their rotation.
         seeds: The configured seeds.
-        memberships: The served clusters, and views of clusters. Made when the node opens, as are all following parts.
-        requests: The requests.
+        requests: The requests. Made when the node opens, as are all following parts.
         clouds: The parts for other clouds, without requests.
         broadcasts: The broadcasts.
         handle_outcomes: Takes the outcomes of requests from the driver.
@@ -102,7 +101,6 @@ class Parts:
     """
 
     keys_type: ClassVar[type[Keys]] = Keys
-    memberships: Memberships
     requests: Requests
     clouds: CloudParts
     broadcasts: Broadcasts
@@ -197,7 +195,6 @@ class Parts:
         """Make the parts that need the core."""
         runtime = self.runtime
         runtime.core.overlay.use_clock(self._clock)
-        self.memberships = Memberships(runtime)
         self.requests = Requests(runtime, self._explain)
         self.handle_outcomes = self.requests.handle_outcomes
         self.clouds = CloudParts(runtime)
@@ -214,6 +211,13 @@ class Parts:
         topics = Topics(self.runtime, self.clouds)
         self.reactions |= topics.reactions()
         return topics
+
+    @cached_property
+    def memberships(self) -> Memberships:
+        """The served clusters, and views of clusters, loaded and made at their first use."""
+        from iris_py.api.membership import Memberships
+
+        return Memberships(self.runtime)
 
     @cached_property
     def surveys(self) -> Surveys:
@@ -290,7 +294,7 @@ class Parts:
         ends_at = runtime.loop.time() + timeout
         self.keys.close()
         if self.is_open:
-            endings = self.memberships.begin_leaving_all(timeout)
+            endings = self.memberships.begin_leaving_all(timeout) if "memberships" in vars(self) else []
             await asyncio.gather(*(wait_until_settled(*ending) for ending in endings))
             topics = self._used_topics
             endings += [] if topics is None else topics.begin_closing_callbacks(timeout, closer)
@@ -323,7 +327,8 @@ class Parts:
         runtime.threads.shutdown()
         closing = runtime.closing = runtime.loop.create_task(runtime.driver.close(0.0))
         self._close_topics()
-        self.memberships.abort(closing)
+        if "memberships" in vars(self):
+            self.memberships.abort(closing)
         runtime.joins.end()
         runtime.leaves.end()
         resolve([self._settled, self._departed])

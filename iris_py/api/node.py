@@ -11,7 +11,6 @@ from iris_py.api.communication import Communication
 from iris_py.api.keys import open_keyring
 from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.loops import check_asyncio
-from iris_py.api.membership import Capacity
 from iris_py.api.unclosed import Guard, nodes
 from iris_py.config import Config, load_config
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
@@ -130,7 +129,9 @@ class Node(Communication, Administration):
             ConfigurationError: An argument is wrong.
             NodeClosed: The node was closed.
         """
-        return self._memberships.join(
+        from iris_py.api.membership import Capacity  # loaded with the first membership, like the next
+
+        return self._parts.memberships.join(
             cluster,
             handler,
             Capacity(
@@ -152,14 +153,13 @@ class Node(Communication, Administration):
             ConfigurationError: The name is wrong, or belongs to another cloud.
             NodeClosed: The node was closed.
         """
-        return self._memberships.members(cluster)
+        return self._parts.memberships.members(cluster)
 
     def _bind(self) -> None:
         """Copy the parts that calls use into attributes, once the parts are made."""
         parts = self._parts
         self._core = parts.runtime.core
         self._broadcasts = parts.broadcasts
-        self._memberships = parts.memberships
         self._requests = parts.requests
 
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from iris_py.api.codec import as_codec, decode, encode
 from iris_py.api.handler import handled_cluster
 from iris_py.api.options import OnFull
-from iris_py.api.seal import SealedCall, as_seal
 from iris_py.errors import ConfigurationError, NodeClosed, NoMembers, advise_caller
 from iris_py.federation.names import CLOUD_MARK
 from iris_py.patterns.request.pending import RequestSpec, Ticket
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from iris_py.api.cloud.outgoing_requests import Crossing, Crossings
     from iris_py.api.codec import AnyCodec
     from iris_py.api.runtime import Runtime
-    from iris_py.api.seal import SealLike
+    from iris_py.api.seal import SealedCall, SealLike
     from iris_py.errors import IrisError
 
 
@@ -67,6 +66,8 @@ class Envelope:
         self._sealed: SealedCall | None = None
         self.payload = packets.as_bytes(content)
         if seal is not None:
+            from iris_py.api.seal import SealedCall, as_seal  # few requests are sealed
+
             self._sealed = SealedCall(as_seal(seal), cluster, self.payload, key, entropy)
             self.payload = self._sealed.payload
 

@@ -92,6 +92,16 @@ UNUSED = (
 )
 
 
+#: The handlers of a member, which a process that only asks does not have.
+SERVING = (
+    "iris_py.api.membership",
+    "iris_py.api.server",
+    "iris_py.api.hooks",
+    "iris_py.api.seal",
+    "iris_security.sealed_requests",
+)
+
+
 class Start(NamedTuple):
     """A way in which a process starts, and the modules that it may load."""
 
@@ -141,8 +151,8 @@ NEVER = frozenset({"pydantic", "importlib.metadata"})
 NOT_SHOWN = frozenset({"rich.markdown", "rich.traceback", "pygments", "markdown_it"})
 STARTS = {
     "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
-    "connect": Start(CONNECT, 233, 467, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
-    "first reply": Start(FIRST_REPLY, 233, 467, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
+    "connect": Start(CONNECT, 217, 454, NEVER | {*UNUSED, *SERVING, "typer", "rich", "iris_py.cli"}),
+    "first reply": Start(FIRST_REPLY, 226, 458, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
     "iris version": Start(
         command("version"), 14, 140, NEVER | {"rich", "msgspec", "asyncio", "logging", "iris_security", "iris_overlay"}
     ),
@@ -153,7 +163,10 @@ STARTS = {
         command("request", "--help"), 15, 210, NEVER | NOT_SHOWN | {"msgspec", "asyncio", "iris_security", "iris_overlay"}
     ),
     "iris request": Start(
-        command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"), 252, 545, NEVER | {*UNUSED, "rich"}
+        command("request", "nobody", "hello", "--no-discovery", "--listen", "127.0.0.1:0"),
+        238,
+        528,
+        NEVER | {*UNUSED, *SERVING, "rich"},
     ),
 }
 
