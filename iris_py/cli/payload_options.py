@@ -7,7 +7,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from iris_py import Seal
 from iris_py.cli.standard_input import read_lines
 from iris_py.errors import ConfigurationError
 from iris_py.files.secrets import read_secret_file
@@ -16,6 +15,8 @@ from iris_py.wire.packets import MESSAGE_BYTES_LIMIT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
+
+    from iris_py import Seal
 
 __all__ = ["PayloadSource", "read_headers", "read_payload", "read_seal"]
 
@@ -134,4 +135,6 @@ def read_seal(path: Path | None, name: str | None) -> Seal | None:
         if name is not None:
             raise ConfigurationError("--seal-name needs the file with the secret: --seal-file.")
         return None
+    from iris_py import Seal
+
     return Seal(read_secret_file(path, "--seal-file"), name=name)
