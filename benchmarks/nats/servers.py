@@ -51,15 +51,16 @@ class Door:
         home: The network.
         name: The name of its files there.
         seed: The address of another node of the network; empty for the first one.
+        settings: The text of its file.
 
     Attributes:
         port: The port for clients, at 127.0.0.1.
         address: The address of the node.
     """
 
-    def __init__(self, home: Home, name: str, seed: str = "") -> None:
+    def __init__(self, home: Home, name: str, seed: str = "", settings: str = SETTINGS) -> None:
         file = home.directory / f"{name}.toml"
-        file.write_text(SETTINGS)
+        file.write_text(settings)
         self.address = f"127.0.0.1:{free_port()}"
         self._errors = (home.directory / f"{name}.log").open("w+b")
         options = ["--json", "--no-discovery", "--network", NETWORK, "--listen", self.address]
