@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from iris_py.net import sockets
-from iris_py.net.sockets import NOTSENT_BYTES_MAX, USER_TIMEOUT_S, SocketNetwork, WanNetwork
+from iris_py.net.sockets import NOTSENT_BYTES_MAX, NOTSENT_WAN_BYTES_MAX, USER_TIMEOUT_S, SocketNetwork, WanNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_both_ends_have_the_options(loop_factory: Callable[[], asyncio.AbstractE
         lambda peer: peer.number(socket.TCP_NOTSENT_LOWAT),
         lambda peer: peer.number(socket.TCP_USER_TIMEOUT),
     ]
-    expected = [True, NOTSENT_BYTES_MAX, 1_000 * USER_TIMEOUT_S]
+    expected = [True, NOTSENT_WAN_BYTES_MAX, 1_000 * USER_TIMEOUT_S]
     assert look(WanNetwork(), loop_factory, *numbers) == [expected, expected]
     for values in cast("list[list[int]]", look(SocketNetwork(), loop_factory, *numbers)):
         assert values == [True, NOTSENT_BYTES_MAX, 0]
