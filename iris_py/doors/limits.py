@@ -26,17 +26,19 @@ SUBJECTS_MAX: Final = 65_536
 class CountedConnection:
     """One open connection in the counts."""
 
-    __slots__ = ("_address", "_counts", "_is_open")
+    __slots__ = ("_address", "_counts", "_is_open", "_is_stranger")
 
     def __init__(self, counts: ConnectionCounts, address: str) -> None:
         self._counts = counts
         self._address = address
         self._is_open = True
+        self._is_stranger = True
 
     def admit(self) -> None:
-        """Count the connection no longer for its address, because its client has shown a valid token."""
+        """Count the connection no longer for its address and among strangers: its client has shown a valid token."""
         address, self._address = self._address, ""
-        if address and self._is_open:
+        is_stranger, self._is_stranger = self._is_stranger, False
+        if is_stranger and self._is_open:
             self._counts.forget(address)
 
     def close(self) -> None:
@@ -56,15 +58,26 @@ class ConnectionCounts:
         connections_max: The largest number in all.
         per_address_max: The largest number of one address without a valid token.
         proxies: The network of the proxies, whose addresses stand for many clients and have no limit; None without proxies.
+        strangers_max: The largest number without a valid token; None for no such limit.
 
     Attributes:
         total: The number of open connections.
+        strangers: Those without a valid token.
         connections_max: As passed, or changed since.
         per_address_max: Likewise.
+        strangers_max: Likewise.
     """
 
-    def __init__(self, connections_max: int, per_address_max: int, proxies: ProxyNetwork | None = None) -> None:
+    def __init__(
+        self,
+        connections_max: int,
+        per_address_max: int,
+        proxies: ProxyNetwork | None = None,
+        strangers_max: int | None = None,
+    ) -> None:
         self.total = 0
+        self.strangers = 0
+        self.strangers_max = strangers_max
         self.connections_max = connections_max
         self.per_address_max = per_address_max
         self.proxies: Final = proxies
@@ -81,16 +94,22 @@ class ConnectionCounts:
         """
         if self.total >= self.connections_max:
             return "connections"
+        if self.strangers_max is not None and self.strangers >= self.strangers_max:
+            return "connections"
         counted = "" if is_within(address, self.proxies) else network_of(address)
         if counted:
             if self._by_address[counted] >= self.per_address_max:
                 return "address"
             self._by_address[counted] += 1
         self.total += 1
+        self.strangers += 1
         return CountedConnection(self, counted)
 
     def forget(self, address: str) -> None:
-        """Count one connection less for an address."""
+        """Count one stranger less, and one connection less for an address; the address is empty behind a proxy."""
+        self.strangers -= 1
+        if not address:
+            return
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from iris_py.doors.nats.passwords import hash_password
+from iris_py.doors.nats.passwords import hash_password, hash_token
 from tests.integration.test_door_listener import make_certificate
 from tests.integration.test_nats_door import HERE, RawClient, dial, in_loop, opened
 from tests.integration.test_observed_gateways import until
@@ -182,3 +182,21 @@ async def test_a_client_that_subscribes_and_unsubscribes_all_the_time_leaves_not
         await greedy.flush()
         assert await native.publish("churn.7", b"x") == 1
         assert (await greedy.message())[1] == b"x"
+
+
+@in_loop
+async def test_strangers_of_many_addresses_leave_places_for_clients() -> None:
+    text = f"[users.ann]\ntoken = '{hash_token('t')}'\npublish = ['>']\nsubscribe = ['>']\n"
+    text = HERE + "[nats.limits]\nconnections = 16\nconnections_per_address = 2\n" + text
+    ann = b'{"verbose":false,"pedantic":false,"auth_token":"t"}'
+    async with opened(text) as (door, _native), honest_client(door, ann) as honest:
+        strangers = [await dial(door, f"127.0.1.{number}") for number in range(1, 30)]
+        refused = [reader for reader, _writer in strangers if not await reader.readline()]
+        assert len(refused) == len(strangers) - 16 // 4
+        assert door.statistics.connections_refused["connections"] == len(refused)
+        await honest.go_round(3)
+        greeted = [(reader, writer) for reader, writer in strangers if reader not in refused]
+        for reader, writer in greeted:
+            writer.write(b"CONNECT %b\r\nPING\r\n" % ann)
+            assert await reader.readline() == b"PONG\r\n"
+        assert await (await RawClient.connect(door, ann)).flush() == b""

@@ -42,6 +42,7 @@ from iris_py.wire.addresses import parse_address
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
+    from iris_py.doors.nats.settings import NatsLimits
     from iris_py.doors.settings import DoorSettings
     from iris_py.net.acceptor import AcceptedSocket
 
@@ -62,6 +63,9 @@ NOTICE_SHARE: Final = 1 / 10
 KNOWN_S: Final = 2.0
 #: Time between two looks at the other doors (seconds). Too small: work of idle doors; too large: clients learn late of a door.
 LOOK_S: Final = 1.0
+#: Share of the connections for clients before valid credentials; `connections_per_address` of them in any case. Too small: of a
+#: crowd that comes back together some have to try again; too large: strangers from many addresses take the places of clients.
+STRANGERS_SHARE: Final = 1 / 4
 #: The reason for which a connection of another user of the machine is refused.
 FOREIGN_USER: Final = "user"
 _SERVER_ID_BYTES: Final = 34
@@ -118,7 +122,8 @@ class NatsDoor(AsyncClosable):
                 nats.certificate_file, nats.key_file, protocol_names=(), client_ca_file=nats.client_ca_file
             )
         self._descriptors = descriptors_for(limits.connections)
-        counts = ConnectionCounts(min(limits.connections, self._descriptors), limits.connections_per_address, nats.behind_proxy)
+        counts = ConnectionCounts(0, 0, nats.behind_proxy)
+        self._limit_connections(counts, limits)
         revocations = RevocationTable()
         self._tokens = ClientTokens(node, settings.roles, revocations) if nats.tokens else None
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user, self._tokens), limits)
@@ -241,9 +246,7 @@ class NatsDoor(AsyncClosable):
             self._parts.certificate.reload()
         self._settings = settings
         limits = settings.nats.limits
-        counts = self._connections.counts
-        counts.connections_max = min(limits.connections, self._descriptors)
-        counts.per_address_max = limits.connections_per_address
+        self._limit_connections(self._connections.counts, limits)
         self._clients.change_limits(limits)
         if self._tokens is not None:
             self._tokens.replace_roles(settings.roles)
@@ -284,6 +287,11 @@ class NatsDoor(AsyncClosable):
     _end = close
 
     # --
+
+    def _limit_connections(self, counts: ConnectionCounts, limits: NatsLimits) -> None:
+        count, per_address = min(limits.connections, self._descriptors), limits.connections_per_address
+        counts.connections_max, counts.per_address_max = count, per_address
+        counts.strangers_max = max(int(count * STRANGERS_SHARE), min(count, per_address))
 
     def _accept(self, accepted: AcceptedSocket, address: str) -> None:
         if self._clients.users.is_open and peer_user(accepted) != os.getuid():

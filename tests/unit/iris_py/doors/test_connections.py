@@ -31,6 +31,25 @@ def test_an_address_has_a_bound_and_all_have() -> None:
     assert counts.total == 2
 
 
+def test_strangers_have_a_bound_of_their_own() -> None:
+    counts = ConnectionCounts(10, 5, PROXIES, strangers_max=2)
+    behind, one = opened(counts, "10.0.0.1"), opened(counts, "192.0.2.1")
+    assert counts.open("192.0.2.2") == counts.open("10.0.0.1") == "connections"
+    behind.admit()
+    behind.admit()
+    opened(counts, "192.0.2.2").close()
+    opened(counts, "192.0.2.3")
+    assert counts.open("192.0.2.4") == "connections"
+    one.close()
+    one.admit()
+    behind.close()
+    assert (counts.strangers, counts.total) == (1, 1)
+    counts.strangers_max = None
+    for number in range(9):
+        opened(counts, f"198.51.100.{number}")
+    assert counts.open("192.0.2.4") == "connections"
+
+
 def test_a_connection_with_a_token_counts_in_all_alone() -> None:
     counts = ConnectionCounts(3, 1)
     place = opened(counts, "192.0.2.1")
