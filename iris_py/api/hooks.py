@@ -2,16 +2,21 @@
 
 An ``async def`` runs in the event loop. A plain function may block and runs in a thread, unless joined with ``inline``. A
 joining handler becomes :class:`HandlerHooks`. A codec and a seal wrap each hook and keep the place to run it.
+
+An ``async def`` without ``await`` never pauses, so it answers requests like an inline function: without a task and without a
+turn of the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dis
 import inspect
 import types
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -21,7 +26,7 @@ from iris_py.defaults import CONCURRENCY, THREADS
 from iris_py.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Generator, Sequence
+    from collections.abc import Awaitable, Coroutine, Generator, Sequence
     from contextvars import Context
 
     from iris_py.patterns.messages import Request
@@ -30,6 +35,8 @@ Result = TypeVar("Result")
 
 #: ``enter`` of :func:`wrap` returns this to skip the call of the inner function.
 NOTHING: Final = object()
+#: The instruction of each ``await``, ``async for`` and ``async with``; None in an interpreter with other instructions.
+_SEND: Final = dis.opmap.get("SEND")
 
 
 class HandlerHook(msgspec.Struct, frozen=True):
@@ -40,6 +47,8 @@ class HandlerHook(msgspec.Struct, frozen=True):
     """Whether each call returns an awaitable. A plain function may return an awaitable, too: the event loop then awaits it."""
     threads: Executor | None
     """The threads that run the function; None for the event loop."""
+    is_pauseless: bool = False
+    """Whether the program's function is an ``async def`` that never pauses; ``function`` then runs it to its end."""
 
     @property
     def is_inline(self) -> bool:
@@ -75,7 +84,7 @@ class HandlerHooks(msgspec.Struct, frozen=True):
     @property
     def default_concurrency(self) -> int:
         """The default number of concurrent requests."""
-        return CONCURRENCY if self.on_request.is_async else THREADS
+        return CONCURRENCY if self.on_request.is_async or self.on_request.is_pauseless else THREADS
 
 
 def hook_of(function: Callable[[Any], Any], threads: Executor | None) -> HandlerHook:
@@ -87,6 +96,32 @@ def hook_of(function: Callable[[Any], Any], threads: Executor | None) -> Handler
     """
     is_async = is_async_function(function)
     return HandlerHook(function, is_async, None if is_async else threads)
+
+
+def request_hook_of(function: Callable[[Any], Any], threads: Executor | None) -> HandlerHook:
+    """Return a function that answers requests or surveys as a hook; the arguments are those of :func:`hook_of`."""
+    if _never_pauses(function):
+        return HandlerHook(partial(_run_through, function), False, None, is_pauseless=True)
+    return hook_of(function, threads)
+
+
+def _never_pauses(function: Callable[[Any], Any]) -> bool:
+    """Tell whether a function is an ``async def`` without ``await``, ``async for`` and ``async with``."""
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if _SEND is None or not isinstance(plain, types.FunctionType) or not plain.__code__.co_flags & inspect.CO_COROUTINE:
+        return False
+    return _SEND not in plain.__code__.co_code[::2]
+
+
+def _run_through(function: Callable[[Any], Coroutine[Any, Any, Result]], argument: object) -> Result:
+    """Run a coroutine that never pauses to its end, and return its result."""
+    coroutine = function(argument)
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    raise AssertionError(f"{function!r} has paused")
 
 
 def hooks_of(handler: object, threads: Executor | None) -> HandlerHooks:
@@ -105,21 +140,23 @@ def hooks_of(handler: object, threads: Executor | None) -> HandlerHooks:
     if not isinstance(handler, Handler):
         if not callable(handler):
             raise ConfigurationError(f"a handler is an iris_py.Handler or a function, not {handler!r}.")
-        hook = hook_of(handler, threads)
+        hook = request_hook_of(handler, threads)
         return HandlerHooks(hook, hook)
 
-    def own(name: str) -> HandlerHook | None:
+    def own(name: str, make: Callable[[Any, Executor | None], HandlerHook] = hook_of) -> HandlerHook | None:
         method = getattr(handler, name)
-        return None if is_method(method, Handler) else hook_of(method, threads)
+        return None if is_method(method, Handler) else make(method, threads)
 
     on_requests = own("on_requests")
-    on_request = own("on_request")
+    on_request = own("on_request", request_hook_of)
     if on_request is None:
         on_request = (
             HandlerHook(handler.on_request, True, None) if on_requests is None else wrap(on_requests, _alone, _only_answer)
         )
     on_broadcast = own("on_broadcast") or HandlerHook(handler.on_broadcast, False, None)  # does nothing
-    return HandlerHooks(on_request, own("on_survey") or on_request, on_requests, on_broadcast, own("on_tunnel"))
+    return HandlerHooks(
+        on_request, own("on_survey", request_hook_of) or on_request, on_requests, on_broadcast, own("on_tunnel")
+    )
 
 
 def wrap(
@@ -170,7 +207,7 @@ def wrap(
             raised = exc
         return fail(raised, needed)
 
-    return HandlerHook(later if hook.is_async else now, hook.is_async, hook.threads)
+    return HandlerHook(later if hook.is_async else now, hook.is_async, hook.threads, hook.is_pauseless)
 
 
 def is_awaitable(result: object) -> bool:

@@ -118,6 +118,7 @@ class TestHandlers:
         """Plain ones are run in threads, or in the event loop if they are to be."""
 
         async def echo_later(request: iris.Request) -> bytes:
+            await asyncio.sleep(0)
             return request.payload
 
         assert not hook_for(echo).is_async

@@ -91,6 +91,7 @@ def test_a_task_factory_of_the_program_makes_the_tasks_of_handlers() -> None:
             made = 0
 
             async def handle(request: iris.Request) -> bytes:
+                await asyncio.sleep(0)
                 return request.payload
 
             def make(
