@@ -127,6 +127,9 @@ class Overlay:
         # The last deadline given to the owner, and the time of the last late call.
         self._due = inf
         self._resumed_at = -inf
+        # Computed once for each turn: the owner asks much more often, and there are some thirty deadlines to compare.
+        self._deadline: float | None = None
+        self._is_deadline_known = False
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
@@ -609,6 +612,8 @@ class Overlay:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
+        if self._is_deadline_known:
+            return self._deadline
         deadlines = (
             self._ring.deadline(),
             self._groups.deadline(),
@@ -619,7 +624,8 @@ class Overlay:
             self._reaching.deadline(),
             self._reachability.deadline(),
         )
-        deadline = min((deadline for deadline in deadlines if deadline is not None), default=None)
+        self._deadline = deadline = min([deadline for deadline in deadlines if deadline is not None], default=None)
+        self._is_deadline_known = True
         self._due = inf if deadline is None else deadline
         return deadline
 
@@ -655,6 +661,7 @@ class Overlay:
         """
         if now - max(self._due, self._resumed_at) > self._config.stall_s:
             self._resumed_at = now
+            self._is_deadline_known = False
             self._ring.resume(now)
             self._groups.resume(now)
             self._dialler.resume(now)
@@ -663,6 +670,7 @@ class Overlay:
     def _finish_turn(self, now: float) -> None:
         """Pass the outputs of the components between them until none is left."""
         self._due = inf  # until the owner asks for the next deadline
+        self._is_deadline_known = False
         if self._dialler.found:
             self._merge_with_found(now)
         moved = True

@@ -432,7 +432,7 @@ class GroupLayer:
             self._death_reports.deadline(),
             self._departs_at,
         )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def needs(self, peer: NodeId) -> bool:
         """Return whether to keep the link to a peer, as a root, a follower of a directory here, or a neighbour in a tree."""

@@ -434,7 +434,7 @@ class OwnMemberships:
         if self._renew_at is None and not len(self._resend) and not self._commands:
             return None
         deadlines = (self._resend.deadline(), self._gather.deadline(), self._renew_at, self._deadlines.deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def root_of(self, group: GroupId) -> NodeInfo | None:
         """Return the root of a joined group; None if unknown."""

@@ -475,7 +475,7 @@ class Roots:
         if self._sweep_at is None:  # no state at all
             return None
         deadlines = (self._timers.deadline(), self._orders.deadline(), self._sweep_at)
-        return min(deadline for deadline in deadlines if deadline is not None)
+        return min([deadline for deadline in deadlines if deadline is not None])
 
     def flush(self, now: float) -> None:
         """Send the messages that became due in this turn to followers, members and misdirected senders."""

@@ -374,7 +374,7 @@ class Watches:
         if self._renew_at is None:
             return None
         deadlines = (self._resend.deadline(), self._masks.deadline(), self._renew_at)
-        return min(deadline for deadline in deadlines if deadline is not None)
+        return min([deadline for deadline in deadlines if deadline is not None])
 
     def views_changed(self) -> list[ViewChanged]:
         """Remove and return the views changed since the last call."""

@@ -263,7 +263,7 @@ class Contacts:
         """Return the earliest time to call `handle_timeout`, or None."""
         tables = (self._timeouts, self._again, self._patience, self._idle, self._resting)
         deadlines = [table.deadline() for table in tables]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     @property
     def waiting_count(self) -> int:

@@ -264,4 +264,4 @@ class Liveness:
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
         deadlines = (self.detector.deadline(), self._doubts.deadline(), self._refresh_at)
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
