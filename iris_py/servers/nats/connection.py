@@ -127,7 +127,8 @@ class NatsConnection(asyncio.Protocol):
         if self._task is None and unread:
             controls = session.controls
             # A client that goes to another door must not publish there before its last messages here.
-            session.receive(unread.take(is_whole=session.is_leaving), self._loop.time())
+            is_whole = session.is_leaving and not unread.is_control
+            session.receive(unread.take(is_whole=is_whole), self._loop.time())
             self._execute()
             delay = unread.finish(session.controls - controls)
         if session.end is not None:

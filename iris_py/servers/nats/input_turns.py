@@ -77,11 +77,16 @@ class InputTurns:
 
 
 class ClientInput:
-    """The received bytes of one client, taken in turns that are bounded in time."""
+    """The received bytes of one client, taken in turns that are bounded in time.
 
-    __slots__ = ("_at", "_began", "_control_at", "_control_left", "_data", "_held", "_size", "_taken")
+    Attributes:
+        is_control: Whether the last turn had many operations besides messages.
+    """
+
+    __slots__ = ("_at", "_began", "_control_at", "_control_left", "_data", "_held", "_size", "_taken", "is_control")
 
     def __init__(self) -> None:
+        self.is_control = False
         self._data = b""
         self._at = 0
         self._held: list[bytes] = []
@@ -129,7 +134,7 @@ class ClientInput:
         """
         now = perf_counter()
         used = now - self._began
-        is_control = controls >= CONTROLS_MAX
+        self.is_control = is_control = controls >= CONTROLS_MAX
         budget = CONTROL_TURN_S if is_control else TURN_S
         if used > budget:
             self._size = max(SLICE_BYTES_MIN, int(self._taken * budget / used))

@@ -103,7 +103,9 @@ def test_operations_besides_messages_get_a_share_of_the_time(clock: Clock) -> No
         delays += delay
     assert busy <= CONTROL_BURST_S + CONTROL_SHARE * (clock.now - began) + CONTROL_TURN_S
     assert delays > 0.0
+    assert unread.is_control
     assert take(unread, clock, 1e-3, 0)[1] == 0.0, "messages do not wait"
+    assert not unread.is_control
 
 
 def test_clients_take_turns_and_others_come_in_between() -> None:
