@@ -127,9 +127,8 @@ class Overlay:
         # The last deadline given to the owner, and the time of the last late call.
         self._due = inf
         self._resumed_at = -inf
-        # Computed once for each turn: the owner asks much more often, and there are some thirty deadlines to compare.
         self._deadline: float | None = None
-        self._is_deadline_known = False
+        self._is_deadline_known = False  # computed once a turn, from some thirty deadlines
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
@@ -614,16 +613,9 @@ class Overlay:
         """Return the earliest time to call `handle_timeout`, or None."""
         if self._is_deadline_known:
             return self._deadline
-        deadlines = (
-            self._ring.deadline(),
-            self._groups.deadline(),
-            self._liveness.deadline(),
-            self._contacts.deadline(),
-            self._dialler.deadline(),
-            self._discovery.deadline(),
-            self._reaching.deadline(),
-            self._reachability.deadline(),
-        )
+        parts = (self._ring, self._groups, self._liveness, self._contacts)
+        others = (self._dialler, self._discovery, self._reaching, self._reachability)
+        deadlines = [part.deadline() for part in (*parts, *others)]
         self._deadline = deadline = min([deadline for deadline in deadlines if deadline is not None], default=None)
         self._is_deadline_known = True
         self._due = inf if deadline is None else deadline
