@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: loses the last messages; too large: a dead reader delays the end.
 CLOSE_TIMEOUT_S = 30.0
 #: Bytes sent without a turn of the event loop. Too small: turns cost more than messages; too large: other work waits.
-REST_BYTES = 256 * 1024
+REST_BYTES = 512 * 1024
 
 
 class Duplex(LoopBound, AsyncClosable, Generic[End]):

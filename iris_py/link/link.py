@@ -95,7 +95,7 @@ NO_LINK = bytes(LINK_ID_BYTES)
 _LENGTH = struct.Struct(">I")
 
 #: Largest encrypted record accepted: a full record, the frame that completed it, and the control frames before it.
-RECORD_BYTES_MAX = 4 * RECORD_BYTES
+RECORD_BYTES_MAX = 5 * RECORD_BYTES
 #: Length of a tunnel id, which precedes each chunk.
 TUNNEL_ID_BYTES = 8
 #: This side acknowledges tunnel chunks once it has read this many bytes. Too small: needless frames; too large: a sender whose
@@ -373,11 +373,7 @@ class Link:
             self.clock_due = self._lateness.due
 
     def send_tunnel(self, kind: int, tunnel_id: bytes, chunk: Sequence[bytes | memoryview], size: int, now: float) -> None:
-        """Queue a chunk of a tunnel, in parts, if the link ``is_open``; then :meth:`wake` it if it ``is_quiet``.
-
-        Args:
-            kind: TUNNEL_SEALED for a chunk encrypted under the keys of its tunnel; TUNNEL if only the record encrypts it.
-        """
+        """Queue a chunk of a tunnel (TUNNEL), or one encrypted under its keys (TUNNEL_SEALED), in parts; as a packet."""
         if self.is_open:
             size += TUNNEL_ID_BYTES
             self._lanes.add_tunnel(kind, tunnel_id, chunk, size)
@@ -616,6 +612,10 @@ class Link:
             if self._close_reason is None:
                 self._close_reason = CloseReason.NORMAL
                 self._become_closing(now)
+
+    def begin_tunnel(self) -> None:
+        """Note that the small messages until now, which opened a tunnel, are no traffic beside one."""
+        self._pace.begin(self._lanes.interactive_sent)
 
     @property
     def chunk_room(self) -> int:

@@ -26,9 +26,9 @@ UNDER_WAY_BYTES_CALM = 512 * 1024
 #: Largest chunk of a tunnel while the limit is below `UNDER_WAY_BYTES_CALM`; with all headers it fits a record of 32 KiB. Too
 #: small: both sides pay some 20 us for each record; too large: small messages wait behind the chunk.
 CHUNK_BYTES_MIN = 31 * 1024
-#: Largest chunk of a tunnel otherwise: a quarter of the limit, and room for the headers of 128 KiB. Too small: both sides pay
-#: for each record; too large: the receiver waits until the sender has encrypted all of it, and records outgrow the cache.
-CHUNK_BYTES_MAX = UNDER_WAY_BYTES_CALM // 4 + 1024
+#: Largest chunk of a tunnel otherwise: half the limit, and room for the headers of 256 KiB. Too small: both sides pay for each
+#: record; too large: one side waits while the other one encrypts or decrypts all of it.
+CHUNK_BYTES_MAX = UNDER_WAY_BYTES_CALM // 2 + 1024
 #: Longest round trip of a short path (seconds). Too small: busy processes make a short path look long. Too large:
 #: `UNDER_WAY_BYTES_CALM` queues ahead of a slow line and delays all traffic there.
 CALM_ROUND_TRIP_S = 0.002
@@ -113,6 +113,14 @@ class Pace:
     def has_room(self) -> bool:
         """Whether fewer bytes than the limit are in transit, so that more may be sent."""
         return self.sent - self.acknowledged < self.limit
+
+    def begin(self, urgent_count: int) -> None:
+        """Leave the urgent traffic until now out of account, because it opened a tunnel.
+
+        Args:
+            urgent_count: As for :meth:`send`.
+        """
+        self._urgent_count = urgent_count
 
     def send(self, size: int, urgent_count: int, now: float) -> None:
         """Record that ``size`` bytes of tunnels were sent.

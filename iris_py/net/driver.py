@@ -54,7 +54,7 @@ _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
 #: an ephemeral port is in use: with half of them taken, all tries fail once in 65,000 times.
 PORT_ATTEMPTS_MAX = 16
 #: Largest read; a record is at most half of it. A mapping, because its untouched pages cost nothing: a bytearray is cleared,
-#: which would take 256 KiB of memory for each idle link.
+#: which would take 640 KiB of memory for each idle link.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
 #: Size of the transport's queue, behind that of the link. Small, because urgent frames cannot overtake its contents; large
 #: enough to keep a socket busy for a turn of the loop.

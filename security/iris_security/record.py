@@ -17,7 +17,7 @@ from iris_security.hkdf import KEY_BYTES
 Buffer = bytes | bytearray | memoryview
 
 #: The number of records per key. Records of 64 KiB make 4 GiB or 2^28 blocks per key: an attacker's advantage is below 2^-72
-#: (2^56 / 2^128). With records of 256 KiB, the largest accepted ones, it is below 2^-68. The limit of TLS 1.3 (RFC 8446 section
+#: (2^56 / 2^128). With records of 320 KiB, the largest accepted ones, it is below 2^-67. The limit of TLS 1.3 (RFC 8446 section
 #: 5.5: 2^24.5 records of 16 KiB) is ninety times higher. Too small: a rekey costs 3 us each time; too large: a thief of a
 #: running process can decrypt more past records, because only a rekey destroys the previous key.
 REKEY_RECORDS = 1 << 16

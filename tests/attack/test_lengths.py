@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris_py.api.awaitable_context import Opening
     from tests.integration.conftest import Loops
 
-RECORD_BYTES_MAX = 256 * 1024
+RECORD_BYTES_MAX = 320 * 1024
 TAG_BYTES = 16
 #: Handshakes at once: fewer than a node has room for.
 AT_ONCE = 32

@@ -260,6 +260,8 @@ class Tunnels:
         )
         end = TunnelEnd(tunnel_id, terms, way=self._way_to(peer, now), changed=self._changed)
         self._add(tunnel_id | FROM_MEMBER, end)
+        if link is not None:
+            link.begin_tunnel()
         end.confirm()
         if isinstance(end.way, RingWay):
             self._schedule(end, end.way.deadline())
@@ -467,6 +469,8 @@ class Tunnels:
         if end in self._live:
             self._schedule(end, None)
             self._running[end] = None
+            if isinstance(end.way, LinkWay):
+                end.way.link.begin_tunnel()
             self.counts.served += 1
             self._events.append(TunnelStarted(end))
 

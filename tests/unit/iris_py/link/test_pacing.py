@@ -7,6 +7,8 @@ from collections import deque
 import pytest
 
 from iris_py.link.pacing import (
+    CHUNK_BYTES_MAX,
+    CHUNK_BYTES_MIN,
     PROBE_BYTES_MAX,
     RATE_PERIOD_S,
     ROUND_TRIP_PERIOD_S,
@@ -121,6 +123,23 @@ def test_a_way_with_small_messages_beside_holds_less() -> None:
     way.most = 0
     way.run(1.0)
     assert way.most > UNDER_WAY_BYTES_CALM
+
+
+@pytest.mark.parametrize("is_opening", [True, False])
+def test_chunks_are_large_on_a_short_way_and_the_opening_of_a_tunnel_is_no_traffic_beside_it(is_opening: bool) -> None:
+    pace = Pace()
+    pace.send(1000, 0, 1.0)
+    assert pace.chunk_bytes == CHUNK_BYTES_MIN
+    assert pace.acknowledge(pace.sent, 1.0)
+    assert pace.chunk_bytes == CHUNK_BYTES_MAX
+    if is_opening:
+        pace.begin(1)
+    pace.send(1000, 1, 1.1)
+    assert pace.chunk_bytes == (CHUNK_BYTES_MAX if is_opening else CHUNK_BYTES_MIN)
+    pace.send(1000, 2, 1.1)  # a small message beside the tunnel
+    assert pace.chunk_bytes == CHUNK_BYTES_MIN
+    pace.send(1000, 2, 1.1 + 2 * URGENT_S)
+    assert pace.chunk_bytes == CHUNK_BYTES_MAX
 
 
 def test_a_way_that_becomes_short_is_not_overfilled_for_ever() -> None:

@@ -50,7 +50,11 @@ class FakeLink:
         self.congested = self.is_busy = False
         self.room = 1 << 30
         self.shared: set[bytes] = set()
+        self.begun = 0
         self.chunks: list[tuple[int, bytes, bytes]] = []
+
+    def begin_tunnel(self) -> None:
+        self.begun += 1
 
     @property
     def chunk_room(self) -> int:
@@ -207,6 +211,7 @@ def test_a_tunnel_is_opened_used_ended_and_forgotten() -> None:
     assert (ours.id | FROM_MEMBER, ours.peer, theirs.peer) == (theirs.id, pair.caller.peer, pair.member.peer)
     assert (ours.registration, theirs.registration) == (None, pair.registration)
     assert pair.registration.tunnels_open == 1
+    assert (pair.caller.link.begun, pair.member.link.begun) == (1, 1)  # its messages are no traffic beside a tunnel
     for source, target in ((ours, theirs), (theirs, ours)):
         assert source.write(b"message", is_last=True) == 7
         pair.carry()
