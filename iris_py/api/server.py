@@ -104,6 +104,7 @@ class Server:
         self._context = context_of_calls(self._cluster)
         self._hooks = hooks
         self._max_message_bytes = core.max_message_bytes
+        self._small_max = min(self._max_message_bytes, LARGE_REPLY_BYTES - 1)  # of a reply that waits for no room
         self._tasks: dict[Execution | TunnelEnd, asyncio.Task[None]] = {}
         self._tracing = tracing
         self._broadcasts: BroadcastQueue | None = None
@@ -273,13 +274,18 @@ class Server:
         try:
             request = Request(execution.payload, execution, self._loop.time)
             if self._tracing is None:
-                reply = self._check_reply(self._context.copy().run(hook.function, request), execution)
+                reply = self._context.copy().run(hook.function, request)
+                if type(reply) is not bytes or len(reply) > self._small_max:
+                    reply = self._check_reply(reply, execution)
             else:
                 reply = self._context.copy().run(self._answer_inline_traced, self._tracing, execution, request, hook)
         except BaseException as exc:
             self._handle_raised([execution], exc)
         else:
-            self._reply_with_room(execution, reply)
+            if reply is None or len(reply) <= self._small_max:
+                self._reply(execution, reply)
+            else:
+                self._reply_with_room(execution, reply)
 
     def _answer_inline_traced(
         self, tracing: Tracing, execution: Execution, request: Request, hook: HandlerHook

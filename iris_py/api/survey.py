@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from iris_py.api.seal import Seal, SealLike
     from iris_py.errors import IrisError
     from iris_py.patterns.survey import SurveyEvent
+    from iris_py.peers.peer import Peer
     from iris_py.tracing import SenderSpan
     from iris_py.wire.headers import Headers, HeaderValue
 
@@ -158,7 +159,8 @@ class Gathering(PartInLoop, SurveyTaker):
         self.sealed: SealedCall | None = None
         self.is_asked = self.is_over = False
         self._error: IrisError | None = None
-        self._changed = asyncio.Event()  # set by a reply or the end
+        self._changed = asyncio.Event()  # set by a reply or the end, for `next`
+        self._awaiting = 0  # tasks in `next`
         self._ended = asyncio.Event()
         self._replies: deque[SurveyReply[Any]] = deque()
         self._sizes: deque[int] = deque()  # of the replies, in their order
@@ -166,6 +168,7 @@ class Gathering(PartInLoop, SurveyTaker):
         self._expected = 0
         self._answered = 0  # members with all their answers
         self._open: dict[str, Member] = {}  # the other members, if known
+        self._described: dict[Peer, Member] = {}  # the members asked, if known
         self._failed: list[SurveyFailure] = []
         self._rejected: list[Member] = []
         self._declined: list[Member] = []
@@ -232,7 +235,11 @@ class Gathering(PartInLoop, SurveyTaker):
             if self.is_over:
                 raise StopAsyncIteration
             self._changed.clear()
-            await self._changed.wait()
+            self._awaiting += 1
+            try:
+                await self._changed.wait()
+            finally:
+                self._awaiting -= 1
         self._replies_bytes -= self._sizes.popleft()
         return self._replies.popleft()
 
@@ -248,12 +255,13 @@ class Gathering(PartInLoop, SurveyTaker):
 
     def handle_event(self, event: SurveyEvent) -> None:
         """Handle an event of the survey."""
-        if isinstance(event, SurveyAsked):
-            self.handle_asked(event.count, [describe(peer.info, name=peer.label) for peer in event.members or ()])
-        elif isinstance(event, SurveyAnswered):
-            self.handle_answer(
-                describe(event.peer.info, name=event.peer.label), event.kind, event.payload, is_last=event.is_last
-            )
+        if isinstance(event, SurveyAnswered):
+            peer = event.peer
+            member = self._described.get(peer) or describe(peer.info, name=peer.label)
+            self.handle_answer(member, event.kind, event.payload, is_last=event.is_last)
+        elif isinstance(event, SurveyAsked):
+            self._described = {peer: describe(peer.info, name=peer.label) for peer in event.members or ()}
+            self.handle_asked(event.count, list(self._described.values()))
         else:
             self.end(event.error)
 
@@ -275,7 +283,8 @@ class Gathering(PartInLoop, SurveyTaker):
         if self.is_over:
             return
         if is_last:
-            self._note_answered(member)
+            self._answered += 1
+            self._open.pop(member.id, None)
         if kind == packets.REPLY:
             self._take_reply(payload, member)
         elif self._is_full_of_others():
@@ -291,7 +300,8 @@ class Gathering(PartInLoop, SurveyTaker):
         """Note a member's reply that was dropped on the way for want of memory."""
         if not self.is_over:
             if is_last:
-                self._note_answered(member)
+                self._answered += 1
+                self._open.pop(member.id, None)
             self._drop()
 
     def end(self, error: IrisError | None) -> None:
@@ -300,6 +310,7 @@ class Gathering(PartInLoop, SurveyTaker):
             return
         self.is_over = True
         self._error = error
+        self._described = {}
         if self.call is not None:
             self.call.end(error)
         self._changed.set()
@@ -310,10 +321,6 @@ class Gathering(PartInLoop, SurveyTaker):
     def _is_full_of_others(self) -> bool:
         """Tell whether the lists of failed, rejected and declined members have no place left."""
         return len(self._failed) + len(self._rejected) + len(self._declined) >= REPLIES_MAX
-
-    def _note_answered(self, member: Member) -> None:
-        self._answered += 1
-        self._open.pop(member.id, None)
 
     def _take_reply(self, payload: bytes, member: Member) -> None:
         size = len(payload)
@@ -333,7 +340,8 @@ class Gathering(PartInLoop, SurveyTaker):
         self._replies.append(SurveyReply(payload=value, member=member))
         self._sizes.append(size)
         self._replies_bytes += size
-        self._changed.set()
+        if self._awaiting:
+            self._changed.set()
 
     def _failure_of(self, member: Member, type_: str, text: str) -> SurveyFailure:
         if self.sealed is not None:

@@ -257,6 +257,9 @@ class Inbound:
             if kind == packets.REPLY and message_id < packets.SURVEY_IDS and is_usual:
                 replies.append((message_id, body[start:offset]))
                 continue
+            if kind == packets.REPLY and is_usual and not (requests or replies):  # the answer to a survey
+                self._surveyor.receive_answer(group, peer, kind, message_id, argument, body[start:offset], now)
+                continue
             if kind in packets.PUBLICATIONS:
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
                 if sender is None or payloads is None:
@@ -288,22 +291,33 @@ class Inbound:
             elif kind == packets.REQUEST_ONCE and is_usual and length >= packets.IDENTITY_BYTES:
                 payload_at = start + packets.IDENTITY_BYTES
                 requests.append((message_id, argument, body[start:payload_at], body[payload_at:offset], headers))
+            elif kind == packets.SURVEY and is_usual and not (requests or replies):
+                self._service.receive_survey(group, peer, message_id, argument, body[start:offset], now, headers)
             elif kind < packets.KINDS:
-                if requests:
-                    self._service.receive_requests(group, peer, requests, now)
-                    requests = []
-                if replies:
-                    self._requester.receive_replies(peer, replies, now)
-                    replies = []
+                if requests or replies:
+                    self._pass_on(group, peer, requests, replies, now)
+                    requests, replies = [], []
                 receivers[kind](PeerMessage(group, peer, kind, message_id, argument, body[start:offset], headers), now)
             else:
                 self._count_drop("unknown_kind")
+        if requests or replies:
+            self._pass_on(group, peer, requests, replies, now)
+        if offset != end:
+            self._count_drop("malformed")
+
+    def _pass_on(
+        self,
+        group: Group,
+        peer: Peer,
+        requests: list[tuple[int, int, bytes, bytes, Headers]],
+        replies: list[tuple[int, bytes]],
+        now: float,
+    ) -> None:
+        """Pass on the requests and replies collected from a body."""
         if requests:
             self._service.receive_requests(group, peer, requests, now)
         if replies:
             self._requester.receive_replies(peer, replies, now)
-        if offset != end:
-            self._count_drop("malformed")
 
     def _receive_count(
         self, sender: BodySender, kind: int, message_id: int, argument: int, payload: bytes, now: float

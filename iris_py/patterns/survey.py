@@ -208,6 +208,23 @@ class Surveyor:
         """Handle a member's answer: REPLY, FAILURE, DECLINE or REJECTION."""
         self._now = now
         survey = self._surveys.get(survey_id)
+        if (
+            survey is not None
+            and kind == packets.REPLY
+            and survey.group is group
+            and argument >> 8 <= 1
+            and survey.open.get(peer) == 0
+            and not (survey.is_cast or survey.unasked)
+        ):  # the usual case, without the calls: the only reply of a member, when all have been asked
+            del survey.open[peer]
+            peer.awaited -= 1
+            group.counts.surveying().answered += 1
+            self.events.append(SurveyAnswered(survey.token, peer, kind, payload, True))
+            if survey.replies_left is not None:
+                survey.replies_left -= 1
+            if not survey.open or survey.replies_left == 0:
+                self._end_if_over(survey_id, survey)
+            return
         remaining = None if survey is None or survey.group is not group else self._remaining(survey, peer)
         if survey is None or remaining is None:
             self.late += 1

@@ -156,9 +156,6 @@ class RequestService:
 
     def reply(self, execution: Execution, payload: bytes, now: float) -> None:
         """Answer a started request."""
-        if execution.surveyed:
-            self._finish(execution, packets.REPLY, payload, now)
-            return
         # The hot path: like _finish, but a reply needs less.
         registration = execution.registration
         registration.running -= 1
@@ -168,6 +165,10 @@ class RequestService:
             for caller in self.repetitions.finish(execution.identity, remembered, now):
                 group = self._group_of(caller, registration)
                 self.out.append(PeerMessage(group, caller[0], packets.REPLY, caller[1], 0, payload))
+        elif execution.surveyed:
+            if self._forget(execution):
+                argument = packets.encode_answer(execution.surveyed)
+                self.out.append(PeerMessage(execution.group, execution.peer, packets.REPLY, execution.id, argument, payload))
         elif self._executions.pop((execution.peer, execution.id), None) is not None:
             self.out.append(PeerMessage(execution.group, execution.peer, packets.REPLY, execution.id, 0, payload))
         if registration.queue or registration.closed:
