@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PasswordVerification"]
 
-#: Passwords verified at a time. Too small: clients that reconnect together wait; too large: memory, 16 MiB for each.
-VERIFICATIONS_MAX: Final = 4
+#: Passwords verified at a time: one processor stays for the event loop. Too small: clients that reconnect together wait; too
+#: large: connected clients wait.
+VERIFICATIONS_MAX: Final = max(1, min(4, (os.cpu_count() or 1) - 1))
 #: The same for addresses with too many wrong passwords, all together. Too small: clients beside a program with an old password
 #: do not get in; too large: a storm of wrong passwords takes the places of others.
 SUSPECTS_MAX: Final = 1
@@ -33,21 +32,22 @@ FAILURE_S: Final = 1.0
 #: Pause behind a wrong password of such an address (seconds). Too small: a storm keeps a processor busy; too large:
 #: clients beside a program with an old password do not get in.
 PAUSE_S: Final = 0.25
-#: How far the threads stand back behind the event loop, as a priority of Linux. Too small: clients wait for the passwords of
-#: others; too large: on a busy machine nobody gets in.
-NICENESS: Final = 10
 _KEY_BYTES: Final = 32
 
 
 class PasswordVerification:
-    """Verifies passwords, and remembers right ones."""
+    """Verifies passwords, and remembers right ones.
+
+    The threads have the priority of the event loop. With a lower one, on a busy machine, a thread loses the processor while it
+    holds the lock of the interpreter, and the event loop stands still for as long.
+    """
 
     def __init__(self) -> None:
         self._known = KnownPasswords(secrets.token_bytes(_KEY_BYTES))
         self._failures = RateLimits(FAILURES_PER_S, FAILURES_BURST)
         self._trusted = asyncio.Semaphore(VERIFICATIONS_MAX)
         self._suspects = asyncio.Semaphore(SUSPECTS_MAX)
-        self._threads = ThreadPoolExecutor(VERIFICATIONS_MAX, "iris-password", _stand_back)
+        self._threads = ThreadPoolExecutor(VERIFICATIONS_MAX, "iris-password")
 
     def try_verify(self, session: NatsSession, question: PasswordQuestion) -> bool:
         """Answer a question at once if the password is known to be right; return whether it is."""
@@ -76,7 +76,7 @@ class PasswordVerification:
 
     async def _answer(self, session: NatsSession, question: PasswordQuestion, network: str) -> bool:
         """Answer a question; return whether nobody has shown a wrong password."""
-        if session.end is not None:
+        if session.end is not None or self.try_verify(session, question):
             return True
         loop = asyncio.get_running_loop()
         is_right = await loop.run_in_executor(self._threads, question.password_hash.verify, question.password)
@@ -97,9 +97,3 @@ class PasswordVerification:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _stand_back() -> None:
-    """Let the event loop have the processor first. Elsewhere than on Linux this would concern the whole process."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

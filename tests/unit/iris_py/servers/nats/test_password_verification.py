@@ -131,6 +131,8 @@ def test_a_known_password_is_answered_at_once() -> None:
         assert door.passwords.try_verify(session, door.question(RIGHT))
         assert not door.passwords.try_verify(session, door.question("wrong"))
         assert (known.answers, door.hash.count) == ([ANN], 1)
+        await asyncio.gather(*(door.ask(RIGHT, "10.0.0.1") for _ in range(100)))
+        assert door.hash.count == 1, "a crowd with one password costs one hash"
         unknown = PasswordQuestion(None, hash_password("x", bytes(16)), RIGHT)
         assert not door.passwords.try_verify(session, unknown)
         door.passwords.close()
