@@ -138,7 +138,7 @@ class Schedule:
             self._tasks.append(asyncio.create_task(self._request()))
         else:
             client, topic = self._rng.choice(self.clients), self._rng.choice(TOPICS)
-            for _ in range(self._rng.choice([1, 1, 2, 50])):
+            for _ in range(self._rng.choice([1, 1, 2, 10])):
                 self._publish(client, topic)
 
     def _publish(self, client: MovingClient, topic: str) -> None:
