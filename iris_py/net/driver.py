@@ -15,6 +15,8 @@ import math
 import mmap
 import os
 import socket
+import struct
+import sys
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import copy_context
@@ -70,6 +72,15 @@ HEAP_BLOCK_BYTES = 8 * 1024 * 1024
 #: Time for which the transport may send its remaining data after the link's end; then the data are dropped. A peer that does
 #: not read would otherwise hold the socket until the system gives up, after a quarter of an hour.
 LINGER_S = 2.0
+#: For a record that lacks at least this many bytes, a socket wakes the event loop only when all have arrived (SO_RCVLOWAT of
+#: Linux): loopback delivers 64 KiB at a time, and each piece would wake the process in vain. Too small: a wake-up less, and two
+#: system calls more; too large: large records wake the process for each piece.
+AWAITED_BYTES_MIN = 64 * 1024
+#: Time after which the socket wakes the loop for any byte again. Too small: needless timers; too large: on a line that becomes
+#: slow, a link that reads nothing looks silent to both sides.
+AWAITED_S = 0.5
+#: The length in front of each record.
+_LENGTH = struct.Struct(">I")
 #: Time for which one link's input is handled in one turn of the event loop; then other work has its turn, and the link is not
 #: read meanwhile. Too small: more turns for the same work; too large: a peer that sends expensive data blocks the node and its
 #: program.
@@ -138,6 +149,8 @@ class LinkStream(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         self._is_paused = False
+        self._awaited = 1  # bytes of input for which the socket wakes the event loop
+        self._relief: asyncio.TimerHandle | None = None
         self._reading_pauses = 0
 
     # -- asyncio.BufferedProtocol
@@ -175,6 +188,8 @@ class LinkStream(asyncio.BufferedProtocol):
         if is_full:
             self.pause_reading()
             self._driver.end_turn(self)
+        elif (self._end or self._awaited > 1) and link.state is LinkState.OPEN:
+            self._await_rest(now)
 
     def read_on(self) -> bool:
         """Handle more of the input for which the last turn had no time; return whether complete frames are still left."""
@@ -206,6 +221,28 @@ class LinkStream(asyncio.BufferedProtocol):
             self._buffer[: len(rest)] = rest
             self._start, self._end = 0, len(rest)
 
+    def _await_rest(self, now: float) -> None:
+        """Let the socket wake the event loop only for the whole rest of a large record."""
+        begun, lacks = self._end - self._start, 1
+        if begun >= _LENGTH.size:
+            lacks = _LENGTH.unpack_from(self._buffer, self._start)[0] + _LENGTH.size - begun
+        awaited = lacks if lacks >= AWAITED_BYTES_MIN else 1
+        if awaited != self._awaited:
+            self._set_awaited(awaited)
+            if self._awaited > 1 and self._relief is None:
+                self._relief = self._driver.call_at(now + AWAITED_S, self._relieve)
+
+    def _relieve(self) -> None:
+        self._relief = None
+        if self._awaited > 1:
+            self._set_awaited(1)
+
+    def _set_awaited(self, awaited: int) -> None:
+        sock = None if self._transport is None or self._transport.is_closing() else self._transport.get_extra_info("socket")
+        if sock is not None and sys.platform == "linux":
+            self._awaited = awaited
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
+
     def read_retransmissions(self) -> None:
         """Update the number of segments that TCP has retransmitted, if the socket is still open."""
         if self._transport is not None and not self._transport.is_closing():
@@ -217,6 +254,8 @@ class LinkStream(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._relief is not None:
+            self._relief.cancel()
         self._handle_end()
         if self.link is not None:
             self._driver.connection_lost(self.link)

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import errno
 import math
+import select
 import socket
+import struct
+import sys
 from collections import deque
 from contextvars import Context, ContextVar, copy_context
 from itertools import pairwise
@@ -22,6 +25,7 @@ from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
 from iris_py.net import driver as driver_module
 from iris_py.net.driver import (
+    AWAITED_S,
     DIAL_RENEWALS_MAX,
     PORT_ATTEMPTS_MAX,
     RECEIVE_BUFFER_BYTES,
@@ -162,6 +166,66 @@ def test_what_arrives_in_pieces_is_whole_and_there_is_always_room_for_a_record(r
     assert link.taken == stream[: len(stream) // record_bytes * record_bytes]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems wake the event loop for every byte")
+def test_the_rest_of_a_large_record_wakes_the_event_loop_once_or_after_a_while() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    sender = socket.create_connection(listener.getsockname())
+    receiver, _ = listener.accept()
+    timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_at(when: float, function: Callable[[], None]) -> SimpleNamespace:
+        timers.append((when, function))
+        return SimpleNamespace(cancel=timers.clear)
+
+    driver = SimpleNamespace(
+        loop=Mock(time=lambda: 7.0),
+        late_at=math.inf,
+        link_received=lambda _link: None,
+        reads_on=False,
+        call_at=call_at,
+        connection_made=lambda _connection, _address: Records(RECORD_BYTES_MAX),
+        connection_lost=lambda _link: None,
+    )
+    driver.loop.create_future = Mock()
+    connection = LinkStream(cast("Any", driver), None)
+    transport = Mock(is_closing=lambda: False, get_extra_info=lambda name: receiver if name == "socket" else None)
+    connection.connection_made(transport)
+
+    def arrive(size: int, content: bytes = b"") -> None:
+        sender.sendall(content or bytes(size))
+        while size:
+            size -= len(data := receiver.recv(min(size, 65536)))
+            connection.get_buffer(-1)[: len(data)] = data
+            connection.buffer_updated(len(data))
+
+    def is_readable() -> bool:
+        return bool(select.select([receiver], [], [], 0)[0])
+
+    arrive(100_000, struct.pack(">I", RECORD_BYTES_MAX - 4) + bytes(99_996))
+    sender.sendall(bytes(100_000))
+    assert not is_readable()
+    ((when, relieve),) = timers
+    assert when == 7.0 + AWAITED_S
+    relieve()
+    assert is_readable()
+    connection.get_buffer(-1)[:100_000] = receiver.recv(100_000, socket.MSG_WAITALL)
+    connection.buffer_updated(100_000)
+    rest = RECORD_BYTES_MAX - 200_000
+    sender.sendall(bytes(rest - 1))
+    assert not is_readable()
+    sender.sendall(b"x")
+    assert select.select([receiver], [], [], 10)[0]
+    connection.get_buffer(-1)[:rest] = receiver.recv(rest, socket.MSG_WAITALL)
+    connection.buffer_updated(rest)
+    assert len(timers) == 2  # one is enough until it is due
+    sender.sendall(b"x")
+    assert select.select([receiver], [], [], 10)[0]
+    connection.connection_lost(None)
+    assert not timers
+    for sock in (listener, sender, receiver):
+        sock.close()
+
+
 class Stream:
     """The transport of a stream: whether it is read, and whether it is about to end."""
 
@@ -290,7 +354,9 @@ class Turns:
             connection.__dict__.update(
                 link=self.links[name], lost=Mock(), _driver=driver, _address=None, _transport=self.streams[name]
             )
-            connection.__dict__.update(_buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0)
+            connection.__dict__.update(
+                _buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0, _awaited=1, _relief=None
+            )
             connection.__dict__.update(_is_paused=False, _reading_pauses=0, retransmissions=0)
 
     def call_soon(self, callback: Callable[[], object], *, context: Context) -> None:
