@@ -81,7 +81,7 @@ class Receiver:
         pattern.topic_of = lambda tag: ""
         self.inbound = Inbound(
             {},
-            Patterns(pattern, pattern, pattern, pattern, pattern, pattern, lambda: pattern),
+            Patterns(pattern, pattern, pattern, pattern, pattern, lambda: pattern, lambda: pattern),
             pattern,
             lambda peer_id, message, now: None,
             random.Random(1).randbytes,
