@@ -188,7 +188,10 @@ def test_restarts_in_order_give_a_group_each_message_once(seed: int) -> None:
 
 @pytest.mark.parametrize("local", ["clicks.>@eu", "eu.clicks.>"])
 def test_restarts_in_order_cost_nothing_of_a_publisher_that_was_silent_meanwhile(local: str) -> None:
-    """No message comes over both paths, so the gap may count what the publisher published elsewhere, and no more."""
+    """No message comes over both paths, so the gap may count what the publisher published elsewhere, and no more.
+
+    A node numbers the messages of a turn that nobody gets together: both of them may stand before the first message.
+    """
 
     async def scenario(federation: VirtualFederation) -> None:
         got: list[iris.Message] = []
@@ -205,7 +208,7 @@ def test_restarts_in_order_cost_nothing_of_a_publisher_that_was_silent_meanwhile
             await restart(federation, cloud)
             await publish(number)
         assert [int(message.payload) for message in got] == [0, 0, 1, 1, 2, 2, 3, 3]
-        assert all(message.gap <= 1 for message in got[::2])
+        assert all(message.gap <= 2 for message in got[::2])
         assert not any(message.gap for message in got[1::2]), "the path is known from its first message on"
 
     renamed = {"as": "eu.clicks.>"} if "@" not in local else {}
