@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from itertools import groupby
+from select import select
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.harness import MEASURE_TIMEOUT_S, START_TIMEOUT_S, Sample, Section, Stage, Trial
@@ -74,12 +76,15 @@ def _measure(contender: str, topics: int) -> Sequence[Sample]:
 
 def subscribe(parameters: Parameters) -> None:
     """Subscribe to the patterns, tell when publishers know them, and receive."""
-    client = Client(parameters["port"])
-    client.ask("".join(f"SUB {pattern} {sid}\r\n" for sid, pattern in enumerate(deep_patterns(), 1)).encode())
+    clients = []
+    for _depth, patterns in groupby(deep_patterns(), key=lambda pattern: pattern.count(".")):  # a door bounds a client's shapes
+        client = Client(parameters["port"])
+        client.ask("".join(f"SUB {pattern} {sid}\r\n" for sid, pattern in enumerate(patterns, 1)).encode())
+        clients.append(client.socket)
     tell()
-    client.socket.settimeout(None)
-    while client.socket.recv(1 << 20):
-        pass
+    while readable := select(clients, (), ())[0]:
+        if not all(each.recv(1 << 20) for each in readable):
+            return
 
 
 def publish(parameters: Parameters) -> None:
