@@ -24,7 +24,7 @@ BATCH_BYTES: Final = 16 * 1024
 
 
 class UnheardBatch(PublicationBatch):
-    """A batch without receivers. It always has room: full, it counts its messages and drops them.
+    """A batch without receivers. It always has room, because a full batch drops its messages and only counts them.
 
     Attributes:
         dropped: The number of dropped messages.
@@ -34,11 +34,12 @@ class UnheardBatch(PublicationBatch):
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(b"", payload, 0, 0, packets.PUBLICATION)
-        self.dropped = 0
+        self.dropped = 1
+        self.payloads.clear()  # the first message may be larger than a batch
         self.room = BATCH_BYTES
 
     def append(self, payload: bytes) -> bool:
-        """Count the messages so far and this one, and drop them; return True."""
+        """Drop the messages so far and the new one, and count both; return True."""
         self.dropped += len(self.payloads) + 1
         self.payloads.clear()
         self.room = BATCH_BYTES

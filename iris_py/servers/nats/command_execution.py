@@ -35,13 +35,9 @@ class CommandExecution:
         patterns: The subscriptions of the node.
         inboxes: Sends replies for clients of other doors.
         requests: Asks native clusters for clients.
-
-    Attributes:
-        published: Messages published for clients.
     """
 
     def __init__(self, node: Node, patterns: NodePatterns, inboxes: InboxCluster, requests: NativeRequests) -> None:
-        self.published = 0
         self._node = node
         self._topics = parts_of(node).topics
         self._patterns = patterns
@@ -50,7 +46,7 @@ class CommandExecution:
         self._passwords = PasswordVerification()
 
     def try_execute(self, session: NatsSession, command: Command) -> bool:
-        """Execute a command at once; return False if it has to wait. Messages already published have left it then."""
+        """Execute a command at once; return False if it has to wait, without the messages already published."""
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
@@ -113,7 +109,6 @@ class CommandExecution:
         except IrisError as exc:
             self._refuse(session, line, exc)
             return True
-        self.published += 1
         if line.reply:
             self._ask(session, command, contents[0], count, has_native=has_native)
         return True
@@ -128,7 +123,6 @@ class CommandExecution:
         except IrisError as exc:
             self._refuse(session, command.line, exc)
             return True
-        self.published += count
         del contents[:count]
         return not contents
 
@@ -151,8 +145,6 @@ class CommandExecution:
             raise
         except IrisError as exc:
             self._refuse(session, line, exc)
-            return
-        self.published += len(contents)
 
     def _ask(
         self, session: NatsSession, command: TopicMessages, content: bytes, count: int | None, *, has_native: bool | None
