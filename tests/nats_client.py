@@ -45,7 +45,7 @@ class MovingClient:
     Args:
         name: The first part of its inbox behind ``_INBOX``; clients of a test have different ones.
         dial: Connects to an address.
-        servers: The addresses that it knows at first.
+        servers: The first known addresses.
 
     Attributes:
         away_s: The times without a server between two servers (seconds).

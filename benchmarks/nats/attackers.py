@@ -160,7 +160,7 @@ def the_longest_names(port: int) -> None:
 
 
 def _begin_many(port: int, first: Callable[[int], bytes], rate: int) -> None:
-    """Begin connections at a rate, and close each one behind its first bytes."""
+    """Begin connections at a rate, and close each behind the first bytes."""
     number = 0
     while True:
         number += 1

@@ -46,7 +46,7 @@ def section(scale: float = 1.0) -> Section:
 
 
 def settings() -> str:
-    """Return a file with users that may do everything, and one with a password."""
+    """Return the file of a door: two users with all rights, and a user with a password and no right."""
     from iris_py.doors.nats.passwords import hash_password, hash_token
 
     everything = 'publish = [">"]\nsubscribe = [">"]\n'

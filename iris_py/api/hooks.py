@@ -114,7 +114,7 @@ def _never_pauses(function: Callable[[Any], Any]) -> bool:
 
 
 def _run_through(function: Callable[[Any], Coroutine[Any, Any, Result]], argument: object) -> Result:
-    """Run a coroutine that never pauses to its end, and return its result."""
+    """Run a coroutine without a pause to the end, and return the result."""
     coroutine = function(argument)
     try:
         coroutine.send(None)

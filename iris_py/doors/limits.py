@@ -35,7 +35,7 @@ class CountedConnection:
         self._is_stranger = True
 
     def admit(self) -> None:
-        """Count the connection no longer for its address and among strangers: its client has shown a valid token."""
+        """Count the connection neither for the address nor among strangers any more: the client has shown a valid token."""
         address, self._address = self._address, ""
         is_stranger, self._is_stranger = self._is_stranger, False
         if is_stranger and self._is_open:

@@ -48,7 +48,7 @@ async def network(doors: int = 2) -> AsyncIterator[tuple[list[NatsDoor], iris_py
 
 
 class Service:
-    """A service of NATS, which answers with its name; it keeps the payloads of its requests."""
+    """A service of NATS, which answers with its name and keeps the payloads of the requests."""
 
     def __init__(self, client: RawClient, name: bytes) -> None:
         self.client = client

@@ -44,7 +44,7 @@ HEAD: Final = b"NATS/1.0\r\nkey: v\r\n\r\n"
 
 
 class Pair:
-    """A client at the door and in the model; bytes that it has still to send."""
+    """A client at the door and in the model; the bytes still to be sent."""
 
     def __init__(self, door: LoneDoor, server: ModelServer, number: int) -> None:
         self.connection: DoorConnection = door.connect()

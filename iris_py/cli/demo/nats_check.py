@@ -89,7 +89,7 @@ class _NatsVisit:
         return f"{native.answered - before} replies to native requests since then, none was lost"
 
     async def kill_door(self) -> str:
-        """Kill the door of the publisher, and wait until its clients are at another one and are heard again."""
+        """Kill the door of the publisher. Return when its clients are at another door and are heard again."""
         load, began = self._load, time.monotonic()
         killed = self._demo.doors.members[0].id
         moved = load.doors.count(killed)

@@ -169,7 +169,7 @@ class PlainClient:
         await pong
 
     async def publish(self, subject: str, payload: bytes) -> None:
-        """Publish a message. While no door is there, it waits."""
+        """Publish a message, after a wait for a door if the connection is lost."""
         await self._is_connected.wait()
         self._publish(subject.encode(), b"", payload)
 
@@ -254,6 +254,6 @@ class PlainClient:
         return b"SUB %b %b %b\r\n" % (subject.encode(), queue.encode(), sid)
 
     def _write(self, data: bytes) -> None:
-        """Write bytes for the door; they are lost if it is gone."""
+        """Write bytes for the door. Without a door the bytes are lost."""
         if self._writer is not None:
             self._writer.write(data)

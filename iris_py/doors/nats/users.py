@@ -182,7 +182,7 @@ class UserDirectory:
     Args:
         users: The users, by name. Without users and tokens, every client is the operator.
         no_user: The name of the user for clients without credentials; empty for none.
-        grants: Verifies tokens of `iris token new`; None for a door that does not take them.
+        grants: Verifies tokens of `iris token new`; None for a door without tokens.
     """
 
     def __init__(self, users: Mapping[str, NatsUser], no_user: str = "", grants: GrantSource | None = None) -> None:
@@ -301,7 +301,7 @@ def digest_of_user(user: NatsUser) -> bytes:
 
 
 def user_of_grant(grant: Grant) -> NatsUser:
-    """Return the user of a token: the rights of its role and those in the token both have to allow everything."""
+    """Return the user of a token. Role and token both have to allow each use."""
     user: NatsUser | None = None
     for rights in reversed(grant.rights):
         user = NatsUser(

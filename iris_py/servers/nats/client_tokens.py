@@ -58,5 +58,5 @@ class ClientTokens:
             return None
 
     def replace_roles(self, roles: Mapping[str, Rights]) -> None:
-        """Use other roles for later tokens; earlier ones get them when their grants are renewed."""
+        """Use other roles: for later tokens at once, for earlier tokens with the renewal of their grants."""
         self._verifier.replace_roles(roles)

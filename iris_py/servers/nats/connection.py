@@ -265,7 +265,7 @@ class NatsConnection(asyncio.Protocol):
             self._arm()
 
     def _leave(self, transport: asyncio.Transport) -> None:
-        """End the own half of the connection; the client ends the other one behind its last message."""
+        """End the own half of the connection. The client ends the other half behind the last message."""
         if not transport.can_write_eof():  # as over TLS
             self._session.finish(SessionEnd.CLOSING)
             return

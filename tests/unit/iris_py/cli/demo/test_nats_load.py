@@ -1,4 +1,4 @@
-"""The counts of `iris demo --nats`: lost messages, late ones and repeated ones."""
+"""The counts of `iris demo --nats`: lost, late and repeated messages."""
 
 from __future__ import annotations
 
