@@ -255,5 +255,5 @@ class PlainClient:
 
     def _write(self, data: bytes) -> None:
         """Write bytes for the door. Without a door the bytes are lost."""
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():  # uvloop raises an error for a broken connection
             self._writer.write(data)
