@@ -277,6 +277,14 @@ def test_a_report_counts_the_messages_of_the_client_and_names_its_library() -> N
     assert other.session.report(0.0).messages_in == 4
 
 
+@pytest.mark.parametrize(("maximum", "remaining"), [(1, 0), (2, 0), (3, 1), (0, 0)])
+def test_a_maximum_that_is_reached_already_ends_the_subscription_at_once(maximum: int, remaining: int) -> None:
+    client = LoneDoor().connect(QUIET)
+    assert client.ask(b"SUB a 1\r\nPUB a 1\r\n1\r\nPUB a 1\r\n2\r\n").count(b"MSG") == 2
+    client.ask(b"UNSUB 1 %d\r\n" % maximum)
+    assert client.session.subscriptions == remaining
+
+
 def test_a_report_cuts_the_texts_of_a_client() -> None:
     client = LoneDoor().connect(b'{"verbose":false,"name":"%b","lang":"%b"}' % (b"n" * 3000, b"l" * 900))
     report = client.session.report(0.0)
