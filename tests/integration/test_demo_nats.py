@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from iris_py.cli.app import run
-from iris_py.cli.demo.nats_client import client_name
+from iris_py.cli.demo.nats_client import PlainClient, client_name
 from tests.integration.test_demo import WAIT_S, children_of, environment, wait_until_gone
 
 if TYPE_CHECKING:
@@ -107,6 +109,29 @@ def test_the_keys_kill_a_door_and_the_output_is_that_of_the_page(environment: di
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     ends = tuple(shape(line) for line in found)
     assert [line for line in shown if not any(end.endswith(shape(line)) for end in ends)] == []  # a terminal may echo the key
+
+
+def test_the_plain_client_takes_another_connection_for_a_broken_one() -> None:
+    greeted = []
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeted.append(writer)
+        writer.write(b"INFO {}\r\nPONG\r\n")
+        with suppress(ConnectionError):
+            await reader.readuntil(b"PUB")
+        writer.transport.abort()
+
+    async def publish_without_pause() -> None:
+        server = await asyncio.start_server(greet, "127.0.0.1")
+        host, port = server.sockets[0].getsockname()
+        client = PlainClient([f"nats://{host}:{port}"], "publisher")
+        async with server, asyncio.timeout(WAIT_S):
+            while len(greeted) < 3:
+                await client.publish("ticks", b"x" * 1000)
+                await asyncio.sleep(0)
+            await client.close()
+
+    uvloop.run(publish_without_pause())  # its transports raise an error for a write that comes too late
 
 
 def test_the_demos_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
