@@ -14,7 +14,7 @@ import pytest
 import iris_py as iris
 import iris_py.sync
 from iris_security import Keyring, Secret
-from tests.integration.test_cli import Shell, stop
+from tests.integration.test_cli import Shell, read_event, stop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -213,11 +213,10 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: Shell, path: Path) -> None:
     shell.environment["IRIS_SECRET_COMMAND"] = f"cat '{path}'"
     service, _ = shell.serve("join", "upper", "--exec", "tr a-z A-Z")
-    assert service.stderr is not None
     assert shell.run("request", "upper", "hello")[:2] == (0, b"HELLO")
     rotate(path)
     service.send_signal(signal.SIGHUP)
-    assert service.stderr.readline().endswith(b"Z INFO secrets_read: read the secrets again\n")
+    assert read_event(service.stderr).endswith("Z INFO secrets_read: read the secrets again\n")
     del shell.environment["IRIS_SECRET_COMMAND"]
     assert shell.run("request", "upper", "hello", "--secret-command", f"cat '{path}'")[:2] == (0, b"HELLO")
     code, out, error = shell.run("keys", "list", "--secret-command", f"cat '{path}'")
@@ -227,8 +226,8 @@ def test_the_command_line_takes_a_command_and_runs_it_again_at_hangup(shell: She
     ]
     path.write_text("nothing")
     service.send_signal(signal.SIGHUP)
-    told = service.stderr.readline()
-    assert b"Z ERROR secrets_kept: the secrets were not changed: secret_command: the output of cat is not" in told
+    told = read_event(service.stderr)
+    assert "Z ERROR secrets_kept: the secrets were not changed: secret_command: the output of cat is not" in told
     assert stop(service)[0] == 0
 
 

@@ -79,7 +79,7 @@ def test_a_subscriber_that_is_stopped_holds_up_nobody_for_long_and_comes_back(lo
             assert message.gap == 0
             taken.append(int(message.payload.split()[0]))
 
-        async with iris.connect() as node, iris.connect() as other, node.join("echo", echo), other.subscribe("numbers.>", take):
+        async with iris.connect() as node, iris.connect() as other, other.subscribe("numbers.>", take):
             pipe = asyncio.subprocess.PIPE
             stopped = await asyncio.create_subprocess_exec(sys.executable, script, "numbers.x", policy, stdin=pipe, stdout=pipe)
             try:
@@ -96,7 +96,7 @@ def test_a_subscriber_that_is_stopped_holds_up_nobody_for_long_and_comes_back(lo
                 back = number
                 for _ in range(50):
                     assert await publish() == 2
-                out, _ = await stopped.communicate(b"")
+                out, _ = await stopped.communicate(b"%d" % number)
             finally:
                 if stopped.returncode is None:
                     stopped.kill()
@@ -134,7 +134,7 @@ def test_the_only_subscriber_is_told_how_much_it_missed_while_it_was_stopped(loo
             await asyncio.sleep(0.01)
             return await node.publish("numbers.x", b"%d" % number)
 
-        async with iris.connect() as node, node.join("echo", echo):
+        async with iris.connect() as node:
             pipe = asyncio.subprocess.PIPE
             stopped = await asyncio.create_subprocess_exec(sys.executable, script, "numbers.x", policy, stdin=pipe, stdout=pipe)
             try:
@@ -152,7 +152,7 @@ def test_the_only_subscriber_is_told_how_much_it_missed_while_it_was_stopped(loo
                     pass
                 for _ in range(50):
                     await publish()
-                out, _ = await stopped.communicate(b"")
+                out, _ = await stopped.communicate(b"%d" % number)
             finally:
                 if stopped.returncode is None:
                     stopped.kill()
