@@ -325,7 +325,7 @@ async def run_schedule(seed: int) -> str:
             await schedule.close()
 
 
-@pytest.mark.parametrize("seed", first_cases(4, seeds(40)))
+@pytest.mark.parametrize("seed", first_cases(4, [*seeds(40), 733]))
 def test_messages_come_once_and_in_order_whatever_happens_to_doors(seed: int) -> None:
     run(run_schedule(seed))
 

@@ -61,6 +61,8 @@ class RootTimer(IntEnum):
     """The copies had their time to send their entries."""
     RECHECK = 11
     """A doubted member is checked once more."""
+    RIVAL = 12
+    """Another root may be answered again."""
 
 
 FollowerKey: TypeAlias = tuple[FollowerKind, "NodeId"]
@@ -89,6 +91,11 @@ class Follower:
         self.sample: dict[NodeId, None] | None = None
         # The path of an unanswered question.
         self.path: tuple[NodeId, ...] | None = None
+
+    @property
+    def is_in_transit(self) -> bool:
+        """Whether a message to the follower is in transit."""
+        return self.told < self.sent
 
 
 class PendingChange:
@@ -146,17 +153,17 @@ class Followers:
         if follower is None:
             return None
         follower.attempts = 0
-        if 0 < version <= follower.sent:
-            # The later changes are known. But a watcher may have had a sample then, and its missing members may be in transit.
-            follower.is_stale |= version < follower.sent and kind is FollowerKind.WATCHER
-            follower.told = follower.sent = version
-        else:
+        if not 0 < version <= follower.sent:
             follower.told = follower.sent = -1
             follower.is_stale = True
+        else:
+            # An earlier message says nothing about the later one, which is in transit. A message for each would never end: the
+            # acknowledgements of all of them come back, and each is an earlier one as long as the directory changes.
+            follower.told = max(version, follower.told)
         key = (kind, node)
         if follower.told >= follower.wants:
             self._settle(key)
-        else:
+        elif not follower.is_in_transit:
             self.due[key] = follower
         for pending in self.pendings.values():
             if pending.waiting.get(key, follower.told + 1) <= follower.told:

@@ -13,6 +13,7 @@ from iris_overlay.groups.copies import GROUPS_MAX
 from iris_overlay.groups.directory import Outcome, is_accusation
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.messages import PROBED_MEMBERS_MAX, Accused, Copied
+from iris_overlay.groups.rival import Rival
 from iris_overlay.groups.table_directory import TableDirectory
 from iris_overlay.ids import is_nearer, position
 
@@ -59,8 +60,10 @@ def knows_better(directory: Directory, told: Directory) -> bool:
     )
 
 
-def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bool:
+def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox, now: float) -> bool:
     """Merge a copy into a directory. Return whether a new epoch began, in which all followers are sent everything again.
+
+    New members begin an epoch at once; a higher version and new watchers, at the rate of `Rival`.
 
     A member that lives in one and is dead in the other, as after a split of the ring, is asked for a sign of life. Until it
     answers, or its time has passed, the state in the directory remains; but a root after a standstill accepts the state in the
@@ -92,13 +95,10 @@ def merge(root: GroupRoot, held: HeldCopy, expires: float, outbox: Outbox) -> bo
     for node in held.watchers:
         if node in watchers:
             watchers[node].attempts = 0  # It was silent as if cut off from here, but not from the copy's owner.
-    floor = max(held.floor, held.directory.version)
-    is_new_epoch = directory.version != before or bool(new) or floor >= before
-    if is_new_epoch:
-        root.begin_epoch(floor)
-    for info in new:
-        root.watch(info, 0, 0, expires, None, has_view=True)
-    return is_new_epoch
+    if root.rival is None:
+        root.rival = Rival()
+    root.rival.hear(max(held.floor, held.directory.version), new)
+    return root.answer_rival(expires, now, is_news=directory.version != before)
 
 
 class Passing:

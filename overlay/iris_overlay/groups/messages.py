@@ -303,7 +303,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=12):
     group: _GroupId
     """The group."""
     version: _Number
-    """The present version of the watcher; 0 for none."""
+    """The present version of the watcher; 0 to ask for everything, because it has no view or a change does not apply."""
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True, tag=13):

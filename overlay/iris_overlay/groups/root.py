@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from iris_overlay.groups.directory import Directory
     from iris_overlay.groups.io import Outbox
     from iris_overlay.groups.messages import AnyCopy, GroupMessage
+    from iris_overlay.groups.rival import Rival
     from iris_overlay.ids import NodeId
     from iris_overlay.node_info import NodeInfo
 
@@ -89,6 +90,7 @@ class GroupRoot:
         "is_fixed",
         "is_sure",
         "latest",
+        "rival",
         "successor",
         "tree",
     )
@@ -115,6 +117,8 @@ class GroupRoot:
         self.is_fixed = bool(directory.members)
         # The receiver of a running handover, during which the directory is not used.
         self.successor: Follower | None = None
+        # Another root of the group, if one was ever heard of.
+        self.rival: Rival | None = None
         self._local = local
         self._rng = rng
         self._outbox = outbox
@@ -195,6 +199,34 @@ class GroupRoot:
                 self.followers.forget_told(kind, follower, self.directory.version)
         for node in list(self.tree.inner_nodes()):
             self._touch_parent(node, is_new_epoch=True)
+
+    def answer_at(self) -> float | None:
+        """Return the time to answer another root; None if there is nothing to answer.
+
+        A follower of the other root accepts no version of this one that is not higher.
+        """
+        rival = self.rival
+        if rival is None or not (rival.watchers or rival.version >= self.directory.version):
+            return None
+        return rival.ready_at
+
+    def answer_rival(self, expires: float, now: float, *, is_news: bool = False) -> bool:
+        """Begin an epoch above the versions of another root, with its watchers. Return whether the epoch began.
+
+        Args:
+            expires: The expiry of its watchers without renewal.
+            now: Monotonic seconds.
+            is_news: Whether the directory has changes from the other root: then the epoch begins in any case.
+        """
+        rival = self.rival
+        if rival is None or not (is_news or (self.answer_at() is not None and rival.may_answer(now))):
+            return False
+        self.begin_epoch(rival.version)
+        watchers, rival.watchers = rival.watchers, {}
+        for info in watchers.values():
+            if info.id not in self.followers.members[FollowerKind.WATCHER]:
+                self.watch(info, 0, 0, expires, None, has_view=True)
+        return True
 
     # Watchers
 
@@ -328,18 +360,18 @@ class GroupRoot:
     # Telling
 
     def acknowledge(self, kind: FollowerKind, node: NodeId, version: int) -> bool:
-        """Note the version acknowledged by a follower. Return False if the node is no follower of this kind."""
+        """Note the version acknowledged by a follower. Return whether it has taken all that was sent to it."""
         follower = self.followers.acknowledge(kind, node, version)
         if follower is None:
             return False
         if kind is FollowerKind.PARENT and follower.told >= follower.wants and not self.tree.children(node):
             self.followers.remove(kind, node)  # it knows that it is no longer an inner node
-        return True
+        return not follower.is_in_transit
 
     def note_silence(self, kind: FollowerKind, node: NodeId) -> bool:
         """Repeat a message without an acknowledgement, or give a silent watcher up. Return False if none is missing."""
         follower = self.followers.members[kind].get(node)
-        if follower is None or follower.told >= follower.sent:
+        if follower is None or not follower.is_in_transit:
             return False
         follower.attempts += 1
         if kind is FollowerKind.WATCHER and follower.attempts >= ATTEMPTS_MAX:
@@ -353,7 +385,7 @@ class GroupRoot:
         is_untold = False
         for kind in FollowerKind:
             follower = self.followers.members[kind].get(node)
-            if follower is not None and follower.told < follower.sent:
+            if follower is not None and follower.is_in_transit:
                 self.followers.forget_told(kind, follower, max(follower.wants, self.directory.version))
                 is_untold = True
         return is_untold
@@ -367,7 +399,7 @@ class GroupRoot:
             if kind is FollowerKind.WATCHER and not self.is_sure:
                 self.followers.due[kind, node] = follower
                 continue
-            if follower.sent > follower.told:
+            if follower.is_in_transit:
                 continue  # its acknowledgement makes it due again
             if not self._has_turn(kind, follower):
                 self.followers.due[kind, node] = follower

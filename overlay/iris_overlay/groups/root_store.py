@@ -347,7 +347,7 @@ class Roots:
             return
         if root.acknowledge(kind, node, version):
             self._timers.cancel((kind, group, node))
-            self._dirty[group] = None
+        self._dirty[group] = None
 
     def copy(self, source: NodeInfo, message: AnyCopy, now: float) -> None:
         """Keep a received copy of a directory; at the root, make the copy the directory or merge the two. Acknowledge last."""
@@ -455,6 +455,8 @@ class Roots:
                 root.is_sure = True
             elif kind is RootTimer.ACCUSED:
                 root.believe_accusations()
+            elif kind is RootTimer.RIVAL and root.answer_rival(now + self._config.expiry_s, now):
+                self._announce(root, now)
             elif kind is RootTimer.REVIEW and len(root.directory.members) <= PROBED_MEMBERS_MAX:
                 for member in list(root.directory.members):
                     self.doubt(group, member, now)
@@ -656,9 +658,10 @@ class Roots:
                     watcher.attempts = ATTEMPTS_WAITED_MAX  # it is told, but not waited for
             self._announce(root, now)
             return
-        if merge(root, held, expires, self._outbox):
-            root.followers.wait_anew(root.directory.version)
+        if merge(root, held, expires, self._outbox, now):
             self._announce(root, now)
+        elif (answer_at := root.answer_at()) is not None:
+            self._timers.set((RootTimer.RIVAL, group, _NOBODY), answer_at)
         if root.accused and (key := (RootTimer.ACCUSED, group, _NOBODY)) not in self._timers:
             self._timers.set(key, now + ANSWER_S)
         self._dirty[group] = None
@@ -666,14 +669,14 @@ class Roots:
             self._place(root, now)
 
     def _announce(self, root: GroupRoot, now: float) -> None:
-        """Tell the members of a small group the new root: root and members then notice a death on the other side.
+        """Tell the members of a small group the root of the new epoch: root and members then notice a death on the other side.
 
         Members of a large group learn the new root at their renewals, because a link to every member would be too expensive.
         """
         group, members = root.directory.group, root.directory.members
-        self._timers.set(
-            (RootTimer.REVIEW, group, _NOBODY), now + REVIEW_S
-        )  # by then half of a large group may have been accused
+        root.followers.wait_anew(root.directory.version)
+        # By then half of a large group may have been accused.
+        self._timers.set((RootTimer.REVIEW, group, _NOBODY), now + REVIEW_S)
         if len(members) <= PROBED_MEMBERS_MAX:
             for member in members.values():
                 self._wait(root, member.record.info, member.record.stamp, member.version, now)

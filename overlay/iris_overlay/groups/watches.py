@@ -225,6 +225,7 @@ class Watches:
         if watch.root is None or watch.root.id != message.root.id:
             return True
         is_possible = True
+        is_lacking = message.base != watch.version < message.version
         if message.base == watch.version:
             self._note_gone(watch, [node for part in parts for node in part.removed], now)
             is_possible = table.change(parts)
@@ -234,7 +235,7 @@ class Watches:
                 watch.is_watched = message.is_watched
             else:
                 watch.version = 0  # the root and this node disagree: the acknowledgement asks for everything
-        self._answered(message.group, watch, message.root, now)
+        self._answered(message.group, watch, message.root, now, is_lacking=is_lacking)
         return is_possible
 
     def _is_acceptable(self, watch: _GroupWatch, message: View | TablePart, now: float) -> bool:
@@ -275,7 +276,8 @@ class Watches:
             return True
         changed = {*watch.members, *(record.info.id for record in message.members)}.difference(message.removed)
         is_possible = len(changed) <= self._config.view_members_max
-        if message.base == watch.version and is_possible:
+        is_applied = message.base == watch.version and is_possible
+        if is_applied:
             if message.members or message.removed or message.size != watch.size:
                 self._changed[message.group] = None
             self._note_gone(watch, message.removed, now)
@@ -284,8 +286,8 @@ class Watches:
             for record in message.members:
                 watch.members[record.info.id] = record
             watch.version, watch.size = message.version, message.size
-        # Otherwise it does not apply: the acknowledgement reports the present version, and the root sends everything.
-        self._answered(message.group, watch, source, now)
+        # Version 0 asks for everything. A late change is known already.
+        self._answered(message.group, watch, source, now, is_lacking=not is_applied and watch.version < message.version)
         return is_possible
 
     def forgotten(self, source: NodeId, group: GroupId, now: float) -> None:
@@ -482,7 +484,7 @@ class Watches:
         record = watch.members.get(node)
         return record is not None and record.stamp <= watch.masked[node][0]
 
-    def _answered(self, group: GroupId, watch: _GroupWatch, root: NodeInfo, now: float) -> None:
+    def _answered(self, group: GroupId, watch: _GroupWatch, root: NodeInfo, now: float, *, is_lacking: bool = False) -> None:
         watch.root = root
         watch.believe_at = None
         watch.attempts = 0
@@ -496,7 +498,7 @@ class Watches:
         else:
             self._resend.cancel(group)
         if watch.is_watched:
-            self._outbox.send(root, Told(group, watch.version))
+            self._outbox.send(root, Told(group, 0 if is_lacking else watch.version))
 
     def _ask(self, group: GroupId, watch: _GroupWatch, now: float) -> None:
         if not self._is_active:

@@ -50,7 +50,19 @@ def test_a_registration_waits_until_its_version_is_known() -> None:
     followers.pendings = {NodeId(bytes([index]) * 16): each for index, each in enumerate((early, late, other))}
     followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6)
     assert (early.waiting, late.waiting, len(other.waiting)) == ({}, {KEY: 7}, 1)
-    assert followers.due != {}, "the rest of it is on its way"
+    assert followers.due == {}, "the rest of it is in transit"
+    followers.acknowledge(FollowerKind.WATCHER, INFO.id, 7)
+    assert late.waiting == {}
+
+
+@pytest.mark.parametrize("told", [-1, 7])
+def test_an_acknowledgement_of_an_earlier_message_causes_no_further_one(told: int) -> None:
+    """The message in transit contains the later changes, and a repetition of it would be one more message at a time."""
+    followers, follower = following(wants=8, sent=7)
+    follower.told = told
+    assert followers.acknowledge(FollowerKind.WATCHER, INFO.id, 6) is follower
+    assert (follower.told, follower.sent, follower.is_stale) == (max(told, 6), 7, False)
+    assert (followers.due != {}) == (told == 7), "a message is in transit, or the next one is due"
 
 
 def test_who_does_not_follow_is_told_nothing() -> None:

@@ -355,12 +355,16 @@ def test_a_late_acknowledgement_of_a_sample_is_not_taken_for_one_of_everything()
     for info in infos[20:]:
         fixture.receive(Accuse(info.id, 1, G))
     fixture.receive(Watch(PEER, 0, [(G, 0, b"")]))  # it asks again, and is sent everything, which takes its time
-    fixture.sent()
+    ((_, whole),) = [post for post in fixture.sent() if isinstance(post[1], View)]
+    assert isinstance(whole, View)
+    assert {record.info.id for record in whole.members} == {info.id for info in infos[:20]}
     fixture.receive(Accuse(infos[0].id, 1, G))
     fixture.receive(Told(G, sample.version))
-    ((_, view),) = [post for post in fixture.sent() if isinstance(post[1], View | Change) and post[0] == PEER]
-    assert isinstance(view, View)
-    assert {record.info.id for record in view.members} == {info.id for info in infos[1:20]}
+    assert [post for post in fixture.sent() if isinstance(post[1], View | Change) and post[0] == PEER] == []
+    fixture.receive(Told(G, whole.version))
+    ((_, change),) = [post for post in fixture.sent() if isinstance(post[1], View | Change) and post[0] == PEER]
+    assert isinstance(change, Change)
+    assert (change.base, change.removed) == (whole.version, [infos[0].id])
 
 
 def test_a_doubted_member_is_looked_for_once_more() -> None:

@@ -173,7 +173,7 @@ def test_two_diverged_tables_are_merged_with_the_promotions_of_both() -> None:
         other.claim(20 + number, packed(2))
     one.flush()
     other.flush()
-    assert merge(one.root, HeldCopy(other.directory, {}, LOCAL.id, 100.0), 100.0, one.outbox)
+    assert merge(one.root, HeldCopy(other.directory, {}, LOCAL.id, 100.0), 100.0, one.outbox, 1.0)
     assert one.flush()[1] == packed(2)
     assert one.directory.promotions.since(0) == packed(1, 2)
 

@@ -210,7 +210,7 @@ def test_two_separate_splits_are_united_and_all_are_told() -> None:
     table.flush()
     other.claim(2, tags(1, 2, 3, 4))
     other.flush()
-    assert merge(table.root, other.copies.held[T], 200.0, table.outbox)
+    assert merge(table.root, other.copies.held[T], 200.0, table.outbox, 1.0)
     both = TableSplit(BY_STEM | BY_TAG, frozenset([1]))
     assert table.flush() == both
     assert table.root.known_split() == both

@@ -257,7 +257,9 @@ def test_a_root_that_says_what_cannot_be_is_not_believed(message: TablePart) -> 
 def test_changes_that_do_not_apply_are_asked_for_again_as_a_whole() -> None:
     fixture = watching()
     fixture.receive(part(12, [row(OTHER, 3, base=1, stamp=2)], [], base=11))
-    assert fixture.sent() == [(PEER, Told(G, 9))]
+    assert fixture.sent() == [(PEER, Told(G, 0))]
+    fixture.receive(part(8, [row(OTHER, 3, base=1, stamp=2)], [], base=7))
+    assert fixture.sent() == [(PEER, Told(G, 9))], "a late change is known already"
     fixture.receive(part(10, [row(OTHER, 3, base=1, stamp=2)], [], base=9, root=THIRD), THIRD)
     assert fixture.layer.events_received() == []
 

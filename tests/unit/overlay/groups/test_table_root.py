@@ -359,7 +359,7 @@ def test_of_two_records_of_a_node_the_later_is_right_with_its_entries(is_root: b
         table = Table()
         for number, stamp, after in here:
             table.put(number, after, stamp)
-        assert merge(table.root, there, 100.0, table.outbox)
+        assert merge(table.root, there, 100.0, table.outbox, 1.0)
         found = table.root.directory
     else:
         copy = held(*here)

@@ -58,7 +58,7 @@ def test_a_watcher_that_another_root_knew_is_given_its_attempts_anew() -> None:
     root.watch(NODES[5], 1, 0, 100.0, None)
     watcher = root.followers.members[FollowerKind.WATCHER][NODES[5].id]
     watcher.attempts = 2
-    merge(root, HeldCopy(directory({1: 1}), {NODES[5].id: NODES[5]}, NODES[2].id, 100.0), 100.0, Outbox())
+    merge(root, HeldCopy(directory({1: 1}), {NODES[5].id: NODES[5]}, NODES[2].id, 100.0), 100.0, Outbox(), 1.0)
     assert watcher.attempts == 0
 
 
@@ -89,7 +89,7 @@ def test_everybody_is_told_everything_if_there_is_anything_new(
     told = directory(members)
     if is_as_new:
         told.version = before
-    assert merge(root, HeldCopy(told, watchers, NODES[3].id, 100.0), 100.0, Outbox()) is expected
+    assert merge(root, HeldCopy(told, watchers, NODES[3].id, 100.0), 100.0, Outbox(), 1.0) is expected
     assert (root.directory.version >> 32 > before >> 32) is expected
 
 
@@ -99,5 +99,5 @@ def test_who_is_dead_in_one_directory_and_a_member_in_the_other_is_asked(is_dead
     alive, dead = directory({1: 1}), directory({}, dead={1: stamp})
     here, told = (dead, alive) if is_dead_here else (alive, dead)
     root, outbox = GroupRoot(here, NODES[0], random.Random(1), Outbox()), Outbox()
-    merge(root, HeldCopy(told, {}, NODES[3].id, 100.0), 100.0, outbox)
+    merge(root, HeldCopy(told, {}, NODES[3].id, 100.0), 100.0, outbox, 1.0)
     assert outbox.posts == [(NODES[1].id, Accused(NODES[1].id, stamp))]

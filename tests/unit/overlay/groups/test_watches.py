@@ -502,11 +502,11 @@ def test_a_root_that_dies_beside_members_that_live_is_out_of_the_view_at_once() 
 
 
 def test_a_change_with_more_members_than_a_view_can_have_does_not_apply() -> None:
-    """A root that lies may name new ones in each change. It is told what is here, and an honest one sends everything then."""
+    """A root that lies may name new ones in each change. It is asked for everything, which is what an honest one sends then."""
     fixture = watching(*(record(number) for number in range(1, BOUND + 1)))
     more = Change(A, 5, 6, BOUND + 1, [record(100)], [])
     assert not fixture.watches.change(ROOT, more, 0.2)
-    assert fixture.sent() == [(ROOT, Told(A, 5))]
+    assert fixture.sent() == [(ROOT, Told(A, 0))]
     assert fixture.seen() == []
     exchanged = Change(A, 5, 6, BOUND, [record(100)], [record(1).info.id])
     assert fixture.watches.change(ROOT, exchanged, 0.2)
