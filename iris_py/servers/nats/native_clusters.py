@@ -41,6 +41,9 @@ NAMES_MAX: Final = 1024
 #: The longest wait for the first view of a cluster (seconds). Too small: a busy root loses the first request; too large: a
 #: request begins of which its client has given up.
 VIEW_S: Final = 2.0
+#: Time for which an answer holds (seconds). Too small: a door looks for each of many requests; too large: requests go past a
+#: native member that has just come.
+ANSWER_S: Final = 5e-3
 
 
 class _KnownCluster:
@@ -50,14 +53,16 @@ class _KnownCluster:
         members: The members, as the answer has counted them; another list stands for a new view.
         doors: The doors, likewise.
         has_native: The answer.
+        until: The time until which the answer holds.
     """
 
-    __slots__ = ("doors", "has_native", "members")
+    __slots__ = ("doors", "has_native", "members", "until")
 
     def __init__(self) -> None:
         self.members: Sequence[KnownMember] | None = None
         self.doors: Sequence[KnownMember] | None = None
         self.has_native = False
+        self.until = 0.0
 
 
 class NativeClusters:
@@ -78,17 +83,19 @@ class NativeClusters:
         Args:
             cluster: The name, of this cloud.
         """
-        known = self._clusters.get(cluster)
+        known, now = self._clusters.get(cluster), self._runtime.loop.time()
         if known is None:
-            if self._rates.take(_ALL, self._runtime.loop.time()):
+            if self._rates.take(_ALL, now):
                 return False
             known = self._clusters[cluster] = _KnownCluster()
             if len(self._clusters) > NAMES_MAX:
                 self._clusters.popitem(last=False)
+        elif now < known.until:
+            return known.has_native
         else:
             self._clusters.move_to_end(cluster)
         try:
-            members, doors = self._view(cluster), self._view(INBOXES)
+            members, doors = self._view(cluster, now), self._view(INBOXES, now)
         except IrisError as exc:  # the node has too many groups, or is closed
             logger.debug("door_cluster_unseen", "the members of %r are not known: %s", cluster, exc)
             return False
@@ -98,6 +105,7 @@ class NativeClusters:
         if members is not known.members or doors is not known.doors:
             known.members, known.doors = members, doors
             known.has_native = has_native_member(members, {door.peer.id for door in doors})
+        known.until = now + ANSWER_S
         return known.has_native
 
     async def wait(self, cluster: str) -> bool:
@@ -116,8 +124,8 @@ class NativeClusters:
             return False
         return found
 
-    def _view(self, cluster: str) -> Sequence[KnownMember] | None:
-        return self._runtime.core.group_to_ask(cluster, b"", self._runtime.loop.time()).members
+    def _view(self, cluster: str, now: float) -> Sequence[KnownMember] | None:
+        return self._runtime.core.group_to_ask(cluster, b"", now).members
 
 
 def has_native_member(members: Sequence[KnownMember], doors: Collection[NodeId]) -> bool:
