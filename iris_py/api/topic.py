@@ -34,6 +34,7 @@ from iris_py.patterns.topic.queue import (
     SubscriptionTold,
 )
 from iris_py.patterns.topic.share_entries import check_group
+from iris_py.patterns.topic.unheard_batches import UnheardBatch
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -223,6 +224,17 @@ class Topics:
                 begin += 1
         self._driver.wake()
         return begin
+
+    def publish_unheard(self, topic: str, payload: bytes) -> bool:
+        """Publish a message that nobody gets, as the last one of its topic in this turn; return False if that is not known.
+
+        Args:
+            topic: The topic.
+            payload: The payload. The headers of such a message do not matter.
+        """
+        runtime = self._runtime
+        is_unheard = isinstance(runtime.runs.get(topic), UnheardBatch) and runtime.closing is None
+        return is_unheard and self._add(topic, payload) is not None
 
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.

@@ -427,12 +427,11 @@ class Publisher:
             return self._publish_shared(topic, plan, plan.shares, payload, now, headers, imported)
         if imported is not None:
             return self._send_imported(topic, plan, payload, now, headers, imported)
-        if plan.local or headers.encoded:
+        is_heard = plan.route.flows or plan.counted
+        if plan.local or (headers.encoded and is_heard):
             self._publish_alone(topic, plan, payload, now, headers)
-            return plan.count
-        run = self.runs.get(topic)
-        if run is None or not run.append(payload):
-            if plan.route.flows or plan.counted:
+        elif (run := self.runs.get(topic)) is None or not run.append(payload):
+            if is_heard:
                 self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
             else:
                 self.runs[topic] = self._begin_unheard(plan, payload, now)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
     from iris_py.patterns.topic.topic_plans import TopicPlan
 
-__all__ = ["UnheardBatches"]
+__all__ = ["UnheardBatch", "UnheardBatches"]
 
 #: Batches at a time; beyond it all end. Too small: a publisher to many topics begins a batch for each message; too large:
 #: memory within a turn of the event loop, of up to ``BATCH_BYTES`` each.

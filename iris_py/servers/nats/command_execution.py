@@ -101,14 +101,16 @@ class CommandExecution:
         if len(contents) > 1:
             return False
         has_native = bool(line.reply) and self._requests.natives.find(topic)
-        headers, payload = _carry(line, contents[0], has_native=has_native)
-        try:
-            count = self._topics.try_publish(topic, payload, headers, None)
-        except (Overloaded, NodeClosed):
-            return False
-        except IrisError as exc:
-            self._refuse(session, line, exc)
-            return True
+        count: int | None = 0
+        if not self._topics.publish_unheard(topic, contents[0]):
+            carried = _carry(line, contents[0], has_native=has_native)
+            try:
+                count = self._topics.try_publish(topic, carried.payload, carried.headers, None)
+            except (Overloaded, NodeClosed):
+                return False
+            except IrisError as exc:
+                self._refuse(session, line, exc)
+                return True
         if line.reply:
             self._ask(session, command, contents[0], count, has_native=has_native)
         return True
@@ -136,8 +138,8 @@ class CommandExecution:
             else:
                 for content in contents:
                     has_native = bool(line.reply) and self._requests.natives.find(topic)
-                    headers, payload = _carry(line, content, has_native=has_native)
-                    count = await self._node.publish(topic, payload, headers=headers)
+                    carried = _carry(line, content, has_native=has_native)
+                    count = await self._node.publish(topic, carried.payload, headers=carried.headers)
                     if line.reply:
                         self._ask(session, command, content, count, has_native=has_native)
         except NodeClosed:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import iris_py as iris
+from iris_py.api.lifecycle import parts_of
 from iris_py.api.runtime import SENT_PER_TURN_MAX
 from iris_py.testing import NodeSimulation, run
 
@@ -105,3 +106,26 @@ def test_many_subscriptions_in_a_row_take_no_time_and_let_others_have_a_turn() -
 
 async def _subscribe(node: iris.Node, topic: str) -> iris.Subscription:
     return await node.subscribe(topic)
+
+
+def test_a_message_is_published_as_unheard_only_behind_one_that_nobody_got_in_the_same_turn() -> None:
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            node = await simulation.start_node()
+            topics = parts_of(node).topics
+            await topics.wait_until_known()
+            assert not topics.publish_unheard("t", b"x")
+            assert node.try_publish("t", b"x", headers={"a": 1}) == 0
+            assert topics.publish_unheard("t", b"x")
+            await asyncio.sleep(1.0)
+            assert not topics.publish_unheard("t", b"x")
+            assert node.try_publish("t", b"x") == 0
+            async with node.subscribe("t") as subscription:
+                assert not topics.publish_unheard("t", b"x")
+                assert node.try_publish("t", b"heard", headers={"a": 1}) == 1
+                assert (await anext(subscription)).payload == b"heard"
+            assert node.statistics().topics["t"].published == 4
+            await node.close()
+            assert not topics.publish_unheard("t", b"x")
+
+    run(main())

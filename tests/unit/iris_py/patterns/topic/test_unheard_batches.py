@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from iris_py.patterns.topic import unheard_batches
 from iris_py.patterns.topic.unheard_batches import BATCH_BYTES
+from iris_py.wire.headers import encode_headers
 from tests.unit.iris_py.patterns.topic.test_publisher import Pair, make_queue
 
 if TYPE_CHECKING:
@@ -60,3 +61,12 @@ def test_a_message_behind_a_subscription_is_heard() -> None:
     assert publish(pair, "nobody", b"heard") == 1
     pair.net.settle()
     assert [message.payload for message in queue.take()] == [b"heard"]
+
+
+def test_headers_of_a_message_without_receivers_end_no_batch() -> None:
+    pair = Pair()
+    headers = encode_headers({"a": 1})
+    for _ in range(3):
+        assert pair.core.publish("nobody", b"x", pair.net.now, headers) == 0
+    assert pair.publisher.add("nobody", b"x") == 0
+    assert published(pair) == 4
