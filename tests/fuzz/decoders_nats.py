@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from iris_py.doors.door_messages import DoorAnnouncement, DoorGreeting, decode_message, encode_message
 from iris_py.doors.door_table import ADDRESSES_MAX, DoorTable
 from iris_py.doors.nats.encoder import Delivery
-from iris_py.doors.nats.headers import carry, read_carried
+from iris_py.doors.nats.headers import ReceivedBlock, carry, read_carried
 from iris_py.doors.nats.inbox_messages import InboxLoss, InboxReplies, decode_inbox_message, encode_inbox_message
 from iris_py.doors.nats.operations import Operation, ProtocolFault, PubRun
 from iris_py.doors.nats.parser import CONTROL_LINE_MAX, ProtocolParser
@@ -74,7 +74,7 @@ def run_headers(data: bytes) -> None:
     carried = carry(content, header_bytes, b"_INBOX.a.1")
     headers = decode_headers(encode_headers(carried.headers).encoded)
     assert headers is not None
-    assert read_carried(headers, carried.payload) == (b"_INBOX.a.1", header_bytes, content, 0)
+    assert read_carried(headers, carried.payload) == ReceivedBlock(b"_INBOX.a.1", header_bytes, content, 0)
 
 
 USERS = {

@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from iris_py.doors.nats.headers import carry, read_carried
+from iris_py.doors.nats.headers import ReceivedBlock, carry, read_carried
 from iris_py.doors.nats.operations import Operation, ProtocolFault, PubRun
 from iris_py.doors.nats.parser import ProtocolParser
 from iris_py.doors.nats.subjects import NatsSubject, is_valid_subject, read_pattern, read_subject
@@ -99,7 +100,7 @@ def test_any_header_block_comes_back_as_it_was(block: bytes, payload: bytes, rep
     assert len(encoded) <= HEADERS_BYTES_MAX
     headers = decode_headers(encoded)
     assert headers is not None
-    assert read_carried(headers, carried.payload) == (reply, len(block), block + payload, 0)
+    assert read_carried(headers, carried.payload) == ReceivedBlock(reply, len(block), block + payload, 0)
 
 
 @given(st.text("_INBOXab.-é$", max_size=20).map(lambda rest: f"_INBOX{rest}".encode()))
@@ -115,4 +116,4 @@ def test_the_usual_control_line_is_read_as_any_other(subject: bytes, reply: byte
     fields = [b"PUB", subject, *filter(None, [reply]), b"%d" % len(content)]
     usual, other = ([b"%b\r\n%b\r\n" % (blank.join(fields), content)] for blank in (b" ", b"\t"))
     (line, text), (other_line, other_text) = parsed(usual)[0], parsed(other)[0]
-    assert (line[:4], text) == (other_line[:4], other_text)
+    assert (replace(line, step=b""), text) == (replace(other_line, step=b""), other_text)

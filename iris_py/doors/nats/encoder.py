@@ -6,6 +6,7 @@ blank or a line break.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,8 +14,6 @@ import msgspec
 from iris_py.doors.nats.operations import LINE_END
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iris_py.doors.nats.operations import ProtocolFault
 
 __all__ = ["OK", "PING", "PONG", "PROTOCOL", "VERSION", "Delivery", "ServerInfo", "fault_text", "permission_error"]
@@ -46,38 +45,27 @@ _TWO_BYTES_MAX: Final = 0xFFFF
 _encode = msgspec.json.Encoder().encode
 
 
-class Delivery:
-    """Messages of equal size to one subject, written for several subscriptions.
+class Delivery(msgspec.Struct, gc=False):
+    """Messages of equal size to one subject, written for several subscriptions."""
 
-    Args:
-        subject: The subject, as subscribers see it.
-        reply: The subject for replies; empty for none.
-        header_bytes: The size of the header block in front of each payload; 0 or less for none.
-        contents: The header block and the payload of each message; of equal size.
-
-    Attributes:
-        contents: As passed.
-        header_bytes: As passed; 0 for none.
-        reply: As passed.
-        subject: As passed.
-    """
-
-    __slots__ = ("_payloads", "contents", "header_bytes", "reply", "subject")
-
-    def __init__(self, subject: bytes, reply: bytes, header_bytes: int, contents: Sequence[bytes]) -> None:
-        self.subject = subject
-        self.reply = reply
-        self.contents = contents
-        self.header_bytes = max(0, header_bytes)
-        self._payloads: Sequence[bytes] | None = None if header_bytes > 0 else contents
+    subject: bytes
+    """The subject, as subscribers see it."""
+    reply: bytes
+    """The subject for replies; empty for none."""
+    header_bytes: int
+    """The size of the header block in front of each payload; 0 or less for none."""
+    contents: Sequence[bytes]
+    """The header block and the payload of each message; of equal size."""
+    _payloads: Sequence[bytes] | None = None
 
     @property
     def payloads(self) -> Sequence[bytes]:
         """The payloads without their header blocks."""
-        found = self._payloads
-        if found is None:
-            found = self._payloads = [content[self.header_bytes :] for content in self.contents]
-        return found
+        if self.header_bytes <= 0:
+            return self.contents
+        if self._payloads is None:
+            self._payloads = [content[self.header_bytes :] for content in self.contents]
+        return self._payloads
 
     def text(self, sid: bytes, *, has_headers: bool, count: int) -> bytes:
         """Return the bytes for one subscription.
@@ -87,13 +75,17 @@ class Delivery:
             has_headers: Whether the client reads headers.
             count: The number of messages, the first ones; at least 1.
         """
-        begin = b"%b %b %b " % (self.subject, sid, self.reply) if self.reply else b"%b %b " % (self.subject, sid)
-        if has_headers and self.header_bytes:
-            contents = self.contents
-            head = b"HMSG %b%d %d\r\n" % (begin, self.header_bytes, len(contents[0]))
+        contents, reply, header_bytes = self.contents, self.reply, self.header_bytes
+        if header_bytes > 0 and has_headers:
+            begin = b"%b %b %b" % (self.subject, sid, reply) if reply else b"%b %b" % (self.subject, sid)
+            head = b"HMSG %b %d %d\r\n" % (begin, header_bytes, len(contents[0]))
         else:
-            contents = self.payloads
-            head = b"MSG %b%d\r\n" % (begin, len(contents[0]))
+            if header_bytes > 0:
+                contents = self.payloads
+            if reply:
+                head = b"MSG %b %b %b %d\r\n" % (self.subject, sid, reply, len(contents[0]))
+            else:
+                head = b"MSG %b %b %d\r\n" % (self.subject, sid, len(contents[0]))
         if count == 1:
             return head + contents[0] + LINE_END
         if count < len(contents):

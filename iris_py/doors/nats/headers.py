@@ -9,18 +9,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iris_py.wire.headers import NAME_BYTES_MAX, RESERVED_HEADERS
+import msgspec
+
+from iris_py.wire.headers import NAME_BYTES_MAX, RESERVED_HEADERS, HeaderValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from iris_py.wire.headers import HeaderValue
 
 __all__ = [
     "ASKED_HEADER",
     "HEAD_HEADER",
     "REPLY_HEADER",
     "CarriedMessage",
+    "ReceivedBlock",
     "carry",
     "read_carried",
     "responders_block",
@@ -50,7 +51,7 @@ _REPLY: Final = re.compile(r"[^\x00-\x20\x7f]{1,512}")
 _BREAKS: Final = str.maketrans("\r\n\0", "   ")
 
 
-class CarriedMessage(NamedTuple):
+class CarriedMessage(msgspec.Struct):
     """A message of a client, as the network carries the message."""
 
     headers: dict[str, HeaderValue]
@@ -70,7 +71,7 @@ class KeyedContent(NamedTuple):
     """The block and the payload."""
 
 
-class ReceivedBlock(NamedTuple):
+class ReceivedBlock(msgspec.Struct, gc=False):
     """A message of the network, as clients get it."""
 
     reply: bytes

@@ -49,7 +49,7 @@ class ConnectLine(NamedTuple):
     """A JSON object, not checked."""
 
 
-class PubLine(NamedTuple):
+class PubLine(msgspec.Struct, gc=False):
     """The control line of ``PUB`` or ``HPUB``."""
 
     subject: bytes

@@ -173,7 +173,10 @@ class ProtocolParser:
         usual = _USUAL_PUB.fullmatch(text) if len(text) <= REMEMBERED_LINE_BYTES_MAX else None
         if usual is not None:
             subject, reply, size = usual.groups(b"")
-            return self._remember(text, subject, reply, -1, int(size))
+            total_bytes = int(size)
+            if reply and total_bytes <= self._payload_bytes_max:  # as below, without the call
+                return PubLine(subject, reply, -1, total_bytes, LINE_END + text)
+            return self._remember(text, subject, reply, -1, total_bytes)
         beginning = _NAME.match(text)
         if beginning is None:
             return ProtocolFault.UNKNOWN_OPERATION

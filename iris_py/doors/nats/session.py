@@ -63,6 +63,9 @@ STALLED_S: Final = 10.0
 #: memory of idle clients.
 REMEMBERED_SUBJECTS_MAX: Final = 256
 
+_TOPIC: Final = SubjectKind.TOPIC  # each message is compared with them, and to look up a member of an enumeration is slow
+_INBOX: Final = SubjectKind.INBOX
+
 
 class SessionEnd(Enum):
     """The reasons for which a door ends a connection."""
@@ -95,7 +98,7 @@ class TopicMessages(msgspec.Struct, gc=False):
     """Whether subscriptions of this door have the messages already."""
 
 
-class InboxMessages(NamedTuple):
+class InboxMessages(msgspec.Struct, gc=False):
     """A command: send messages to an inbox of another door."""
 
     subject: NatsSubject
@@ -513,18 +516,17 @@ class NatsSession:
 
     def _send(self, subject: NatsSubject, line: PubLine, contents: list[bytes]) -> None:
         routes = self._place.routes
-        if subject.kind is SubjectKind.SERVER:
-            if line.reply:
-                for _ in contents:
-                    self.tell_no_responders(line)
-            return
-        if subject.kind is SubjectKind.INBOX:
+        kind = subject.kind
+        if kind is _TOPIC:
+            count = routes.publish(self, subject, line, contents)
+            self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
+        elif kind is _INBOX:
             if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
                 self.controls += 0 if routes.inboxes.home_of(subject.key) else len(contents)
                 self._commands.append(InboxMessages(subject, line, contents))
-            return
-        count = routes.publish(self, subject, line, contents)
-        self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
+        elif line.reply:  # a door has no services of a server
+            for _ in contents:
+                self.tell_no_responders(line)
 
     def _check_subject(self, run: PubRun) -> NatsSubject | None:
         """Return the subject of messages; None after an error."""
@@ -538,7 +540,7 @@ class NatsSession:
         if isinstance(subject, SubjectFault) or not self.user.may_publish(subject):
             self._refuse_each(permission_error("Publish", raw), count)
             return None
-        if subject.kind is SubjectKind.TOPIC:  # an inbox is used once
+        if subject.kind is _TOPIC:  # an inbox is used once
             if len(self._subjects) == REMEMBERED_SUBJECTS_MAX:
                 self._subjects.clear()
             self._subjects[raw] = subject

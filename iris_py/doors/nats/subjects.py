@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
-from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, parse_pattern, parse_topic
+import msgspec
+
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, Tokens, parse_pattern, parse_topic
 from iris_py.patterns.topic.share_entries import check_group
 from iris_py.wire.names import CLOUD_MARK
-
-if TYPE_CHECKING:
-    from iris_py.patterns.topic.names import Tokens
 
 __all__ = [
     "NatsSubject",
@@ -63,7 +62,7 @@ class SubjectFault(Enum):
     """Too long, too many tokens, not UTF-8, a control character, or a name of Iris itself."""
 
 
-class NatsSubject(NamedTuple):
+class NatsSubject(msgspec.Struct, frozen=True, gc=False):
     """A subject to publish to, or the pattern of a subscription."""
 
     raw: bytes

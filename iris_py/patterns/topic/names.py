@@ -157,10 +157,12 @@ class TopicTrie(Generic[Value]):
                 rest = children.get(ANY_REST)
                 if rest is not None:
                     found.update(rest.values)
-                for key in (token, ANY_TOKEN):
-                    child = children.get(key)
-                    if child is not None:
-                        following.append(child)
+                child = children.get(token)
+                if child is not None:
+                    following.append(child)
+                child = children.get(ANY_TOKEN)
+                if child is not None:
+                    following.append(child)
             nodes = following
         for node in nodes:
             found.update(node.values)

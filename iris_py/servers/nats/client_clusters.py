@@ -348,11 +348,11 @@ class _ClientServer(Server):
         Args:
             execution: The request.
             delivery: The message.
-            header_bytes: The size of its header block.
+            header_bytes: The size of its header block; 0 or less for none.
         """
         del self._asked[execution]
         service, now = self._core.service, self._loop.time()
-        headers = _headers_of(delivery.contents[0][:header_bytes])
+        headers = _headers_of(delivery.contents[0][: max(0, header_bytes)])
         payload = delivery.payloads[0]
         if ERROR_CODE in headers:
             service.fail_as(execution, SERVICE_ERROR, f"{headers[ERROR_CODE]} {headers.get(ERROR_TEXT, '')}".strip(), now)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from iris_py.doors.nats.headers import CarriedMessage, carry, read_carried, responders_block, take_key, write_block
+from iris_py.doors.nats.headers import (
+    CarriedMessage,
+    ReceivedBlock,
+    carry,
+    read_carried,
+    responders_block,
+    take_key,
+    write_block,
+)
 
 BLOCK = b"NATS/1.0\r\ntraceparent: 00-1\r\nName: \xc3\xa9 x\r\n\r\n"
 
@@ -51,7 +59,7 @@ def test_headers_of_native_programs_forge_no_protocol() -> None:
 
 @pytest.mark.parametrize("reply", ["a b", "a\r\nPING", "", "x" * 600, 5])
 def test_a_reply_of_a_native_program_that_is_no_subject_is_left_out(reply: str | int) -> None:
-    assert read_carried({"nats-reply": reply}, b"hi") == (b"", 0, b"hi", 0)
+    assert read_carried({"nats-reply": reply}, b"hi") == ReceivedBlock(b"", 0, b"hi", 0)
 
 
 @pytest.mark.parametrize("size", [0, -1, 3, True, "2", 2.0])
