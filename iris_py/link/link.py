@@ -67,7 +67,7 @@ from iris_py.link.lanes import (
 )
 from iris_py.link.pacing import Pace
 from iris_py.link.proofs import CLAIM, SHARED, Proofs
-from iris_security import AuthenticationError, RecordOpener, RecordSealer
+from iris_security import AuthenticationError, LinkDatagrams, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
 
@@ -132,6 +132,7 @@ class Link:
         has_unread: Whether the last :meth:`receive_data` left complete frames for the next call.
         version: The common protocol version; 0 during the handshake.
         proofs: The proofs that both ends have given each other.
+        datagrams: Encrypts datagrams between the two ends, beside the connection; None during the handshake.
         shared: Ids of the groups whose key both ends have proved to hold; :meth:`send_body` works for these.
         late_s: Highest age of the packets received while the line's delay made the link unsure; 0 if this side stood still.
         clock_due: Time from which :meth:`tell_clock` must precede the next packet.
@@ -162,6 +163,7 @@ class Link:
         self.version = 0
         self.active_at = now
         self.signs = Signs()
+        self.datagrams: LinkDatagrams | None = None
         self.received_bytes = 0
         self.sent_bytes = 0
         self._handshake_hash = b""
@@ -202,13 +204,10 @@ class Link:
     def receive_data(self, data: memoryview, now: float) -> int:
         """Read the complete records in ``data``; return the number of bytes read.
 
-        Pass the other bytes again when more have arrived.
-
-        Afterwards take :meth:`packets_received`, then :meth:`events_received`, then :meth:`data_to_send`. The owner's buffer
-        must hold slightly more than ``RECORD_BYTES_MAX``, or a large record could never complete.
-
-        One call reads frames up to ``WORK_MAX``. While ``has_unread`` is set, the owner handles the results and, if that took
-        long, its other connections, then calls again with the unused data.
+        Pass the other bytes again when more have arrived. Afterwards take :meth:`packets_received`, then
+        :meth:`events_received`, then :meth:`data_to_send`. The owner's buffer must hold slightly more than
+        ``RECORD_BYTES_MAX``, or a large record could never complete. One call reads frames up to ``WORK_MAX``. While
+        ``has_unread`` is set, the owner handles the results, then calls again with the unused data.
         """
         self._work = WORK_MAX
         self.has_unread = False
@@ -459,6 +458,7 @@ class Link:
             self._lateness.expect(self._last_received)  # a responder's answer has not left yet
             self._sealer = RecordSealer(handshake.keys.send, handshake.suite)
             self._opener = RecordOpener(handshake.keys.receive, handshake.suite)
+            self.datagrams = LinkDatagrams(handshake.keys.datagrams, initiator=self.initiator)
             self._introduction = handshake.introduction
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:

@@ -112,8 +112,8 @@ class NodeCore:
         self.max_message_bytes = config.max_message_bytes
         self.journal = Journal()
         self.drops, self.count_drop = self.journal.drops, self.journal.count_drop
-        self.datagrams = Datagrams(identity, keyring, self.count_drop)
         self.peers = Peers(info, identity, keyring, entropy, config.link, rng, self.journal, name)
+        self.datagrams = Datagrams(identity, keyring, self.peers.link_to, self.count_drop)
         self.groups = Groups(info.id, keyring, config.overlay.groups.view_members_max)
         with refusals:
             signer = OverlaySigner(identity, self.groups.by_id)

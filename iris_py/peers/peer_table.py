@@ -295,6 +295,11 @@ class Peers:
         """Return the peer with an id if the peer has a link, otherwise None."""
         return self._by_id.get(id)
 
+    def link_to(self, id: NodeId) -> Link | None:  # noqa: A002
+        """Return the link to a node, possibly closing; None without a link."""
+        peer = self._by_id.get(id)
+        return None if peer is None else peer.link
+
     def known(self, id: NodeId) -> Peer | None:  # noqa: A002
         """Return the peer with an id if the node still refers to the peer, otherwise None."""
         return self._known.get(id)

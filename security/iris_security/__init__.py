@@ -18,6 +18,7 @@ from iris_security.keyring import (
     encode_name,
     is_permitted,
 )
+from iris_security.link_datagrams import LinkDatagrams
 from iris_security.noise import Handshake
 from iris_security.noise_kk import KnownKeysHandshake
 from iris_security.record import RecordOpener, RecordSealer
@@ -44,6 +45,7 @@ __all__ = [
     "KeyExhaustedError",
     "Keyring",
     "KnownKeysHandshake",
+    "LinkDatagrams",
     "NetworkKeys",
     "Purpose",
     "RecordOpener",

@@ -30,19 +30,21 @@ _NONCE_ZERO = bytes(12)
 
 
 class TransportKeys(KeyMaterial):
-    """The keys of the two directions of a link, as seen from the local side."""
+    """The keys of a link, as seen from the local side: of its two directions, and the common one for datagrams beside it."""
 
-    __slots__ = ("receive", "send")
+    __slots__ = ("datagrams", "receive", "send")
 
     send: bytes
     receive: bytes
+    datagrams: bytes
 
-    def __init__(self, send: bytes, receive: bytes) -> None:
+    def __init__(self, send: bytes, receive: bytes, datagrams: bytes = b"") -> None:
         object.__setattr__(self, "send", send)
         object.__setattr__(self, "receive", receive)
+        object.__setattr__(self, "datagrams", datagrams)
 
     def __repr__(self) -> str:
-        """Hide both fields, which are secret."""
+        """Hide all fields, which are secret."""
         return "TransportKeys(<hidden>)"
 
 
@@ -81,10 +83,10 @@ class SymmetricState:
         self.mix_hash(sealed)
         return plaintext
 
-    def split(self) -> tuple[bytes, bytes]:
-        """Return the record keys of the initiator and of the responder."""
-        of_initiator, of_responder = _noise_hkdf(self._chaining_key, b"", 2)
-        return of_initiator, of_responder
+    def split(self) -> tuple[bytes, bytes, bytes]:
+        """Return the record keys of the initiator and of the responder, and a third key, which no record uses."""
+        of_initiator, of_responder, third = _noise_hkdf(self._chaining_key, b"", 3)
+        return of_initiator, of_responder, third
 
     def _take_key(self) -> bytes:
         key, self._key = self._key, None
@@ -215,8 +217,10 @@ class TwoMessages:
         """
         self._require(Turn.COMPLETE)
         self._turn = Turn.SPLIT
-        ours, theirs = self._symmetric.split()
-        return TransportKeys(send=ours, receive=theirs) if self._initiator else TransportKeys(send=theirs, receive=ours)
+        of_initiator, of_responder, third = self._symmetric.split()
+        if self._initiator:
+            return TransportKeys(send=of_initiator, receive=of_responder, datagrams=third)
+        return TransportKeys(send=of_responder, receive=of_initiator, datagrams=third)
 
     # -- the hooks of a pattern
 

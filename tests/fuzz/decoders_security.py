@@ -19,6 +19,7 @@ from iris_security import (
     Handshake,
     Identity,
     Keyring,
+    LinkDatagrams,
     Purpose,
     RecordOpener,
     RecordSealer,
@@ -39,6 +40,7 @@ from iris_security.administration import (
     parse_administrator,
 )
 from iris_security.hkdf import hkdf
+from iris_security.link_datagrams import sender_of
 from iris_security.sealed_requests import SaltTable, SealedExchange, open_request, seal_request
 from tests.fuzz.source import Source
 from tests.fuzz.target import Kind, Target
@@ -150,6 +152,12 @@ def open_datagram(data: bytes) -> object:
     return opener.open(data)
 
 
+def open_link_datagram(data: bytes) -> object:
+    """Open a datagram at the responder of a link that has heard nothing."""
+    sender_of(data)
+    return LinkDatagrams(RECORD_KEY, initiator=False).open(data)
+
+
 def open_record(data: bytes) -> object:
     """Open the first record of a link."""
     return RecordOpener(RECORD_KEY).open(memoryview(data))
@@ -216,6 +224,7 @@ def _bodies() -> tuple[bytes, ...]:
 
 
 DATAGRAMS = (DatagramSealer(KEYRING.primary, IDENTITY).seal(b"payload"),)
+LINK_DATAGRAMS = (LinkDatagrams(RECORD_KEY, initiator=True).seal(IDENTITY.node_id, b"payload"),)
 RECORDS = (RecordSealer(RECORD_KEY).seal(b"record"),)
 BODIES = _bodies()
 SEALED = tuple(
@@ -235,6 +244,7 @@ TARGETS = (
     Target("generations-of-administrator", run_signed_generations, Kind.SIGNATURE, (SIGNED.encoded[:-96],), 400),
     Target("signature", run_signature, Kind.SIGNATURE, (SIGNATURE, PERMIT), 200),
     Target("datagram", opens(open_datagram, DATAGRAMS), Kind.DECODER, DATAGRAMS, 1300),
+    Target("link-datagram", opens(open_link_datagram, LINK_DATAGRAMS), Kind.DECODER, LINK_DATAGRAMS, 1300),
     Target("record", opens(open_record, RECORDS), Kind.DECODER, RECORDS, 300),
     Target("group-body", opens(open_body, BODIES, 1), Kind.DECODER, BODIES, 300),
     Target("sealed-request", opens(open_sealed_request, SEALED), Kind.DECODER, SEALED, 300),

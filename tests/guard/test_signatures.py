@@ -1,7 +1,7 @@
-"""Signatures that are made and checked, counted: one for a link and for a registration, none for a message on a link.
+"""Signatures that are made and checked, counted: one for a link and a registration, none for a message on a link or a probe.
 
-Two nodes in one process, on real sockets. Signatures are counted by their purpose, so that datagrams count apart, which are
-signed one by one.
+Signatures are counted by their purpose. Messages pass between two nodes in one process, on real sockets; probes between some
+nodes of a simulated network.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import iris_py
-from iris_security import Purpose, Secret, identity, keyring, signature
+from iris_py.testing import NodeSimulation, run
+from iris_security import LinkDatagrams, Purpose, Secret, identity, keyring, signature
 from iris_security.signature import SigningKey
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ SECRET: Final = Secret(bytes(range(32)))
 MESSAGES: Final = 200
 #: What the overlay may sign by itself meanwhile, such as a renewal on a machine that takes minutes for this.
 OWN_MAX: Final = 10
+#: Nodes that probe each other; all are neighbours.
+NODES: Final = 8
+#: Virtual seconds until each node has probed every other one, and then for which probes are counted.
+PROBED_S: Final = 30.0
 INITIATOR, RESPONDER = Purpose.INITIATOR.value, Purpose.RESPONDER.value
 OVERLAY, DATAGRAM = Purpose.OVERLAY.value, Purpose.DATAGRAM.value
 #: Permits say by a number what they are for (docs/wire.md).
@@ -107,3 +112,30 @@ async def use(node: iris_py.Node, times: int) -> None:
         assert await node.request("echo", payload) == payload
         assert await node.publish("news", payload) == 1
         assert await node.broadcast("echo", payload) == 1
+
+
+def test_probes_between_linked_nodes_cost_no_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    signatures, sealed = Signatures(monkeypatch), 0
+    seal = LinkDatagrams.seal
+
+    def count_sealed(datagrams: LinkDatagrams, sender: bytes, payload: bytes) -> bytes:
+        nonlocal sealed
+        sealed += 1
+        return seal(datagrams, sender, payload)
+
+    monkeypatch.setattr(LinkDatagrams, "seal", count_sealed)
+
+    async def main() -> None:
+        async with NodeSimulation(1) as simulation:
+            first = await simulation.start_nodes(1, beacons=False)
+            await simulation.start_nodes(NODES - 1, seeds=first, beacons=False)
+            await asyncio.sleep(PROBED_S)
+            before = sealed
+            signatures.clear()
+            await asyncio.sleep(PROBED_S)
+            probes = sealed - before
+            assert probes >= 2 * NODES * (PROBED_S - 1), "each node pings its neighbour each second, which answers"
+            assert signatures.made[DATAGRAM] <= probes / 50, signatures.made
+            assert signatures.checked[DATAGRAM] <= probes / 50, signatures.checked
+
+    run(main(), limit_s=4 * PROBED_S)

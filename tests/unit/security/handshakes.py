@@ -79,8 +79,8 @@ class Script:
         self.mix_hash(sealed)
         return ephemeral + sealed
 
-    def split(self) -> tuple[bytes, bytes]:
-        return self._derive(b"")[:2]
+    def split(self) -> tuple[bytes, bytes, bytes]:
+        return self._derive(b"")
 
     def _derive(self, material: bytes) -> tuple[bytes, bytes, bytes]:
         extracted = hmac.new(self.chaining_key, material, "sha256").digest()
