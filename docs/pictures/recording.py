@@ -79,11 +79,11 @@ def recording(nodes: Sequence[Node]) -> Iterator[list[Arrival]]:
             found.append(Arrival(clock(), index[peer], index[self._local.id], (type(message).__name__,), len(data)))
         receive_message(self, peer, data, now)
 
-    def hear_body(self: Inbound, receivers: Any, group: Any, peer: Any, body: bytes, offset: int, end: int, now: float) -> None:  # noqa: ANN401
+    def hear_body(self: Inbound, receivers: Any, group: Any, peer: Any, body: bytes, offset: int, end: int, now: float) -> Any:  # noqa: ANN401
         found.append(Arrival(clock(), index[peer.id], inbound[id(self)], tuple(kinds_of(body, offset, end)), end - offset))
-        receive_body(self, receivers, group, peer, body, offset, end, now)
+        return receive_body(self, receivers, group, peer, body, offset, end, now)
 
-    def hear_frames(self: Any, data: bytes, offset: int, end: int) -> None:  # noqa: ANN401
+    def hear_frames(self: Any, data: bytes | memoryview, offset: int, end: int) -> None:  # noqa: ANN401
         source, target = index[self.peer.id], 1 - index[self.peer.id]
         found.append(Arrival(clock(), source, target, tuple(frames_of(data, offset, end)), end - offset))
         receive_frames(self, data, offset, end)
@@ -106,7 +106,7 @@ def kinds_of(body: bytes, offset: int, end: int) -> Iterator[str]:
         offset += packets.MESSAGE_BYTES + head + length
 
 
-def frames_of(data: bytes, offset: int, end: int) -> Iterator[str]:
+def frames_of(data: bytes | memoryview, offset: int, end: int) -> Iterator[str]:
     """Return what the frames of a chunk are called."""
     while end - offset >= duplex.FRAME.size:
         kind, length = duplex.FRAME.unpack_from(data, offset)

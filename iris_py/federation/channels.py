@@ -395,7 +395,7 @@ class Channels:
 
     # -- in
 
-    def receive(self, number: bytes, data: bytes, start: int, stop: int, now: float) -> None:
+    def receive(self, number: bytes, data: Piece, start: int, stop: int, now: float) -> None:
         """Handle a TUNNEL frame from the link.
 
         Args:

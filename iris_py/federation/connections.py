@@ -30,6 +30,7 @@ from iris_py.federation.messages import LINE_GROUP
 from iris_py.federation.neighbour import BUNDLES_MAX, Neighbour
 from iris_py.link.events import HANDSHAKE_LATE, CloseReason, LinkClosed, LinkOpened, LinkState, PeerIdentified
 from iris_py.link.link import Link
+from iris_py.link.record_buffers import RecordBuffers
 from iris_py.peers.eviction import Crowd
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class GatewayConnections:
         self._key = key
         self._introduction = introduction
         self._config = config
+        self._buffers = RecordBuffers()
         self._make_channels = make_channels
         self._entropy = entropy
         self._lines: dict[Link, GatewayConnection] = {}
@@ -354,7 +356,7 @@ class GatewayConnections:
     # -- links
 
     def _make_link(self, handshake: FederationHandshake, line: GatewayConnection, now: float) -> Link:
-        link = Link(handshake=handshake, now=now, config=self._config)
+        link = Link(handshake=handshake, now=now, config=self._config, buffers=self._buffers)
         link.shared.add(LINE_GROUP)
         self._lines[link] = line
         self.handle_link(link, now)

@@ -41,7 +41,7 @@ from iris_py.federation.neighbour import Neighbour
 from iris_py.federation.openings import Openings
 from iris_py.federation.rules import KINDS, ReceivedCatalogue, make_catalogue
 from iris_py.link.config import LinkConfig
-from iris_py.link.lanes import BODY, CONTROL, TUNNEL
+from iris_py.link.lanes import BODY, CONTROL, LARGE_BODY, TUNNEL
 from iris_py.wire import packets
 
 if TYPE_CHECKING:
@@ -531,6 +531,9 @@ class FederationCore:
             for kind, key, data, start, stop in received:
                 if kind == BODY and key == LINE_GROUP:
                     for message in decode_messages(data, start, stop):
+                        self._receive_message(neighbour, bundle, message, started, now)
+                elif kind == LARGE_BODY and key.startswith(LINE_GROUP):
+                    for message in decode_messages(key + data, len(LINE_GROUP), len(key) + len(data)):
                         self._receive_message(neighbour, bundle, message, started, now)
                 elif kind == TUNNEL:
                     self.openings.receive_chunk(bundle, index, key, data, start, stop, now)

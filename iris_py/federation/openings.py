@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from iris_py.federation.messages import Control
     from iris_py.federation.neighbour import Neighbour
     from iris_py.link.link import Link
+    from iris_py.patterns.tunnel.duplex import Piece
     from iris_py.wire.headers import Headers
 
 #: Unanswered channel requests of one neighbour. Too small: bursts of requests are refused; too large: a neighbour can start
@@ -220,7 +221,7 @@ class Openings:
         elif isinstance(message, Withdrawn):
             self._receive_withdrawn(bundle, message.channel)
 
-    def receive_chunk(self, bundle: Bundle, index: int, number: bytes, data: bytes, start: int, stop: int, now: float) -> None:
+    def receive_chunk(self, bundle: Bundle, index: int, number: bytes, data: Piece, start: int, stop: int, now: float) -> None:
         """Pass a chunk to its channel."""
         channels = bundle.channels[index]
         if channels is not None:

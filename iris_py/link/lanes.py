@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iris_py.link.handshake import ProtocolError
 from iris_py.wire.packets import BODY_BYTES_LIMIT
+from iris_security.aead import TAG_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iris_py.link.events import Packet
+
 #: Largest packet reassembled from fragments.
 PACKET_BYTES_MAX = BODY_BYTES_LIMIT
-#: Smallest fragment but the last. Without this bound, a packet could arrive as millions of pieces, whose overhead exceeds their
-#: bytes.
+#: Smallest fragment but the first and the last. Without this bound, a packet could arrive as millions of pieces, whose overhead
+#: exceeds their bytes.
 FRAGMENT_BYTES_MIN = 4096
 
 
@@ -37,8 +40,8 @@ class Reassembler:
         self.pieces: list[bytes | memoryview] = []
         self._bytes = 0
 
-    def add(self, record: bytes, start: int, stop: int, *, is_last: bool) -> bytes | None:
-        """Add a fragment. If it was the last, return the whole frame, otherwise None.
+    def add(self, record: bytes | memoryview, start: int, stop: int, *, is_last: bool) -> list[bytes | memoryview] | None:
+        """Add a fragment. If it was the last, return all fragments of the frame, otherwise None.
 
         Args:
             record: The record that holds the fragment.
@@ -47,22 +50,22 @@ class Reassembler:
             is_last: Whether this is the last fragment of the frame.
 
         Raises:
-            ProtocolError: The fragment is below ``FRAGMENT_BYTES_MIN`` and not the last, or the frame exceeds
+            ProtocolError: The fragment is below ``FRAGMENT_BYTES_MIN`` and neither the first nor the last, or the frame exceeds
                 ``PACKET_BYTES_MAX``.
         """
         size = stop - start
-        if not is_last and size < FRAGMENT_BYTES_MIN:
+        if not is_last and size < FRAGMENT_BYTES_MIN and self.pieces:
             raise ProtocolError("a fragment under the limit")
         self._bytes += size
         if self._bytes > PACKET_BYTES_MAX:
             raise ProtocolError("a packet over the limit")
         # A memoryview keeps its whole record alive.
-        self.pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else record[start:stop])
+        self.pieces.append(memoryview(record)[start:stop] if 2 * size >= len(record) else bytes(record[start:stop]))
         if not is_last:
             return None
-        whole = b"".join(self.pieces)
+        pieces = self.pieces
         self.clear()
-        return whole
+        return pieces
 
     def clear(self) -> None:
         """Discard the fragments received so far."""
@@ -70,12 +73,40 @@ class Reassembler:
 
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
-GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY, TUNNEL_SEALED = range(11, 18)
-LAST_KIND = TUNNEL_SEALED  # higher kinds belong to a newer version
+GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY, TUNNEL_SEALED, LARGE_BODY = range(11, 19)
+LAST_KIND = LARGE_BODY  # higher kinds belong to a newer version
 SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # encrypted under the key of their group
 PACKET_KINDS = SEALED_KINDS | {BODY}
+_LARGE_BODY = bytes((LARGE_BODY,))
+MESSAGE_KINDS = PACKET_KINDS | {LARGE_BODY}  # the latter in fragments only, and the first one ends before the last payload
 FRAGMENT_KINDS = frozenset((FRAGMENT, FRAGMENT_END))
 TUNNEL_KINDS = frozenset((TUNNEL, TUNNEL_SEALED))  # the latter encrypted under the keys of their tunnel
+
+
+def packet_of(pieces: list[bytes | memoryview]) -> Packet:
+    """Return the packet of a frame in fragments.
+
+    Raises:
+        ProtocolError: The frame is truncated, or is never sent in fragments.
+    """
+    if pieces[0][:1] == _LARGE_BODY:
+        # The first fragment ends before the last payload, so no byte of that is copied twice.
+        head, rest = bytes(pieces[0][1:]), b"".join(pieces[1:])
+        if len(head) < BODY_HEADER_BYTES:
+            raise ProtocolError("a truncated packet")
+        return LARGE_BODY, head, rest, 0, len(rest)
+    whole = b"".join(pieces)
+    if whole and whole[0] in PACKET_KINDS:
+        body = 1 + BODY_HEADER_BYTES
+        if len(whole) < (body if whole[0] == BODY else 1 + PACKET_HEADER_BYTES + TAG_BYTES):
+            raise ProtocolError("a truncated packet")
+        return whole[0], whole[1:body], whole, body, len(whole)
+    if whole and whole[0] == CONTROL:
+        return CONTROL, whole[1:], b"", 0, 0
+    if whole and whole[0] > LAST_KIND:
+        return whole[0], b"", b"", 0, 0
+    raise ProtocolError("fragments of a packet that is never fragmented")
+
 
 FRAME = struct.Struct(">BI")
 PACKET = struct.Struct(">BI16s12s")
@@ -92,6 +123,12 @@ LARGE_RECORD_BYTES = 241 * 1024
 #: A packet over ``RECORD_BYTES``, or an overlay message over this size, goes to the bulk lane in fragments of this size. Too
 #: small: fragments of 32 KiB cost both sides a tenth more per megabyte than fragments of 64 KiB; too large: as for records.
 FRAGMENT_BYTES = 64 * 1024
+#: Size of a fragment while the bulk lane has the link for itself. Too small: both sides pay for each record; too large: the
+#: next small packet waits behind it, and the receiver takes no larger record.
+LARGE_FRAGMENT_BYTES = 256 * 1024
+#: Records of bulk without interactive ones between them, after which fragments are large. Too small: small packets that
+#: alternate with bulk wait behind large fragments; too large: messages of a megabyte travel in small fragments.
+CALM_RECORDS = 2
 #: A record of this size takes nothing more from the bulk lane. Too small: small chunks get records of their own; too large:
 #: urgent frames wait behind this number of bytes.
 BULK_BYTES = 16 * 1024
@@ -124,13 +161,15 @@ class Lanes:
         self._parts_bytes = 0
         # Each entry is one record of interactive frames.
         self._full: deque[tuple[Parts, int]] = deque()
-        # (FRAGMENT or FRAGMENT_END, piece, kind that orders the whole frame, interactive records to send first)
+        # (FRAGMENT for the head of a frame or FRAGMENT_END for the rest, which is cut as it leaves; the bytes; kind that orders
+        # the whole frame, interactive records to send first)
         self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
         # (header of the frame and id of the tunnel, chunk, size of the frame's body), in the bulk lane, too
         self._chunks: deque[tuple[bytes, Sequence[bytes | memoryview], int]] = deque()
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # number of large frames in the bulk lane, by kind
         self._interactive_since_bulk = 0
+        self._bulk_since_interactive = 0
         self._answers: dict[int, bytes] = {}  # queued PONG and TAKEN, with their bodies
 
     def has_frames(self) -> bool:
@@ -205,7 +244,11 @@ class Lanes:
         """Queue messages that no group's key encrypts, only the record; see :meth:`iris_py.link.link.Link.send_body`."""
         size += BODY_HEADER_BYTES
         if size > (LARGE_RECORD_BYTES if passes_large else RECORD_BYTES) or (is_ordered and self._bulk_kinds[MULTICAST]):
-            self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
+            *before, last = messages
+            if len(last) > RECORD_BYTES:
+                self._add_bulk(LARGE_BODY, MULTICAST if is_ordered else UNICAST, group + b"".join(before), memoryview(last))
+            else:
+                self._add_bulk(BODY, MULTICAST if is_ordered else UNICAST, group, memoryview(b"".join(messages)))
             return
         self._make_room(size)
         self._parts.append(_BODY.pack(BODY, size, group))
@@ -242,6 +285,7 @@ class Lanes:
                 self._parts_bytes = 0
                 self.interactive_sent += 1
                 self._interactive_since_bulk += 1  # the bulk lane is empty, so nothing starves
+                self._bulk_since_interactive = 0
                 self.is_unanswered = True
             return frames
         frames = []
@@ -263,6 +307,7 @@ class Lanes:
             self.interactive_sent += 1
             self.is_unanswered = True
             self._interactive_since_bulk += -(-parts_bytes // RECORD_BYTES)
+            self._bulk_since_interactive = 0
             frames = frames + parts if frames else parts
             size += parts_bytes
             self.queued_bytes -= parts_bytes
@@ -276,6 +321,9 @@ class Lanes:
         """Add fragments of large frames and chunks of tunnels to a record, in turns; return its frames."""
         bulk, chunks = self._bulk, self._chunks
         frames = list(frames)
+        is_calm = not size and not chunks and self._bulk_since_interactive >= CALM_RECORDS
+        fragment_bytes = LARGE_FRAGMENT_BYTES if is_calm else FRAGMENT_BYTES
+        self._bulk_since_interactive += 1
         while size < BULK_BYTES:
             is_bulk_ready = bool(bulk) and bulk[0][3] <= self.interactive_sent
             if chunks and (self._is_chunks_turn or not is_bulk_ready):
@@ -284,12 +332,7 @@ class Lanes:
                 frames.append(head)
                 frames += chunk
             elif is_bulk_ready:
-                frame, piece, kind, _after = bulk.popleft()
-                self._bulk_kinds[kind] -= frame == FRAGMENT_END
-                taken = len(piece)
-                self.queued_bytes -= taken
-                self.bulk_bytes -= taken
-                frames += (FRAME.pack(frame, taken), piece)
+                taken = self._take_fragment(frames, fragment_bytes)
             else:
                 break
             self._is_chunks_turn = not self._is_chunks_turn
@@ -297,6 +340,26 @@ class Lanes:
             self._interactive_since_bulk = 0
             self.is_unanswered = True
         return frames
+
+    def _take_fragment(self, frames: Parts, fragment_bytes: int) -> int:
+        """Add the next fragment of the first large frame to a record, behind the frame's head; return their size."""
+        bulk = self._bulk
+        head_bytes = 0
+        if bulk[0][0] == FRAGMENT:
+            head = bulk.popleft()[1]
+            head_bytes = len(head)
+            frames += (FRAME.pack(FRAGMENT, head_bytes), head)
+        frame, rest, kind, after = bulk.popleft()
+        taken = len(rest)
+        if taken > fragment_bytes:
+            bulk.appendleft((frame, rest[fragment_bytes:], kind, after))
+            frame, rest, taken = FRAGMENT, rest[:fragment_bytes], fragment_bytes
+        self._bulk_kinds[kind] -= frame == FRAGMENT_END
+        frames += (FRAME.pack(frame, taken), rest)
+        taken += head_bytes
+        self.queued_bytes -= taken
+        self.bulk_bytes -= taken
+        return taken
 
     def _take_control(self) -> tuple[Parts, int]:
         """Take control frames for one record; return the frames and their size.
@@ -317,20 +380,17 @@ class Lanes:
         return control[:at], size
 
     def _add_bulk(self, frame: int, kind: int, head: bytes, rest: memoryview) -> None:
-        """Queue a large frame in the bulk lane, cut into fragments.
+        """Queue a large frame in the bulk lane, which cuts it into fragments.
 
         Args:
             frame: The type of the frame, which the first fragment carries.
             kind: UNICAST or MULTICAST: the frame keeps its order among frames of this kind.
-            head: The beginning of the frame's body.
-            rest: The rest of the body.
+            head: The beginning of the frame's body, in the first fragment.
+            rest: The rest of the body, in the other fragments.
         """
-        first: bytes | memoryview = b"".join((bytes((frame,)), head, rest[:FRAGMENT_BYTES]))
-        pieces = [first, *(rest[at : at + FRAGMENT_BYTES] for at in range(FRAGMENT_BYTES, len(rest), FRAGMENT_BYTES))]
         # A large multicast must not overtake smaller multicasts queued before it.
         after = self.interactive_sent + len(self._full) + bool(self._parts) if kind == MULTICAST else 0
         self.queued_bytes += 1 + len(head) + len(rest)
         self.bulk_bytes += 1 + len(head) + len(rest)
         self._bulk_kinds[kind] += 1
-        self._bulk.extend((FRAGMENT, piece, kind, after) for piece in pieces[:-1])
-        self._bulk.append((FRAGMENT_END, pieces[-1], kind, after))
+        self._bulk += ((FRAGMENT, bytes((frame,)) + head, kind, after), (FRAGMENT_END, rest, kind, after))

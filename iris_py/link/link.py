@@ -52,6 +52,7 @@ from iris_py.link.lanes import (
     GENERATION,
     HELLO,
     LAST_KIND,
+    MESSAGE_KINDS,
     PACKET_HEADER_BYTES,
     PACKET_KINDS,
     PING,
@@ -64,9 +65,11 @@ from iris_py.link.lanes import (
     TUNNEL_KINDS,
     Lanes,
     Reassembler,
+    packet_of,
 )
 from iris_py.link.pacing import Pace
 from iris_py.link.proofs import CLAIM, SHARED, Proofs
+from iris_py.link.record_buffers import LARGE_BYTES, RecordBuffers
 from iris_security import AuthenticationError, LinkDatagrams, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
@@ -144,9 +147,10 @@ class Link:
 
     Args:
         handshake: A new handshake, which holds the role, the keys and this side's hello.
+        buffers: The buffers of the node's large records; None for own ones.
     """
 
-    def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig) -> None:
+    def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig, buffers: RecordBuffers | None = None) -> None:
         self.initiator = initiator = handshake.initiator
         self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
@@ -174,8 +178,9 @@ class Link:
         self._introduction: Introducing | None = None
         self._sealer: RecordSealer | None = None
         self._opener: RecordOpener | None = None
-        self._raw: list[bytes] = handshake.data_to_send()
+        self._raw: list[bytes | memoryview] = [*handshake.data_to_send()]
         self._lanes = Lanes()
+        self._buffers = buffers or RecordBuffers()
         self.proofs = Proofs(self._lanes, initiator=initiator)
         self.shared = self.proofs.shared  # one look-up less in the hot path
         self._pace = Pace()
@@ -194,7 +199,7 @@ class Link:
         self._silent_since = now  # last receipt before this side last sent data, or earlier
         self._heard_from = 0  # value of received_bytes at that time
         self._work = 0  # work left to the current `receive_data`
-        self._unread: tuple[bytes, int] | None = None  # a partly read record, and the position in it
+        self._unread: tuple[bytes | memoryview, int] | None = None  # a partly read record, and the position in it
         self._fragments = Reassembler()
         self._last_received = now
         self._deadline: float | None = now + config.handshake_timeout_s
@@ -245,7 +250,9 @@ class Link:
                 stop = offset + 4 + length
                 if stop > end:
                     break
-                self._receive_record(opener.open(data[offset + 4 : stop]), 0, now)
+                sealed = data[offset + 4 : stop]
+                record = opener.open(sealed) if length < LARGE_BYTES else self._buffers.open(opener, sealed)
+                self._receive_record(record, 0, now)
                 offset = stop
         except AuthenticationError:
             self._end(
@@ -380,7 +387,7 @@ class Link:
 
     # -- out
 
-    def data_to_send(self, budget: int) -> list[bytes]:
+    def data_to_send(self, budget: int) -> list[bytes | memoryview]:
         """Take up to about ``budget`` bytes to write, in order. Urgent frames may overtake the data not yet taken.
 
         :attr:`has_more` tells whether more data may be waiting.
@@ -393,7 +400,7 @@ class Link:
         sent = 0
         while body := self._next_record() if sent < budget else b"":
             self._has_said = True
-            sealed = sealer.seal(body)
+            sealed = sealer.seal(body) if len(body) < LARGE_BYTES else self._buffers.seal(sealer, body)
             out += (_LENGTH.pack(len(sealed)), sealed)
             sent += 4 + len(sealed)
             self.has_more = self._close_reason is not None or self._lanes.has_frames()
@@ -466,7 +473,7 @@ class Link:
                 self._events.append(PeerIdentified(handshake.peer_id, handshake.peer_hello, NO_LINK))
         return used
 
-    def _receive_record(self, record: bytes, offset: int, now: float) -> None:
+    def _receive_record(self, record: bytes | memoryview, offset: int, now: float) -> None:
         end, work = len(record), self._work
         while offset < end:
             if work <= 0:
@@ -487,28 +494,30 @@ class Link:
             elif kind in FRAGMENT_KINDS:
                 self._receive_fragment(kind, record, offset, stop)
             else:
-                self._receive_frame(kind, record[offset:stop], now)
+                self._receive_frame(kind, bytes(record[offset:stop]), now)
                 if self._peer_closed:
                     return
             offset = stop
         self._work = work
 
-    def _receive_packet(self, kind: int, record: bytes, start: int, stop: int) -> None:
+    def _receive_packet(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a packet before the link was open")
         body = start + BODY_HEADER_BYTES
         if stop - start < (BODY_HEADER_BYTES if kind == BODY else PACKET_HEADER_BYTES + TAG_BYTES):
             raise ProtocolError("a truncated packet")
+        if not isinstance(record, bytes):
+            record, start, body, stop = bytes(record[start:stop]), 0, BODY_HEADER_BYTES, stop - start
         self._packets.append((kind, record[start:body], record, body, stop))
 
-    def _receive_tunnel(self, kind: int, record: bytes, start: int, stop: int) -> None:
+    def _receive_tunnel(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
         chunk = start + TUNNEL_ID_BYTES
         if stop < chunk:
             raise ProtocolError("a truncated chunk of a tunnel")
         self._tunnel_read += stop - start
-        self._packets.append((kind, record[start:chunk], record, chunk, stop))
+        self._packets.append((kind, bytes(record[start:chunk]), record, chunk, stop))
 
     def _receive_frame(self, kind: int, body: bytes, now: float) -> None:
         """Handle a frame of any type except packets, fragments and tunnel chunks."""
@@ -557,7 +566,7 @@ class Link:
                 self.is_unsure = False
                 self._events.append(LinkVerified())
         elif kind > LAST_KIND:
-            self._receive_unknown(kind)
+            self._packets.append((kind, b"", b"", 0, 0))  # from a newer version; the owner only counts it
         else:
             raise ProtocolError(f"an unexpected frame of type {kind}")
 
@@ -571,7 +580,7 @@ class Link:
     def _look_for_late(self, now: float) -> None:
         """Send a PING if packets have arrived late, to learn whether the peer still waits for the replies."""
         late_s = max(self._late_s, self._lateness.late_s(now))
-        if late_s and any(packet[0] in PACKET_KINDS for packet in self._packets):
+        if late_s and any(packet[0] in MESSAGE_KINDS for packet in self._packets):
             if not self.is_unsure:
                 self.verify(now)
                 self.late_s = late_s
@@ -579,23 +588,12 @@ class Link:
                 self.late_s = max(self.late_s, late_s)
         self._late_s = 0.0
 
-    def _receive_unknown(self, kind: int) -> None:
-        """Report a frame of an unknown type, from a newer version, to the owner, which only counts it."""
-        self._packets.append((kind, b"", b"", 0, 0))
-
-    def _receive_fragment(self, kind: int, record: bytes, start: int, stop: int) -> None:
+    def _receive_fragment(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
         if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
             raise ProtocolError("a fragment before the link was open")
-        whole = self._fragments.add(record, start, stop, is_last=kind == FRAGMENT_END)
-        if whole is not None:
-            if whole and whole[0] in PACKET_KINDS:
-                self._receive_packet(whole[0], whole, 1, len(whole))
-            elif whole and whole[0] == CONTROL:
-                self._packets.append((CONTROL, whole[1:], b"", 0, 0))
-            elif whole and whole[0] > LAST_KIND:
-                self._receive_unknown(whole[0])
-            else:
-                raise ProtocolError("fragments of a packet that is never fragmented")
+        pieces = self._fragments.add(record, start, stop, is_last=kind == FRAGMENT_END)
+        if pieces is not None:
+            self._packets.append(packet_of(pieces))
 
     def _receive_close(self, body: bytes, now: float) -> None:
         self._peer_closed = True

@@ -217,9 +217,8 @@ class LinkStream(asyncio.BufferedProtocol):
         if start == end:
             self._start = self._end = 0
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
-            rest = bytes(self._buffer[start:end])
-            self._buffer[: len(rest)] = rest
-            self._start, self._end = 0, len(rest)
+            self._buffer[: end - start] = self._buffer[start:end]  # views of one buffer may overlap: Python moves them
+            self._start, self._end = 0, end - start
 
     def _await_rest(self, now: float) -> None:
         """Let the socket wake the event loop only for the whole rest of a large record."""

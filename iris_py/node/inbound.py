@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.link.lanes import BODY, CONTROL, MULTICAST, SHARE, TUNNEL, TUNNEL_SEALED, UNICAST
+from iris_py.link.lanes import BODY, BODY_HEADER_BYTES, CONTROL, LARGE_BODY, MULTICAST, SHARE, TUNNEL, TUNNEL_SEALED, UNICAST
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
@@ -143,6 +143,8 @@ class Inbound:
             group = groups.get(key)
             if kind == BODY and group is not None and key in shared:
                 self._receive_body(receivers, group, peer, data, start, stop, now)
+            elif kind == LARGE_BODY:
+                self._receive_large_body(receivers, link, peer, key, data, now)
             elif kind == TUNNEL:
                 self._tunnels.receive_chunk(link, peer, key, data, start, stop)
             elif kind == TUNNEL_SEALED:
@@ -235,14 +237,61 @@ class Inbound:
             return True
         return False
 
+    def _receive_large_body(
+        self, receivers: list[Receiver], link: Link, peer: Peer, head: bytes, payload: bytes, now: float
+    ) -> None:
+        """Receive a body whose last payload came apart from the rest; ``head`` begins with the group."""
+        group_id = head[:BODY_HEADER_BYTES]
+        group = self._groups.get(group_id)
+        if group is None or group_id not in link.shared:
+            self._count_drop("unknown_group" if group is None else "unproven")
+        elif (at := packets.last_message(head, BODY_HEADER_BYTES, len(payload))) is None:
+            whole = head + payload
+            self._receive_body(receivers, group, peer, whole, BODY_HEADER_BYTES, len(whole), now)
+        else:
+            sender = self._receive_body(receivers, group, peer, head, BODY_HEADER_BYTES, at, now)
+            self._receive_large_message(receivers, group, sender, peer, head[at:], payload, now)
+
+    def _receive_large_message(
+        self,
+        receivers: list[Receiver],
+        group: Group,
+        sender: BodySender | None,
+        peer: Peer,
+        start: bytes,
+        payload: bytes,
+        now: float,
+    ) -> None:
+        """Pass a message to its receiver, as :meth:`_receive_body` does.
+
+        Args:
+            sender: The sender of publications, from the messages before.
+            start: The message up to its payload.
+        """
+        kind, flags, _head_bytes, _length, message_id, argument = packets.MESSAGE.unpack_from(start)
+        head = start[packets.MESSAGE_BYTES :]
+        if kind in packets.PUBLICATIONS and sender is not None and not flags & packets.RUN:
+            if kind == packets.IMPORTED:
+                flags |= packets.CROSSED
+            self._pubsub.deliveries.receive(sender, flags, message_id, head, [payload], now)
+            return
+        headers: Headers | None = NO_HEADERS
+        if head and kind in packets.WITH_HEADERS:
+            headers = decode_headers(head)
+        if headers is None or kind not in packets.LARGE:
+            whole = start + payload
+            self._receive_body(receivers, group, peer, whole, 0, len(whole), now)
+        else:
+            receivers[kind](PeerMessage(group, peer, kind, message_id, argument, payload, headers), now)
+
     def _receive_body(
         self, receivers: list[Receiver], group: Group, peer: Peer, body: bytes, offset: int, end: int, now: float
-    ) -> None:
-        """Pass the messages of a decrypted body to their receivers. The hot path."""
+    ) -> BodySender | None:
+        """Pass the messages of a decrypted body to their receivers; return the sender of its publications. The hot path."""
         unpack = packets.MESSAGE.unpack_from
         if end - offset > packets.SHARED_BODY_BYTES_MAX and not packets.is_body_sane(body, offset, end):
             self._count_drop("malformed")
-            return
+            return None
         is_usual = receivers is self.receivers
         sender: BodySender | None = None  # of the publications in this body
         # Consecutive messages of the frequent kinds are collected; messages of other kinds do not overtake them.
@@ -304,6 +353,7 @@ class Inbound:
             self._pass_on(group, peer, requests, replies, now)
         if offset != end:
             self._count_drop("malformed")
+        return sender
 
     def _pass_on(
         self,

@@ -28,6 +28,7 @@ from iris_py.link.events import (
 )
 from iris_py.link.handshake import LinkHandshake
 from iris_py.link.link import NO_LINK, Link, LinkState
+from iris_py.link.record_buffers import RecordBuffers
 from iris_py.observe.counts import count_in
 from iris_py.observe.histogram import Histogram
 from iris_py.observe.journal import Journal
@@ -238,6 +239,7 @@ class Peers:
         self.keyring = keyring
         self._entropy = entropy
         self._config = config
+        self._buffers = RecordBuffers()
         self._hello = encode_hello(local, named(name) + encode_facts({TOPICS: bytes([TOPIC_VERSION])}))
         self.peer_by_link: dict[Link, Peer | None] = {}
         self._hosts: dict[Link, str] = {}  # the address at the other end
@@ -441,7 +443,7 @@ class Peers:
             offer=self._config.offer,
             generation=generation,
         )
-        link = Link(handshake=handshake, now=now, config=self._config)
+        link = Link(handshake=handshake, now=now, config=self._config, buffers=self._buffers)
         link.signs.round_trips = self.counts.round_trips
         self.peer_by_link[link] = None
         self._hosts[link] = host

@@ -80,6 +80,8 @@ RESERVE = 25  # reserves a place for an exclusive request; the payload is its id
 MOVED = 26  # from now on, messages for an entry come by CAST
 RECALL = 27  # asks for requests that have not begun (iris_py.patterns.request.recalls)
 KINDS = 28  # one more than the largest kind: the length of a dispatch table, in which 23 is unassigned
+#: Kinds of messages with a payload of the application, which are handled one by one.
+LARGE = frozenset((REQUEST, REQUEST_ONCE, REPLY, BROADCAST, SURVEY))
 #: Kinds of messages for any single member.
 REQUESTS = frozenset((REQUEST, REQUEST_ONCE))
 #: Kinds of messages whose sender awaits an answer.
@@ -234,6 +236,26 @@ def is_body_sane(data: bytes, start: int, stop: int) -> bool:
         return True
     is_counted = length >= RUN_COUNT.size and RUN_COUNT.unpack_from(data, payload)[0] <= RUN_MESSAGES_MAX
     return is_counted and stop - start <= RUN_BODY_BYTES_MAX
+
+
+def last_message(head: bytes, start: int, payload_bytes: int) -> int | None:
+    """Return the place of the message whose payload follows a head, or None if the head ends elsewhere.
+
+    Args:
+        head: The beginning of a body with one large message: a FLOW and COUNTs may come before it.
+        start: The start of the body in ``head``.
+        payload_bytes: The size of the bytes behind the head.
+    """
+    for _ in range(NODE_COUNTED_MAX + 2):
+        if len(head) - start < MESSAGE_BYTES:
+            return None
+        kind, _flags, head_bytes, length, _id, _argument = MESSAGE.unpack_from(head, start)
+        if start + MESSAGE_BYTES + head_bytes == len(head):
+            return start if length == payload_bytes else None
+        if kind not in (FLOW, COUNT):
+            return None
+        start += MESSAGE_BYTES + head_bytes + length
+    return None
 
 
 def encode_routed(kind: int, group: bytes, nonce: bytes, sealed: bytes, sent_at: int) -> bytes:

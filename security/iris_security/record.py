@@ -8,7 +8,10 @@ The link delivers records in order and complete. So the counter is not sent: bot
 reordered or changed record does not decrypt.
 """
 
+from typing import Final
+
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from iris_security.aead import NONCE_BYTES, Cipher, Suite
 from iris_security.errors import AuthenticationError, KeyExhaustedError
@@ -24,6 +27,8 @@ REKEY_RECORDS = 1 << 16
 #: The last counter of a record. The rekey itself uses the counter 2^64 - 1 (section 5.1).
 COUNTER_MAX = (1 << 64) - 2
 _REKEY_NONCE = bytes(4) + b"\xff" * 8
+#: Whether `seal_into` and `open_into` work: they need the cipher functions of later versions of cryptography.
+FILLS_BUFFERS: Final = hasattr(AESGCM, "encrypt_into") and hasattr(AESGCM, "decrypt_into")
 
 
 class RecordSealer:
@@ -33,7 +38,7 @@ class RecordSealer:
         rekeys: The number of key changes so far.
     """
 
-    __slots__ = ("_counter", "_encrypt", "_keys", "_rekey_at", "rekeys")
+    __slots__ = ("_cipher", "_counter", "_encrypt", "_keys", "_rekey_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Begin with the key that the handshake made for this direction.
@@ -47,8 +52,7 @@ class RecordSealer:
             ValueError: The key has another size, or `rekey_records` is not positive.
         """
         self._keys = _RecordKeys(key, suite, rekey_records)
-        self._encrypt = self._keys.cipher().encrypt
-        self._rekey_at = self._keys.rekey_at  # spares a look-up in the hot path
+        self._use_key()
         self._counter = 0
         self.rekeys: int = 0
 
@@ -66,14 +70,34 @@ class RecordSealer:
         """
         counter = self._counter
         if counter == self._rekey_at:
-            if not self._keys.advance():
-                raise KeyExhaustedError("this link has sealed all its records: open a new one")
-            self._encrypt = self._keys.cipher().encrypt
-            self._rekey_at = self._keys.rekey_at
-            self.rekeys += 1
+            self._rekey()
         # Increment before encrypting: if the encryption fails, no later call reuses the counter.
         self._counter = counter + 1
         return self._encrypt(counter.to_bytes(NONCE_BYTES, "big"), plaintext, None)
+
+    def seal_into(self, plaintext: Buffer, buffer: memoryview) -> None:
+        """Write the next record into a buffer of its size, which is not part of the plaintext; otherwise as :meth:`seal`.
+
+        Raises:
+            KeyExhaustedError: As for :meth:`seal`.
+            ValueError: The buffer has another size.
+        """
+        counter = self._counter
+        if counter == self._rekey_at:
+            self._rekey()
+        self._counter = counter + 1  # as in `seal`
+        self._cipher.encrypt_into(counter.to_bytes(NONCE_BYTES, "big"), plaintext, None, buffer)
+
+    def _rekey(self) -> None:
+        if not self._keys.advance():
+            raise KeyExhaustedError("this link has sealed all its records: open a new one")
+        self._use_key()
+        self.rekeys += 1
+
+    def _use_key(self) -> None:
+        self._cipher = self._keys.cipher()
+        self._encrypt = self._cipher.encrypt  # both spare a look-up in the hot path
+        self._rekey_at = self._keys.rekey_at
 
 
 class RecordOpener:
@@ -83,7 +107,7 @@ class RecordOpener:
         rekeys: The number of key changes so far.
     """
 
-    __slots__ = ("_counter", "_decrypt", "_keys", "_rekey_at", "rekeys")
+    __slots__ = ("_cipher", "_counter", "_decrypt", "_keys", "_rekey_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Begin with the key that the handshake made for this direction.
@@ -97,8 +121,7 @@ class RecordOpener:
             ValueError: The key has another size, or `rekey_records` is not positive.
         """
         self._keys = _RecordKeys(key, suite, rekey_records)
-        self._decrypt = self._keys.cipher().decrypt
-        self._rekey_at = self._keys.rekey_at  # spares a look-up in the hot path
+        self._use_key()
         self._counter = 0
         self.rekeys: int = 0
 
@@ -118,11 +141,7 @@ class RecordOpener:
         """
         counter = self._counter
         if counter == self._rekey_at:
-            if not self._keys.advance():
-                raise AuthenticationError
-            self._decrypt = self._keys.cipher().decrypt
-            self._rekey_at = self._keys.rekey_at
-            self.rekeys += 1
+            self._rekey()
         try:
             plaintext = self._decrypt(counter.to_bytes(NONCE_BYTES, "big"), sealed, None)
         except InvalidTag:
@@ -130,6 +149,35 @@ class RecordOpener:
         # Only an authentic record counts (section 5.1, DecryptWithAd).
         self._counter = counter + 1
         return plaintext
+
+    def open_into(self, sealed: Buffer, buffer: memoryview) -> None:
+        """Verify the next record, and decrypt it into a buffer of the size of its plaintext; otherwise as :meth:`open`.
+
+        After a failure the buffer may hold bytes that are not authentic: nobody may read them.
+
+        Raises:
+            AuthenticationError: As for :meth:`open`.
+            ValueError: The buffer has another size.
+        """
+        counter = self._counter
+        if counter == self._rekey_at:
+            self._rekey()
+        try:
+            self._cipher.decrypt_into(counter.to_bytes(NONCE_BYTES, "big"), sealed, None, buffer)
+        except InvalidTag:
+            raise AuthenticationError from None
+        self._counter = counter + 1  # as in `open`
+
+    def _rekey(self) -> None:
+        if not self._keys.advance():
+            raise AuthenticationError
+        self._use_key()
+        self.rekeys += 1
+
+    def _use_key(self) -> None:
+        self._cipher = self._keys.cipher()
+        self._decrypt = self._cipher.decrypt  # both spare a look-up in the hot path
+        self._rekey_at = self._keys.rekey_at
 
 
 class _RecordKeys:

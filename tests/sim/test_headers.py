@@ -282,9 +282,9 @@ def test_the_wire_has_them_in_the_head_of_the_message() -> None:
         await other.members("noting")
         receive = member._core._inbound._receive_body
 
-        def note(receivers: Any, group: Any, peer: Any, body: bytes, start: int, stop: int, now: float) -> None:
+        def note(receivers: Any, group: Any, peer: Any, body: bytes, start: int, stop: int, now: float) -> Any:
             sealed.append(body[start:stop])
-            receive(receivers, group, peer, body, start, stop, now)
+            return receive(receivers, group, peer, body, start, stop, now)
 
         member._core._inbound._receive_body = note  # type: ignore[method-assign, assignment] # to see what was sealed
         await other.request("noting", b"question", headers={"a": 1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_overlay.groups.entries import ENTRY_BYTES, apply, contains, diff, split
+from iris_py.peers.group import BODY_BYTES
 from iris_py.wire.flows import encode_cast
 
 if TYPE_CHECKING:
@@ -288,7 +289,7 @@ class BodySegment:
         self.is_long = False
 
     def joined(self) -> list[bytes]:
-        """Return the parts, joined once if there are several receivers."""
-        if len(self.route.receivers) > 1 and len(self.parts) > 1:
+        """Return the parts, joined once if there are several receivers. A large payload stays apart, so the links share it."""
+        if len(self.route.receivers) > 1 and len(self.parts) > 1 and len(self.parts[-1]) <= BODY_BYTES:
             self.parts = [b"".join(self.parts)]
         return self.parts

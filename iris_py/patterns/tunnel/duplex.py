@@ -455,7 +455,7 @@ class DuplexEnd:
 
     # -- in
 
-    def receive_frames(self, data: bytes, offset: int, end: int) -> None:
+    def receive_frames(self, data: Piece, offset: int, end: int) -> None:
         """Handle a chunk of the peer, in the order of sending."""
         if self.failure is not None:
             return
@@ -474,9 +474,9 @@ class DuplexEnd:
                     return
                 self._is_peer_in_message = kind == MORE
                 if not self._is_done:
-                    piece = data[start:offset] if VIEW_SHARE * length < len(data) else memoryview(data)[start:offset]
+                    piece = bytes(data[start:offset]) if VIEW_SHARE * length < len(data) else memoryview(data)[start:offset]
                     self._pieces.append((piece, kind == LAST))
-            elif not self._receive_control(kind, data[start:offset]):
+            elif not self._receive_control(kind, bytes(data[start:offset])):
                 return
         if offset != end:
             self._violate("it sent a malformed chunk")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from iris_py.link.link import Link
     from iris_py.patterns.request.requester import Requester
     from iris_py.patterns.request.service import RequestService
+    from iris_py.patterns.tunnel.duplex import Piece
     from iris_py.peers.group import Group
     from iris_py.peers.peer import Peer
     from iris_py.wire.headers import Headers
@@ -285,7 +286,7 @@ class Tunnels:
 
     # -- chunks
 
-    def receive_chunk(self, link: Link, peer: Peer, tunnel_id: bytes, data: bytes, start: int, stop: int) -> None:
+    def receive_chunk(self, link: Link, peer: Peer, tunnel_id: bytes, data: Piece, start: int, stop: int) -> None:
         """Handle a chunk that came over a link and that only the record has encrypted.
 
         Both sides must have proved on this link to hold the key of the cluster, and the peer to hold those of the tunnel.

@@ -54,7 +54,7 @@ class End:
         self.inbox: deque[tuple[float, bytes | None]] = deque()  # (arrival, bytes; None for the end of the stream)
         self._buffer = bytearray()
 
-    def receive(self, data: bytes | None, now: float) -> None:
+    def receive(self, data: bytes | memoryview | None, now: float) -> None:
         """Pass received bytes to the link, and keep the bytes the link does not use yet. None ends the stream."""
         if data is None:
             self.link.receive_eof(now)
@@ -337,7 +337,7 @@ class NodeCores:
             if not data:
                 break
             self.records[address] += len(data) // 2  # a length and a record each, except in the handshake
-            end.written += data
+            end.written += map(bytes, data)
             far.inbox.append((self.now, b"".join(data)))
         if end.link.has_events():
             node.link_received(end.link, self.now)

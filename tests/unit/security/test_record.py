@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer, Suite
 from iris_security.aead import TAG_BYTES
-from iris_security.record import COUNTER_MAX, REKEY_RECORDS, rekey
+from iris_security.record import COUNTER_MAX, FILLS_BUFFERS, REKEY_RECORDS, rekey
 
 KEY = bytes(range(32))
 
@@ -221,3 +221,60 @@ def test_a_key_that_reaches_exactly_to_the_last_counter_is_followed_by_one_for_t
         assert opener.open(sealer.seal(b"record %d" % number)) == b"record %d" % number
     with pytest.raises(KeyExhaustedError):
         sealer.seal(b"one too many")
+
+
+fills_buffers = pytest.mark.skipif(not FILLS_BUFFERS, reason="this version of cryptography fills no buffers")
+
+
+@fills_buffers
+@given(st.lists(st.tuples(st.binary(max_size=100), st.booleans(), st.booleans()), max_size=30), st.integers(1, 5))
+def test_buffers_are_filled_with_the_same_records(plaintexts: list[tuple[bytes, bool, bool]], rekey_records: int) -> None:
+    """Both ways of each side share its counter and its keys."""
+    sealer, other = (RecordSealer(KEY, rekey_records=rekey_records) for _ in range(2))
+    opener = RecordOpener(KEY, rekey_records=rekey_records)
+    for plaintext, is_sealed_into, is_opened_into in plaintexts:
+        sealed = bytearray(len(plaintext) + TAG_BYTES)
+        if is_sealed_into:
+            sealer.seal_into(plaintext, memoryview(sealed))
+        else:
+            sealed[:] = sealer.seal(plaintext)
+        assert sealed == other.seal(plaintext)
+        opened = bytearray(len(plaintext))
+        if is_opened_into:
+            opener.open_into(sealed, memoryview(opened))
+        else:
+            opened[:] = opener.open(sealed)
+        assert opened == plaintext
+    assert (sealer.records, sealer.rekeys) == (other.records, other.rekeys) == (opener.records, opener.rekeys)
+
+
+@fills_buffers
+def test_a_changed_record_is_opened_into_no_buffer_and_counts_for_nothing() -> None:
+    opener, (first, second) = RecordOpener(KEY), records(2)
+    buffer = memoryview(bytearray(len(first) - TAG_BYTES))
+    for wrong in (second, first[:-1] + bytes((first[-1] ^ 1,)), bytes(len(first))):
+        with pytest.raises(AuthenticationError):
+            opener.open_into(wrong, buffer)
+    assert opener.records == 0
+    opener.open_into(first, buffer)
+    assert bytes(buffer) == b"record 0"
+
+
+@fills_buffers
+def test_a_failed_encryption_uses_up_its_counter() -> None:
+    """A nonce never serves twice, whatever was written under it."""
+    sealer = RecordSealer(KEY)
+    with pytest.raises(ValueError, match="buffer"):
+        sealer.seal_into(b"record 0", memoryview(bytearray(3)))
+    assert sealer.records == 1
+    assert sealer.seal(b"record 1") == records(2)[1]
+
+
+@fills_buffers
+def test_no_buffer_is_filled_once_the_counters_are_used_up() -> None:
+    sealer, opener = RecordSealer(KEY, rekey_records=COUNTER_MAX + 2), RecordOpener(KEY, rekey_records=COUNTER_MAX + 2)
+    sealer._counter = opener._counter = COUNTER_MAX + 1  # those of years
+    with pytest.raises(KeyExhaustedError):
+        sealer.seal_into(b"", memoryview(bytearray(TAG_BYTES)))
+    with pytest.raises(AuthenticationError):
+        opener.open_into(bytes(TAG_BYTES), memoryview(bytearray(0)))

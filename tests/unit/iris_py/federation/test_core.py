@@ -90,6 +90,16 @@ def say_control(gateway: Gateway, alias: str, data: bytes) -> None:
 # -- requests
 
 
+def test_a_large_request_has_a_large_reply() -> None:
+    hall, us, eu = one_each()
+    eu.serves = upper
+    payload = b"large" * 100_000
+    token = us.ask("eu", "db", payload)
+    hall.advance(1.0)
+    assert us.outcomes[token] == encode_outcome(payload.upper())
+    assert_empty(us, eu)
+
+
 def test_a_request_is_answered_in_either_direction() -> None:
     hall, us, eu = one_each()
     eu.serves = upper

@@ -10,12 +10,15 @@ from iris_py.link.lanes import (
     BODY,
     BULK_BYTES,
     BULK_EVERY,
+    CALM_RECORDS,
     CLOSE,
     CONTROL,
     FRAGMENT,
     FRAGMENT_BYTES,
     FRAGMENT_END,
     FRAME,
+    LARGE_BODY,
+    LARGE_FRAGMENT_BYTES,
     LARGE_RECORD_BYTES,
     MULTICAST,
     PACKET_HEADER_BYTES,
@@ -154,7 +157,7 @@ def test_an_overlay_message_does_not_pass_a_large_one_before_it() -> None:
     lanes = Lanes()
     lanes.add_control(bytes(LARGE))
     lanes.add_control(b"after")
-    assert [kinds(lanes) for _ in range(3)] == [[FRAGMENT], [FRAGMENT], [FRAGMENT_END, FRAGMENT_END]]
+    assert [kinds(lanes) for _ in range(3)] == [[FRAGMENT] * 2, [FRAGMENT], [FRAGMENT_END, FRAGMENT, FRAGMENT_END]]
     lanes.add_control(b"then")
     assert kinds(lanes) == [CONTROL]
 
@@ -167,7 +170,7 @@ def test_a_small_multicast_passes_no_large_one_and_a_unicast_does() -> None:
     taken = []
     while lanes.has_frames():
         taken += kinds(lanes)
-    assert taken == [UNICAST, FRAGMENT, FRAGMENT, FRAGMENT_END, FRAGMENT_END]
+    assert taken == [UNICAST, *[FRAGMENT] * 3, FRAGMENT_END, FRAGMENT, FRAGMENT_END]
     add(lanes, kind=MULTICAST)
     assert kinds(lanes) == [MULTICAST]
 
@@ -180,7 +183,7 @@ def test_a_large_multicast_passes_no_small_one() -> None:
     taken = []
     while lanes.has_frames():
         taken += kinds(lanes)
-    assert taken == [*[MULTICAST] * (BULK_EVERY + 2), FRAGMENT, FRAGMENT, FRAGMENT_END]
+    assert taken == [*[MULTICAST] * (BULK_EVERY + 2), *[FRAGMENT] * 3, FRAGMENT_END]
 
 
 def test_large_ones_get_a_record_after_so_many_full_ones_of_others() -> None:
@@ -189,7 +192,8 @@ def test_large_ones_get_a_record_after_so_many_full_ones_of_others() -> None:
     for _ in range(2 * BULK_EVERY):
         add(lanes, RECORD_BYTES // 2 + 1)
     taken = [kinds(lanes) for _ in range(2 * BULK_EVERY + 2)]
-    assert taken == 2 * [*[[UNICAST]] * BULK_EVERY, [FRAGMENT]]
+    others = [[UNICAST]] * BULK_EVERY
+    assert taken == [*others, [FRAGMENT] * 2, *others, [FRAGMENT]]
     assert lanes.interactive_sent == 2 * BULK_EVERY
 
 
@@ -198,7 +202,7 @@ def test_chunks_and_large_ones_take_turns() -> None:
     add(lanes, LARGE)
     for _ in range(3):
         lanes.add_tunnel(TUNNEL, bytes(8), (bytes(BULK_BYTES),), 8 + BULK_BYTES)
-    assert [kinds(lanes) for _ in range(6)] == [[FRAGMENT], [TUNNEL], [FRAGMENT], [TUNNEL], [FRAGMENT_END, TUNNEL], []]
+    assert [kinds(lanes) for _ in range(6)] == [[FRAGMENT] * 2, [TUNNEL], [FRAGMENT], [TUNNEL], [FRAGMENT_END, TUNNEL], []]
 
 
 def test_small_chunks_share_a_record_with_small_packets() -> None:
@@ -220,7 +224,12 @@ def test_a_large_body_of_small_messages_is_one_record_and_passes_what_is_large()
     add_body(lanes, 240 * 1024, passes_large=True)
     add_body(lanes, 100)
     taken = [kinds(lanes) for _ in range(4)]
-    assert taken == [[BODY, FRAGMENT], [BODY], [FRAGMENT], [BODY, FRAGMENT_END]]  # it counts as four, then it is others' turn
+    assert taken == [
+        [BODY, FRAGMENT, FRAGMENT],
+        [BODY],
+        [FRAGMENT],
+        [BODY, FRAGMENT_END],
+    ]  # it counts as four, then it is others' turn
     assert counts(lanes) == (0, 0, 0)
 
 
@@ -234,7 +243,7 @@ def test_a_large_record_stays_below_what_is_read_of_one() -> None:
     assert LARGE_RECORD_BYTES < sizes[1] < 4 * RECORD_BYTES - 16
     assert sizes[2] == 0
     add_body(lanes, LARGE_RECORD_BYTES - 15, passes_large=True)
-    assert kinds(lanes) == [FRAGMENT]
+    assert kinds(lanes) == [FRAGMENT] * 2
 
 
 def test_a_body_keeps_its_order_among_multicasts() -> None:
@@ -244,8 +253,8 @@ def test_a_body_keeps_its_order_among_multicasts() -> None:
     add_body(lanes, 100, is_ordered=False)
     add_body(lanes, 1000, passes_large=True)
     taken = [kinds(lanes) for _ in range(4)]
-    assert taken[0] == [BODY, FRAGMENT]  # the one that has no order
-    assert [*chain.from_iterable(taken)] == [BODY, FRAGMENT, FRAGMENT, FRAGMENT_END, FRAGMENT_END, FRAGMENT_END]
+    assert taken[0] == [BODY, FRAGMENT, FRAGMENT]  # the one that has no order
+    assert [*chain.from_iterable(taken)] == [BODY, *[FRAGMENT] * 3, *[FRAGMENT_END, FRAGMENT] * 2, FRAGMENT_END]
     assert counts(lanes) == (0, 0, 0)
 
 
@@ -257,3 +266,32 @@ def test_large_records_leave_as_much_to_the_bulk_lane_as_small_ones() -> None:
     taken = [kinds(lanes) for _ in range(20)]
     assert [each for each in taken if each == [FRAGMENT]]
     assert abs(taken.count([FRAGMENT]) - taken.count([BODY])) <= 1
+
+
+def test_fragments_are_large_while_nothing_else_uses_the_link() -> None:
+    lanes = Lanes()
+    add(lanes, 4 * LARGE_FRAGMENT_BYTES)
+    sizes = [taken_bytes(lanes) for _ in range(CALM_RECORDS + 2)]
+    assert sizes == [FRAGMENT_BYTES] * CALM_RECORDS + [LARGE_FRAGMENT_BYTES] * 2
+    add(lanes)
+    assert kinds(lanes) == [UNICAST, FRAGMENT]
+    assert [taken_bytes(lanes) for _ in range(CALM_RECORDS)] == [FRAGMENT_BYTES] * (CALM_RECORDS - 1) + [LARGE_FRAGMENT_BYTES]
+    lanes.add_tunnel(TUNNEL, bytes(8), (bytes(BULK_BYTES),), 8 + BULK_BYTES)
+    assert taken_bytes(lanes) <= FRAGMENT_BYTES
+
+
+def taken_bytes(lanes: Lanes) -> int:
+    """Take a record; returns how many bytes of large frames are in it, to the next whole KiB below."""
+    before = lanes.bulk_bytes
+    assert lanes.take_record()
+    return (before - lanes.bulk_bytes) // 1024 * 1024
+
+
+def test_the_largest_payload_of_a_body_is_cut_where_it_lies() -> None:
+    lanes = Lanes()
+    head, payload = b"head", bytes(range(256)) * (RECORD_BYTES // 128)
+    lanes.add_body(GROUP, [head, head, payload], 2 * len(head) + len(payload), is_ordered=False)
+    parts = lanes.take_record()
+    assert parts[1] == bytes((LARGE_BODY,)) + GROUP + 2 * head
+    assert isinstance(parts[3], memoryview)
+    assert parts[3].obj is payload

@@ -1015,7 +1015,7 @@ def test_overlay_messages_wake_nobody() -> None:
     pair = quiet()
     pair.responder.is_held = True
     pair.initiator.link.send_control(b"control")
-    pair.initiator.written += pair.initiator.link.data_to_send(1000)
+    pair.initiator.written += map(bytes, pair.initiator.link.data_to_send(1000))
     assert pair.initiator.link.deadline() is None
 
 
@@ -1273,7 +1273,7 @@ def test_a_slow_close_goes_on_while_it_moves(closer: str) -> None:
     """A large queue over a slow wire takes longer than the bound, which is for silence."""
     pair = opened()
     end, other = pair.initiator, pair.responder
-    end.link.send_packet(UNICAST, GROUP, NONCE, body(FRAGMENT_BYTES * 40))
+    end.link.send_packet(UNICAST, GROUP, NONCE, body(FRAGMENT_BYTES * 160))
     closing = end if closer == "initiator" else other
     closing.link.close(CloseReason.NORMAL, pair.now)
     now = pair.now
@@ -1391,7 +1391,7 @@ def test_a_silent_peer_is_asked_at_each_interval() -> None:
     before = len(record_lengths(pair.initiator))
     while (deadline := link.deadline()) is not None:
         link.handle_timeout(deadline)
-        pair.initiator.written += link.data_to_send(1 << 20)
+        pair.initiator.written += map(bytes, link.data_to_send(1 << 20))
         if len(record_lengths(pair.initiator)) > before:
             before += 1
             asked_at.append(deadline - sent_at)
