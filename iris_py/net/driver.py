@@ -611,7 +611,7 @@ class Driver:
                 self.wake()
             if self._timer is None or core.has_new_deadline():
                 self._send_datagrams(core)
-                self._arm_timer(core, now)
+                self._arm_timer(core.deadline(), now)
         finally:
             self._is_transmitting = False
 
@@ -640,8 +640,7 @@ class Driver:
                 self._spawn(self._dial(event.address, is_proven=event.is_proven))
         self._owner.handle_events(events)
 
-    def _arm_timer(self, core: DrivenCore, now: float) -> None:
-        deadline = core.deadline()
+    def _arm_timer(self, deadline: float | None, now: float) -> None:
         if deadline is None:
             return
         # An early timer is harmless, so the timer is only moved to an earlier time: a timer per request would cost more than
@@ -663,9 +662,15 @@ class Driver:
         if now > self.late_at:
             self.resume(now)
         self.late_at = math.inf
-        if self._core is not None and not self.is_closed:
-            self._core.handle_timeout(now)
-            self.transmit()
+        core = self._core
+        if core is None or self.is_closed:
+            return
+        # Often the deadline of the timer was cancelled since, such as that of an answered probe.
+        if not core.has_new_deadline() and ((deadline := core.deadline()) is None or deadline > now):
+            self._arm_timer(deadline, now)
+            return
+        core.handle_timeout(now)
+        self.transmit()
 
     async def _dial(self, address: str, *, is_proven: bool) -> None:
         assert self._core is not None

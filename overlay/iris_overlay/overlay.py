@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.detector.events import Alive
 from iris_overlay.detector.messages import is_detector_message
 from iris_overlay.errors import InfoError, StateError
 from iris_overlay.events import (
@@ -28,7 +29,7 @@ from iris_overlay.events import (
     TableChanged,
     ViewChanged,
 )
-from iris_overlay.groups.io import HandoverDone, RouteTo, SendTo
+from iris_overlay.groups.io import carry
 from iris_overlay.groups.layer import GroupLayer
 from iris_overlay.ids import NodeId
 from iris_overlay.node_info import NodeInfo, check_info
@@ -55,6 +56,7 @@ from iris_overlay.ring.events import (
     Undeliverable,
 )
 from iris_overlay.ring.pastry import Pastry
+from iris_overlay.timers import earliest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -64,18 +66,17 @@ if TYPE_CHECKING:
     from iris_overlay.detector.config import DetectorCounters
     from iris_overlay.environment import Rng, Signer
     from iris_overlay.events import Event
-    from iris_overlay.groups.io import GroupOutput
     from iris_overlay.ids import GroupId
     from iris_overlay.peers.contacts import ContactEvent
     from iris_overlay.ring.events import PastryEvent
     from iris_overlay.ring.state import PastryCounters
+    from iris_overlay.timers import Timed
 
 #: The number of links at which a node without a ring stops dialling, because one of their peers lets it join. Too small: a
 #: stuck contact delays the join; too large: a start of many nodes dials needlessly.
 CONTACTS_ENOUGH: Final = 3
 
-#: The largest number of found nodes, to merge rings with, that have a link about to open. Beyond the bound the oldest is
-#: forgotten, and found again later.
+#: The largest number of found nodes to merge rings with, whose link is about to open. Beyond it, the oldest is forgotten.
 TO_MERGE_MAX: Final = 64
 
 _COMPLETIONS: Final = (CastsTaken, Settled, GroupJoined, GroupLeft, Claimed, Departed)
@@ -87,8 +88,7 @@ class Overlay:
     The owner opens and aborts links, and moves bytes; the overlay decides. After any input or command, the owner applies the
     outputs in this order, and repeats until no output is left:
 
-    1. `messages_to_send`: write each to the link of its peer, in order, in the control lane. Drop messages for peers without a
-    link.
+    1. `messages_to_send`: write each to the link of its peer, in order, in the control lane; without a link, drop it.
     2. `datagrams_to_send`: encrypt and send; losing them does no harm.
     3. `events_received`: in the given order. A batch contains first the events about links, then the membership views
     (`ViewChanged`, one per group) and tables (`TableChanged`), then received messages (`Cast`, `PacketReceived`), then
@@ -96,9 +96,7 @@ class Overlay:
     with current views.
     4. `deadline`: call `handle_timeout` then; calling it early does no harm.
 
-    Messages precede events because events make the owner close links: the last messages have to be sent before `Departed` is
-    handled.
-
+    Messages precede events, which make the owner close links: the last messages are sent before `Departed` is handled.
     Input from peers never raises. Errors of the owner raise before any state changes.
 
     Attributes:
@@ -121,14 +119,13 @@ class Overlay:
         self.counters = Counters()
         self._local = local
         self._config = config
-        self._is_started = False
-        self._is_leaving = False
-        self._is_settled = False
+        self._is_started = self._is_leaving = self._is_settled = False
         # The last deadline given to the owner, and the time of the last late call.
         self._due = inf
         self._resumed_at = -inf
-        self._deadline: float | None = None
-        self._is_deadline_known = False  # computed once a turn, from some thirty deadlines
+        # The deadline without that of `_liveness`: computed once a turn from some thirty, and not after one of the detector.
+        self._rest_due: float | None = None
+        self._is_rest_known = False
         self._links: dict[NodeId, NodeInfo] = {}
         self._violators: dict[NodeId, None] = {}
         self._to_merge: dict[NodeId, None] = {}
@@ -147,6 +144,8 @@ class Overlay:
         self._discovery = Discovery(local, config, rng, self._dialler, self.counters, self._familiarity_of)
         self._reachability = Reachability(local, ring, self.counters, vantage, hearsay)
         self._liveness = Liveness(local, config, rng, ring, self._groups, self._contacts, self._dialler, vantage)
+        parts = (ring, self._groups, self._contacts, self._reaching, self._dialler, self._discovery, self._reachability)
+        self._rest: tuple[Timed, ...] = parts
 
     def use_clock(self, clock: Callable[[], float]) -> None:
         """Use a clock to measure the time within a turn, for `find_root`; without a clock, time stands still within a turn."""
@@ -321,7 +320,9 @@ class Overlay:
         self._notice_stall(now)
         if is_detector_message(data):
             self._liveness.detector.receive_datagram(sender, data, source, now)
-        elif is_echo(data):
+            self._finish_probes(now)
+            return
+        if is_echo(data):
             self._reachability.receive_datagram(sender, data, source)
         else:
             self._discovery.receive_datagram(sender, data, source, now, self._peers_count())
@@ -331,6 +332,10 @@ class Overlay:
         """Act on the deadlines that have passed; harmless if early."""
         self.deadline()
         self._notice_stall(now)
+        if self._is_rest_known and (self._rest_due is None or self._rest_due > now):
+            self._liveness.handle_timeout(now)
+            self._finish_probes(now)
+            return
         self._dialler.handle_timeout(now, self.size_estimate())
         self._discovery.handle_timeout(now, self._peers_count())
         self._contacts.handle_timeout(now)
@@ -611,13 +616,11 @@ class Overlay:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
-        if self._is_deadline_known:
-            return self._deadline
-        parts = (self._ring, self._groups, self._liveness, self._contacts)
-        others = (self._dialler, self._discovery, self._reaching, self._reachability)
-        deadlines = [part.deadline() for part in (*parts, *others)]
-        self._deadline = deadline = min([deadline for deadline in deadlines if deadline is not None], default=None)
-        self._is_deadline_known = True
+        if not self._is_rest_known:
+            self._rest_due = earliest(self._rest)
+            self._is_rest_known = True
+        rest, probes = self._rest_due, self._liveness.deadline()
+        deadline = rest if probes is None or (rest is not None and rest < probes) else probes
         self._due = inf if deadline is None else deadline
         return deadline
 
@@ -653,7 +656,7 @@ class Overlay:
         """
         if now - max(self._due, self._resumed_at) > self._config.stall_s:
             self._resumed_at = now
-            self._is_deadline_known = False
+            self._is_rest_known = False
             self._ring.resume(now)
             self._groups.resume(now)
             self._dialler.resume(now)
@@ -662,7 +665,7 @@ class Overlay:
     def _finish_turn(self, now: float) -> None:
         """Pass the outputs of the components between them until none is left."""
         self._due = inf  # until the owner asks for the next deadline
-        self._is_deadline_known = False
+        self._is_rest_known = False
         if self._dialler.found:
             self._merge_with_found(now)
         moved = True
@@ -673,7 +676,7 @@ class Overlay:
                 self._handle_ring(event, now)
             for output in self._groups.outputs_to_send():
                 moved = True
-                self._send_group(output, now)
+                carry(output, self._ring, now)
             for info, data in self._ring.messages_to_send():
                 moved = True
                 self._contacts.send(info, data, now)
@@ -691,6 +694,16 @@ class Overlay:
         self._messages += self._contacts.messages_to_send()
         self._take_events()
         self._request_dials(now)
+
+    def _finish_probes(self, now: float) -> None:
+        """Finish a turn of the failure detector. Pings and answers of living peers concern no other component."""
+        self._due = inf  # until the owner asks for the next deadline
+        is_alone = self._is_rest_known and not self._liveness.events
+        for verdict in self._liveness.detector.events_received():
+            self._liveness.handle_detector(verdict, now)
+            is_alone = is_alone and isinstance(verdict, Alive)
+        if not is_alone:
+            self._finish_turn(now)
 
     def _maybe_start_alone(self, now: float) -> bool:
         if not self._discovery.should_start_alone(has_link=bool(self._links), is_linking=bool(self._to_merge)):
@@ -759,19 +772,6 @@ class Overlay:
         elif isinstance(event, PeerViolated):
             self.counters.messages_invalid += 1
             self._violate(event.peer, event.reason)
-
-    def _send_group(self, output: GroupOutput, now: float) -> None:
-        if isinstance(output, RouteTo):
-            is_around = output.around is not None
-            self._ring.route(
-                output.key, output.payload, now, exclude_self=is_around, around=output.around, is_timed=output.is_timed
-            )
-        elif isinstance(output, SendTo):
-            self._ring.send(output.info, output.payload, now)
-        elif isinstance(output, HandoverDone):
-            self._ring.handover_done(output.to, now)
-        else:
-            self._ring.answer(output.path, output.payload, now)
 
     def _handle_contact(self, event: ContactEvent, now: float) -> None:
         if isinstance(event, ContactFailed):

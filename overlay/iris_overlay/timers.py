@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 K = TypeVar("K", bound=Hashable)
 
 #: Tables smaller than this are not worth compacting.
 STALE_ENTRIES_FLOOR: Final = 64
+
+
+class Timed(Protocol):
+    """A part with a deadline."""
+
+    def deadline(self) -> float | None:
+        """Return the next time for its `handle_timeout`, or None."""
+
+
+def earliest(parts: Iterable[Timed]) -> float | None:
+    """Return the earliest deadline of some parts, or None."""
+    first: float | None = None
+    for part in parts:
+        at = part.deadline()
+        if at is not None and (first is None or at < first):
+            first = at
+    return first
 
 
 class DeadlineTable(Generic[K]):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from iris_overlay.groups.messages import GroupMessage
+    from iris_overlay.ring.pastry import Pastry
 
 Key: TypeAlias = GroupId | NodeId
 Path: TypeAlias = tuple[NodeId, ...]
@@ -68,6 +69,19 @@ class HandoverDone(msgspec.Struct, frozen=True):
 
 
 GroupOutput: TypeAlias = RouteTo | SendTo | AnswerTo | HandoverDone
+
+
+def carry(output: GroupOutput, ring: Pastry, now: float) -> None:
+    """Pass an output of the groups layer to the ring."""
+    if isinstance(output, RouteTo):
+        is_around = output.around is not None
+        ring.route(output.key, output.payload, now, exclude_self=is_around, around=output.around, is_timed=output.is_timed)
+    elif isinstance(output, SendTo):
+        ring.send(output.info, output.payload, now)
+    elif isinstance(output, HandoverDone):
+        ring.handover_done(output.to, now)
+    else:
+        ring.answer(output.path, output.payload, now)
 
 
 class Outbox:

@@ -263,5 +263,7 @@ class Liveness:
 
     def deadline(self) -> float | None:
         """Return the earliest time to call `handle_timeout`, or None."""
-        deadlines = (self.detector.deadline(), self._doubts.deadline(), self._refresh_at)
-        return min([deadline for deadline in deadlines if deadline is not None], default=None)
+        probes = self.detector.deadline()
+        if self._doubted:
+            return min([at for at in (probes, self._doubts.deadline(), self._refresh_at) if at is not None], default=None)
+        return self._refresh_at if probes is None or (self._refresh_at is not None and self._refresh_at < probes) else probes

@@ -863,6 +863,54 @@ def test_input_in_every_turn_does_not_put_off_a_deadline_in_the_past() -> None:
     run(main(), limit_s=10)
 
 
+class Timed(Core):
+    """A node with a deadline that moves, which notes when it is called."""
+
+    def __init__(self, due: float) -> None:
+        super().__init__()
+        self.datagrams = []
+        self.due: float | None = due
+        self.called_at: list[float] = []
+
+    def deadline(self) -> Any:
+        return self.due
+
+    def handle_timeout(self, now: float) -> None:
+        self.called_at.append(now)
+        self.due = None
+        self.changed.set()
+
+
+def test_a_deadline_that_moves_to_a_later_time_calls_the_node_then_alone() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        core, driver = Timed(loop.time() + 1.0), make_driver(MemoryNetwork(1).host(A))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        await asyncio.sleep(0.5)
+        core.due = later = loop.time() + 5.0  # a request was answered, and its deadline cancelled
+        await core.changed.wait()
+        assert core.called_at == [later]
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
+def test_a_node_with_datagrams_that_wait_is_called_when_a_cancelled_deadline_is_due() -> None:
+    """Their turn may come after the timer, in the same turn of the event loop, and must not find that all is done."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        core, driver = Timed(loop.time() + 1.0), make_driver(MemoryNetwork(1).host(A))
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        await asyncio.sleep(0.5)
+        core.due, core.datagrams = loop.time() + 5.0, [((A, PORT), b"an answer")]
+        await core.changed.wait()
+        assert core.called_at == [1.0]
+        driver.abort()
+
+    run(main(), limit_s=10)
+
+
 # -- the context of what it begins
 
 who: ContextVar[str] = ContextVar("who", default="nobody")
@@ -920,10 +968,10 @@ class Watching(Core):
         return self.due is not None
 
     def deadline(self) -> Any:
-        due, self.due = self.due, None
-        return due
+        return self.due
 
     def handle_timeout(self, _now: float) -> None:
+        self.due = None
         self.note("timer")
 
 
