@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import re
 import select
@@ -26,6 +27,8 @@ from iris_py.cli.top import command
 from iris_py.cli.top.app import TopApp
 from iris_py.cli.top.sheets import RowOrder, TablePlace
 from iris_py.defaults import NODES_SAMPLED
+from iris_py.doors.settings import parse_settings
+from iris_py.servers.nats.door import open_nats_door
 from tests.integration.conftest import PATIENCE_S, until
 from tests.integration.test_cli import WAIT_S, Shell
 
@@ -118,6 +121,32 @@ def test_once_may_be_of_one_cluster_or_of_one_node(home: Path, capsys: pytest.Ca
             assert line.startswith("two ")
             assert await command.top(settings, cluster="nobody", node=None, **usual) == ExitCode.NO_MEMBERS
             assert "no node that answered serves or uses 'nobody'" in capsys.readouterr().err
+
+    asyncio.run(look())
+
+
+def test_once_shows_the_doors_with_their_rates(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual: dict[str, Any] = {"sort": "name", "cluster": None, "is_once": True, "limit": 40}
+
+    async def look() -> None:
+        settings = Settings({"network": NETWORK})
+        async with (
+            iris_py.connect(network=NETWORK) as node,
+            open_nats_door(node, parse_settings('[nats]\nlisten = "127.0.0.1:0"\n', "door.toml")) as door,
+            iris_py.connect(network=NETWORK) as other,
+        ):
+            query = QueryOptions(interval_s=0.25)
+            assert await command.top(settings, node=None, query=query, as_json=False, **usual) == ExitCode.OK
+            assert f"doors:  nats at {door.address}: 0 clients, 0/s in, 0/s out\n" in capsys.readouterr().out
+            for target, count in ((door.node.id, 1), (other.id, 0)):
+                assert await command.top(settings, node=target, query=query, as_json=True, **usual) == ExitCode.OK
+                lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+                doors = [line for line in lines if line["kind"] == "door"]
+                assert [(line["node"], line["address"]) for line in doors] == [(door.node.id, door.address)][:count]
+            query = QueryOptions(interval_s=0.0)
+            assert await command.top(settings, node=None, query=query, as_json=False, **usual) == ExitCode.OK
+            assert f"doors:  nats at {door.address}: 0 clients\n" in capsys.readouterr().out
+            await door.close(timeout=0.1)
 
     asyncio.run(look())
 

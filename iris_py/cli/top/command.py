@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from iris_py.api.cloud.gateways import ask_clouds
+from iris_py.api.door_survey import ask_statuses
 from iris_py.cli.lists import CLUSTER_COLUMNS
 from iris_py.cli.network import QueryOptions, complain_of, exit_code_of, measure
 from iris_py.cli.outcome import ExitCode, complain
@@ -19,6 +21,7 @@ from iris_py.extras import install_command
 from iris_py.overview.caller_failures import FailureLine, Met, failure_lines, say_met, say_rates, unserved_clusters
 from iris_py.overview.clouds import CloudLine, cloud_faults, has_gateways
 from iris_py.overview.clusters import ClusterLine, cluster_lines
+from iris_py.overview.door_loads import DoorLine, DoorReadings, door_lines, say_doors
 from iris_py.overview.groups import GroupLine, group_lines, say_groups
 from iris_py.overview.load_sources import (
     PublisherLine,
@@ -54,6 +57,7 @@ LINES: Final[Lines] = {
         CloudLine,
         PublisherLine,
         TunnelsLine,
+        DoorLine,
         GroupLine,
         TableLine,
         ClusterLine,
@@ -61,8 +65,8 @@ LINES: Final[Lines] = {
     )
 }
 
-#: Maximum number of failures, slow members, publishers, holders of tunnels and groups in `--json`. Too small: the relevant one
-#: may be missing; too large: a program with invented names floods the output.
+#: Maximum number of failures, slow members, publishers, holders of tunnels, doors and groups in `--json`. Too small: the
+#: relevant one may be missing; too large: a program with invented names floods the output.
 DETAILS_MAX: Final = 200
 #: Terminals that cannot move their cursor.
 _DUMB: Final = frozenset({"", "dumb"})
@@ -94,7 +98,11 @@ async def top(
         network = own.network
         names = () if cluster is None else (cluster, await _alias(own, cluster, query.timeout_s))
         nodes = None if node is None else [await _find(own, node, query.timeout_s)]
+        doors = DoorReadings()
+        await _ask_doors(own, doors)
         pairs, found = await measure(own, *PARTS, "topics", "shares", query=query, nodes=nodes)
+        if doors.loads and query.interval_s:
+            await _ask_doors(own, doors)
         clouds = await ask_clouds(own) if has_gateways(pairs) else []
         own_interest = own.statistics().interest
     totals = totals_of(pairs, found)
@@ -112,6 +120,9 @@ async def top(
     output.lines([(line, None) for line in [*publishers[:DETAILS_MAX], *tunnels[:DETAILS_MAX]]])
     output.labelled("publishing", say_publishers(publishers))
     output.labelled("tunnels", say_tunnels(tunnels))
+    at_doors = [line for line in door_lines(doors.loads) if nodes is None or line.node == nodes[0].id]
+    output.lines([(line, None) for line in at_doors[:DETAILS_MAX]])
+    output.labelled("doors", say_doors(at_doors))
     groups = group_lines(pairs, share_of(pairs, found))
     output.lines([(line, None) for line in groups[:DETAILS_MAX]])
     output.labelled("groups", say_groups(groups))
@@ -132,6 +143,11 @@ async def top(
     return exit_code_of(found, network)
 
 
+async def _ask_doors(node: Node, doors: DoorReadings) -> None:
+    """Take the answers of the doors of the network; from the second time on, they have rates."""
+    doors.take(await ask_statuses(node), asyncio.get_running_loop().time())
+
+
 def _print_failures(output: Output, failures: Sequence[FailureLine], unserved: Mapping[str, int]) -> None:
     """Print the errors of callers between both queries, and then the errors of callers before."""
     output.lines((line, None) for line in failures[:DETAILS_MAX])
@@ -149,8 +165,7 @@ def _has_screen() -> bool:
 async def _show(settings: Settings, *, sort: str, cluster: str | None, node: str | None, query: QueryOptions) -> int:
     """Show the full screen until the user ends it."""
     kind = _load_app()
-    from iris_py.api.door_survey import ask_statuses  # neither is needed to print once
-    from iris_py.cli.top.app import FurtherSources
+    from iris_py.cli.top.app import FurtherSources  # not needed to print once
 
     if query.is_every:
         raise ConfigurationError(
