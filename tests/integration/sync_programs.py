@@ -17,10 +17,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import iris_py
 import iris_py.sync as iris
 from iris_py.sync import background
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event, Semaphore
 
 
 def say(*words: object) -> None:
@@ -198,6 +202,26 @@ def terminate_pools() -> None:
             for function in (ask, ask_without_close):
                 with multiprocessing.get_context(method).Pool(2) as pool:
                     say(method, *pool.map(function, [b"a", b"b", b"c", b"d"]))
+
+
+def terminate_elsewhere() -> None:
+    """The system gives the signal to another thread of a process, and does not wake the one that waits for a semaphore."""
+    get_context = multiprocessing.get_context
+    for context in (get_context("spawn"), get_context("fork"), get_context("forkserver")):
+        ready, free = context.Event(), context.Semaphore(0)
+        process = context.Process(target=wait_for, args=(ready, free))
+        process.start()
+        ready.wait()
+        process.terminate()
+        process.join()
+        say(context.get_start_method(), process.exitcode)
+
+
+def wait_for(ready: Event, free: Semaphore) -> None:
+    with iris.connect():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        ready.set()
+        free.acquire()
 
 
 def ask(payload: bytes) -> str:

@@ -129,8 +129,21 @@ def test_sigterm_when_the_program_is_over_prints_nothing(
 
 
 def test_the_end_of_a_pool_prints_nothing(start: Callable[[str], Program], home: Path) -> None:
-    methods = ("spawn", "fork", "forkserver")
-    assert start("terminate_pools").finish() == (0, [f"{method} a b c d" for method in methods for _ in range(2)], "")
+    program = start("terminate_pools")
+    for method in ("spawn", "fork", "forkserver"):
+        for _pool in range(2):  # each of which takes seconds on a busy machine
+            assert program.read_line() == f"{method} a b c d"
+    assert program.finish() == (0, [], "")
+
+
+def test_a_process_that_waits_for_a_semaphore_heeds_a_signal_that_did_not_wake_it(
+    start: Callable[[str], Program], home: Path
+) -> None:
+    program = start("terminate_elsewhere")
+    for method in ("spawn", "fork", "forkserver"):
+        assert program.read_line() == f"{method} {128 + signal.SIGTERM}"
+    assert program.finish() == (0, [], "")
+    assert remembered(home) == []
 
 
 # -- interrupts
