@@ -654,7 +654,7 @@ _HISTOGRAMS: Final[tuple[tuple[str, str, Callable[[Statistics], HistogramStatist
     ("iris_survey_seconds", "Seconds until surveys of this node ended.", lambda node: node.histograms.survey),
     (
         "iris_delivery_lag_seconds",
-        "Seconds that messages waited in subscriptions; one message of each batch is measured.",
+        "Seconds that messages waited in subscriptions; the last message of simultaneous arrivals is measured.",
         lambda node: node.histograms.lag,
     ),
     (

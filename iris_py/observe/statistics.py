@@ -243,7 +243,7 @@ class SubscriptionStatistics(msgspec.Struct, frozen=True, kw_only=True, gc=False
     publishers_waiting: int = 0
     """Paused publishers now."""
     lag: HistogramStatistics = HistogramStatistics()
-    """Times that messages waited for the program; one message of each batch is measured."""
+    """Times that messages waited for the program; the last message of simultaneous arrivals is measured."""
     is_promoted: bool = False
     """Whether the pattern is promoted, so that its messages come by multicast."""
 

@@ -99,10 +99,12 @@ def tell_all(door: LoneDoor, sender: DoorConnection, subscriptions: list[tuple[s
     for subject in (*TOPICS, *INBOXES):
         sender.send(b"PUB %b 0\r\n\r\n" % subject.encode())
     for pattern, queue in dict.fromkeys(subscriptions):
-        for subject in (*TOPICS, *FAR):
-            if matches(pattern, subject):
-                delivery = Delivery(subject.encode(), b"", 0, [b""])
-                door.clients.routes.receive(PatternKey(pattern, queue), tuple(subject.partition("@")[0].split(".")), delivery)
+        deliveries = [
+            (tuple(subject.partition("@")[0].split(".")), Delivery(subject.encode(), b"", 0, [b""]))
+            for subject in (*TOPICS, *FAR)
+            if matches(pattern, subject)
+        ]
+        door.clients.routes.receive_all(PatternKey(pattern, queue), deliveries)
 
 
 @example(["a.*", "!a.b"], [("a.*", ""), ("a.>", "")], ["a.b"])

@@ -82,6 +82,17 @@ class ClientSubscription:
         """Return whether the rights of the client allow a matching topic."""
         return not any(covers(each, topic) for each in self.hidden)
 
+    def give_all(self, deliveries: list[Delivery]) -> int:
+        """Write messages for the client, which has no largest number of them; return their number."""
+        sid, has_headers, total, texts = self.sid, self.client.has_headers, 0, []
+        for delivery in deliveries:
+            count = len(delivery.contents)
+            total += count
+            texts.append(delivery.text(sid, has_headers=has_headers, count=count))
+        self.delivered += total
+        self.client.write(b"".join(texts))
+        return total
+
     def give(self, delivery: Delivery) -> bool:
         """Write messages for the client, up to its number of messages.
 

@@ -214,9 +214,15 @@ class SubscriptionQueue:
         return dropped
 
     def mark(self, now: float) -> None:
-        """Record the arrival of a batch, after :meth:`put` or :meth:`put_all`; beyond ``MARKS_MAX`` some are not recorded."""
-        if len(self.marks) < MARKS_MAX:
-            self.marks.append((self.taken + len(self.waiting), now))
+        """Record the arrival of a batch, after :meth:`put` or :meth:`put_all`; beyond ``MARKS_MAX`` some are not recorded.
+
+        Simultaneous batches count as a single batch.
+        """
+        marks, mark = self.marks, (self.taken + len(self.waiting), now)
+        if marks and marks[-1][1] == now:  # another batch of the same turn
+            marks[-1] = mark
+        elif len(marks) < MARKS_MAX:
+            marks.append(mark)
 
     def note_lag(self, now: float) -> None:
         """Record the lag of the batches that have been taken."""

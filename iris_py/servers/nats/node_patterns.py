@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from iris_py.api.node import Node
-    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.routes import Routes, TopicDelivery
     from iris_py.doors.nats.session import NatsSession
     from iris_py.doors.nats.subscription import PatternKey
     from iris_py.patterns.messages import Message
@@ -74,7 +74,7 @@ class NodePatterns:
         self._opening = OpeningPatterns()
         self._turns = PatternTurns()
         self._closing: set[asyncio.Task[None]] = set()
-        self._subjects: dict[tuple[str, str], tuple[bytes, Tokens] | None] = {}
+        self._subjects: dict[tuple[str, str], tuple[bytes, Tokens]] = {}
         self._is_leaving = False
 
     @property
@@ -186,6 +186,7 @@ class NodePatterns:
         self.received += len(messages)
         self.missed += sum(map(_GAP, messages))
         has_runs = not key.group
+        deliveries: list[TopicDelivery] = []
         contents: list[bytes] = []
         topic = cloud = ""
         size = 0
@@ -195,13 +196,13 @@ class NodePatterns:
             if has_runs and message.headers is NO_HEADERS:
                 if message.topic != topic or len(content) != size or message.cloud != cloud:
                     if contents:
-                        self._give(key, topic, cloud, contents)
+                        self._add(deliveries, topic, cloud, contents)
                         contents = []
                     topic, cloud, size = message.topic, message.cloud, len(content)
                 contents.append(content)
                 continue
             if contents:
-                self._give(key, topic, cloud, contents)
+                self._add(deliveries, topic, cloud, contents)
                 contents = []
             if serves and ASKED_HEADER in message.headers:
                 continue  # a member of the cluster answers
@@ -209,28 +210,35 @@ class NodePatterns:
             self.unspeakable += found.omitted > 0
             if found.reply and message.source != self._own_id:
                 self._routes.inboxes.note_home(found.reply, message.source)
-            self._give(key, message.topic, message.cloud, [found.content], found.reply, found.header_bytes)
+            self._add(deliveries, message.topic, message.cloud, [found.content], found.reply, found.header_bytes)
         if contents:
-            self._give(key, topic, cloud, contents)
+            self._add(deliveries, topic, cloud, contents)
+        self._routes.receive_all(key, deliveries)
 
-    def _give(
-        self, key: PatternKey, topic: str, cloud: str, contents: list[bytes], reply: bytes = b"", header_bytes: int = 0
+    def _add(
+        self,
+        deliveries: list[TopicDelivery],
+        topic: str,
+        cloud: str,
+        contents: list[bytes],
+        reply: bytes = b"",
+        header_bytes: int = 0,
     ) -> None:
-        found = self._subject_of(topic, cloud)
+        """Add messages of a topic to the deliveries, unless clients cannot be told the topic."""
+        found = self._subjects.get((topic, cloud)) or self._find_subject(topic, cloud)
         if found is None:
             self.unspeakable += len(contents)
-            return
-        subject, tokens = found
-        self._routes.receive(key, tokens, Delivery(subject, reply, header_bytes, contents))
+        else:
+            deliveries.append((found[1], Delivery(found[0], reply, header_bytes, contents)))
 
-    def _subject_of(self, topic: str, cloud: str) -> tuple[bytes, Tokens] | None:
-        place = (topic, cloud)
-        if place not in self._subjects:
-            if len(self._subjects) >= REMEMBERED_TOPICS_MAX:
-                self._subjects.clear()
-            subject = subject_of_topic(topic, cloud)
-            self._subjects[place] = None if subject is None else (subject, tuple(topic.split(".")))
-        return self._subjects[place]
+    def _find_subject(self, topic: str, cloud: str) -> tuple[bytes, Tokens] | None:
+        subject = subject_of_topic(topic, cloud)
+        if subject is None:
+            return None
+        if len(self._subjects) >= REMEMBERED_TOPICS_MAX:
+            self._subjects.clear()
+        found = self._subjects[topic, cloud] = subject, tuple(topic.split("."))
+        return found
 
 
 def _settle(answered: asyncio.Future[None]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from iris_py.doors.nats import routes as routes_module
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
+from iris_py.doors.nats.session import SessionEnd
 from iris_py.doors.nats.subscription import PatternKey
 from tests.nats.lone_door import DoorConnection, LoneDoor
 
@@ -80,6 +81,30 @@ def test_a_queue_group_at_an_inbox_gets_a_reply_once() -> None:
         client.send(b"SUB _INBOX.x.* q 1\r\n")
     clients[0].send(b"PUB _INBOX.x.1 1\r\nr\r\n")
     assert sum(map(messages, clients), Counter()) == {b"r": 1}
+
+
+def test_messages_of_the_node_to_several_topics_reach_each_subscription_in_order_and_up_to_its_number() -> None:
+    door = LoneDoor()
+    clients = [door.connect(QUIET) for _ in range(3)]
+    clients[0].send(b"SUB a.* 1\r\n")
+    clients[1].send(b"SUB a.* 2\r\nUNSUB 2 3\r\n")
+    clients[2].send(b"SUB a.* 3\r\n")
+    clients[2].session.finish(SessionEnd.SLOW)
+    routes = door.clients.routes
+    deliveries = [
+        (("a", name), Delivery(b"a." + name.encode(), b"", 0, contents))
+        for name, contents in (("x", [b"1", b"2"]), ("y", [b"33", b"44"]), ("x", [b"5"]))
+    ]
+    routes.receive_all(PatternKey("a.*", ""), deliveries)
+    line = b"MSG a.%b %b %d\r\n%b\r\n"
+    expected = [(b"x", b"1"), (b"x", b"2"), (b"y", b"33"), (b"y", b"44"), (b"x", b"5")]
+    assert clients[0].read() == b"".join(line % (name, b"1", len(content), content) for name, content in expected)
+    assert clients[1].read() == b"".join(line % (name, b"2", len(content), content) for name, content in expected[:3])
+    assert (routes.count, routes.messages_out, routes.bytes_out) == (1, 5 + 3, 7 + 4)
+    assert clients[0].session.report(0.0).messages_out == 5
+    routes.receive_all(PatternKey("a.*", ""), [])
+    routes.receive_all(PatternKey("gone", ""), deliveries)
+    assert (clients[0].read(), routes.messages_out) == (b"", 8)
 
 
 def test_topics_of_another_cloud_come_from_the_node_alone() -> None:

@@ -30,6 +30,22 @@ def kept(queue: SubscriptionQueue) -> list[int]:
     return [each.sequence for each in queue.waiting]
 
 
+def test_batches_that_arrive_together_have_one_waiting_time_until_the_last_of_them_is_taken() -> None:
+    queue = make("drop_oldest", messages_max=100)
+    for arrival in (1.0, 1.0, 2.0):
+        queue.put(message(1))
+        queue.mark(arrival)
+    queue.pop()
+    queue.note_lag(3.0)
+    assert (queue.lag.recent, queue.oldest_s(3.0)) == ([], 2.0)
+    queue.pop()
+    queue.note_lag(3.0)
+    assert (queue.lag.recent, queue.oldest_s(3.0)) == ([2.0], 1.0)
+    queue.pop()
+    queue.note_lag(3.0)
+    assert queue.lag.recent == [2.0, 1.0]
+
+
 def test_drop_oldest_makes_room_for_the_newest_and_says_so_with_the_next() -> None:
     queue = make("drop_oldest")
     assert [queue.put(message(number)) for number in (1, 2, 3, 4)] == [0, 0, 0, 1]
