@@ -34,7 +34,6 @@ from iris_py.patterns.topic.queue import (
     SubscriptionTold,
 )
 from iris_py.patterns.topic.share_entries import check_group
-from iris_py.patterns.topic.unheard_batches import UnheardBatch
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.headers import NO_HEADERS, encode_headers
@@ -206,12 +205,16 @@ class Topics:
         runtime.check_open()
         if runtime.tracing is not None:
             return 0
-        begin, count = 0, len(payloads)
-        if count == 1 and self._add(topic, payloads[0]) is not None:
-            return 1
+        begin, count, runs = 0, len(payloads), runtime.runs
+        if count == 1:  # as below, for publishers that change the topic with each message
+            if topic in runs and self._add(topic, payloads[0]) is not None:
+                return 1
+            count = int(self._core.publish(topic, payloads[0], self._loop.time()) is not None)
+            self._driver.wake()
+            return count
         size = RUN_MESSAGE_COST + len(payloads[0])
         while begin < count:
-            run = runtime.runs.get(topic)
+            run = runs.get(topic)
             room = 0 if run is None else min(run.room // size, run.messages_max - len(run.payloads))
             if run is not None and room > 0:
                 some = payloads[begin : begin + room]
@@ -226,15 +229,17 @@ class Topics:
         return begin
 
     def publish_unheard(self, topic: str, payload: bytes) -> bool:
-        """Publish a message that nobody gets, as the last one of its topic in this turn; return False if that is not known.
+        """Publish a message without receivers, like the topic's last message in the same turn; return False if some may exist.
 
         Args:
             topic: The topic.
-            payload: The payload. The headers of such a message do not matter.
+            payload: The payload. Headers do not matter.
         """
         runtime = self._runtime
-        is_unheard = isinstance(runtime.runs.get(topic), UnheardBatch) and runtime.closing is None
-        return is_unheard and self._add(topic, payload) is not None
+        run = runtime.runs.get(topic)
+        if run is None or not run.is_unheard or runtime.closing is not None:
+            return False
+        return self._add(topic, payload) is not None
 
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.

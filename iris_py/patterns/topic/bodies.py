@@ -11,7 +11,7 @@ gathered beyond the turn, so a busy publisher sends few and large casts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from iris_py.patterns.topic.counted_patterns import take_counts
 from iris_py.patterns.topic.targets import BodySegment, CastTarget
@@ -53,6 +53,9 @@ class PublicationBatch:
         count: Number of receiving nodes.
         messages_max: The largest number of messages.
     """
+
+    #: Whether nobody gets the messages.
+    is_unheard: ClassVar[bool] = False
 
     __slots__ = ("_before", "count", "head", "kind", "limit", "messages_max", "payloads", "room")
 

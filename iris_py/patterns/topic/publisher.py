@@ -434,14 +434,14 @@ class Publisher:
             if is_heard:
                 self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
             else:
-                self.runs[topic] = self._begin_unheard(plan, payload, now)
+                self.runs[topic] = self._begin_unheard(plan, now)
         return plan.count
 
-    def _begin_unheard(self, plan: TopicPlan, payload: bytes, now: float) -> UnheardBatch:
+    def _begin_unheard(self, plan: TopicPlan, now: float) -> UnheardBatch:
         if self._unheard.is_full:
             self._end_batch(now)
         self._outbound.before_flush[self.send_all] = None
-        return self._unheard.begin(plan, payload)
+        return self._unheard.begin(plan)
 
     def _publish_shared(
         self,
@@ -490,7 +490,7 @@ class Publisher:
     def _end_batch(self, now: float) -> None:
         """End the open batches: number their messages, and add them to the bodies."""
         batch, self._batch = self._batch, None
-        if self._unheard:
+        if self._unheard.plans:
             self._unheard.end_all()
             self.runs.clear()
         if batch is None:
