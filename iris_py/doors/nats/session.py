@@ -28,7 +28,7 @@ from iris_py.doors.nats.subjects import (
     read_pattern,
     read_subject,
 )
-from iris_py.doors.nats.subscription import ClientSubscription
+from iris_py.doors.nats.subscription import ClientServices, ClientSubscription
 from iris_py.doors.nats.users import ClientCredentials, NatsUser, PasswordQuestion
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ class NatsSession:
         self._output_bytes = 0
         self._subscriptions: dict[bytes, ClientSubscription] = {}
         self._shapes = PatternShapes()
+        self._served = ClientServices()
         self._subjects: dict[bytes, NatsSubject] = {}
         self._has_unknown_pattern = False
         self._has_first_pong = False
@@ -420,6 +421,7 @@ class NatsSession:
         """Note the end of a subscription."""
         if self._subscriptions.pop(subscription.sid, None) is not None:
             self._shapes.remove(subscription.pattern.tokens)
+            self._served.remove(subscription.pattern, subscription.queue)
             self._delivered += subscription.delivered
 
     # -- operations
@@ -556,6 +558,7 @@ class NatsSession:
             self._place.routes.remove(subscription)
         self._subscriptions.clear()
         self._shapes.clear()
+        self._served.clear()
 
     def _subscribe(self, line: SubLine) -> None:
         raw, queue, sid = line
@@ -574,6 +577,7 @@ class NatsSession:
             or not user.may_subscribe(pattern, queue)
             or len(self._subscriptions) >= self._place.limits.subscriptions_per_client
             or not self._shapes.has_room(pattern.tokens)
+            or not self._served.has_room(pattern, queue)
             or not routes.has_room(pattern, queue)
         ):
             self.write(permission_error("Subscription", raw, queue))
@@ -581,6 +585,7 @@ class NatsSession:
         subscription = ClientSubscription(self, sid, pattern, queue, user.hidden_topics(pattern))
         self._subscriptions[sid] = subscription
         self._shapes.add(pattern.tokens)
+        self._served.add(pattern, queue)
         if routes.add(subscription):
             self._has_unknown_pattern = True
         self._confirm()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from iris_py.doors.nats.subjects import SubjectKind
 from iris_py.doors.rights import covers
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
+from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.doors.nats.encoder import Delivery
     from iris_py.doors.nats.subjects import NatsSubject
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["ClientSubscription", "DoorClient", "PatternKey"]
+__all__ = ["SERVED_MAX", "ClientServices", "ClientSubscription", "DoorClient", "PatternKey"]
+
+#: Clusters that a client serves, of the 1,024 of a door (`iris_py.servers.nats.client_clusters.CLUSTERS_MAX`). Too small: a
+#: program with many services loses subscriptions; too large: few clients take the clusters of all others.
+SERVED_MAX: Final = 256
 
 
 class DoorClient(Protocol):
@@ -42,6 +50,38 @@ class PatternKey(NamedTuple):
     """The pattern, with ``@cloud`` for another cloud."""
     group: str
     """The queue group; empty for none."""
+
+    @property
+    def is_service(self) -> bool:
+        """Whether the clients serve a cluster: with a queue group and without a wildcard, in the own cloud."""
+        return bool(self.group) and not any(mark in self.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK))
+
+
+class ClientServices:
+    """The clusters served by a client, with the numbers of subscriptions."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def has_room(self, pattern: NatsSubject, queue: bytes) -> bool:
+        """Return whether there is room for a subscription."""
+        return len(self._counts) < SERVED_MAX or not _serves(pattern, queue) or pattern.name in self._counts
+
+    def add(self, pattern: NatsSubject, queue: bytes) -> None:
+        """Count a subscription."""
+        if _serves(pattern, queue):
+            self._counts[pattern.name] += 1
+
+    def remove(self, pattern: NatsSubject, queue: bytes) -> None:
+        """Count a subscription no longer."""
+        if _serves(pattern, queue):
+            self._counts[pattern.name] -= 1
+            if not self._counts[pattern.name]:
+                del self._counts[pattern.name]
+
+    def clear(self) -> None:
+        """Count no subscription any longer."""
+        self._counts.clear()
 
 
 class ClientSubscription:
@@ -83,7 +123,7 @@ class ClientSubscription:
         return not any(covers(each, topic) for each in self.hidden)
 
     def give_all(self, deliveries: list[Delivery]) -> int:
-        """Write messages for the client, which has no largest number of them; return their number."""
+        """Write messages for a client without a largest number; return the number of messages."""
         sid, has_headers, total, texts = self.sid, self.client.has_headers, 0, []
         for delivery in deliveries:
             count = len(delivery.contents)
@@ -106,3 +146,8 @@ class ClientSubscription:
         client = self.client
         client.write(delivery.text(self.sid, has_headers=client.has_headers, count=count))
         return self.delivered == self.messages_max
+
+
+def _serves(pattern: NatsSubject, queue: bytes) -> bool:
+    """Return whether a subscription serves a cluster."""
+    return bool(queue) and pattern.kind is SubjectKind.TOPIC and PatternKey(pattern.name, queue.decode()).is_service

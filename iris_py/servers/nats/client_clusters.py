@@ -17,9 +17,7 @@ from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import read_carried
 from iris_py.errors import IrisError, NodeClosed
 from iris_py.logs import EventLogger
-from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN
 from iris_py.peers.member import WEIGHT_MAX
-from iris_py.wire.names import CLOUD_MARK
 from iris_py.wire.packets import Rejection
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
     from iris_py.patterns.request.registration import Execution
 
-__all__ = ["ERROR_CODE", "ERROR_TEXT", "SERVICE_ERROR", "ClientClusters", "is_service"]
+__all__ = ["ERROR_CODE", "ERROR_TEXT", "SERVICE_ERROR", "ClientClusters"]
 
 logger = EventLogger("iris_py.servers")
 
@@ -84,7 +82,7 @@ class ClientClusters:
             key: A pattern and a queue group.
             is_wanted: Whether clients have such a subscription.
         """
-        if not is_service(key):
+        if not key.is_service:
             return
         if not is_wanted:
             self._release(key)
@@ -181,11 +179,6 @@ class ClientClusters:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def is_service(key: PatternKey) -> bool:
-    """Return whether subscriptions serve a cluster: those with a queue group and without a wildcard, of this cloud."""
-    return bool(key.group) and not any(mark in key.pattern for mark in (ANY_TOKEN, ANY_REST, CLOUD_MARK))
 
 
 class _ClientHandler(Handler):

@@ -11,7 +11,6 @@ from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import ASKED_HEADER, read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
 from iris_py.logs import EventLogger
-from iris_py.servers.nats.client_clusters import is_service
 from iris_py.servers.nats.input_turns import PatternTurns
 from iris_py.servers.nats.opening_patterns import OpeningPatterns
 from iris_py.servers.shared_subscription import SharedSubscription
@@ -190,7 +189,7 @@ class NodePatterns:
         contents: list[bytes] = []
         topic = cloud = ""
         size = 0
-        serves = is_service(key)
+        serves = key.is_service
         for message in messages:
             content = message.payload
             if has_runs and message.headers is NO_HEADERS:

@@ -12,6 +12,7 @@ from iris_py.doors.nats.nkeys import encode_user_key
 from iris_py.doors.nats.passwords import hash_password, hash_token
 from iris_py.doors.nats.session import GREETING_S, PING_S, STALLED_S, PongWait, SessionEnd
 from iris_py.doors.nats.settings import NatsLimits
+from iris_py.doors.nats.subscription import SERVED_MAX
 from iris_py.doors.nats.users import NatsUser, UserDirectory, read_user_rules
 from tests.nats.lone_door import DoorConnection, LoneDoor
 
@@ -289,3 +290,19 @@ def test_a_report_cuts_the_texts_of_a_client() -> None:
     client = LoneDoor().connect(b'{"verbose":false,"name":"%b","lang":"%b"}' % (b"n" * 3000, b"l" * 900))
     report = client.session.report(0.0)
     assert (len(report.name), len(report.language)) == (TEXT_MAX, TEXT_MAX)
+
+
+def test_a_client_serves_a_part_of_the_clusters_of_a_door_and_lives_on() -> None:
+    door = LoneDoor()
+    greedy, other = door.connect(QUIET), door.connect(QUIET)
+    said = greedy.ask(b"".join(b"SUB service.%d q %d\r\n" % (number, number) for number in range(SERVED_MAX + 10)))
+    refused = b'-ERR \'Permissions Violation for Subscription to "service.%d" using queue "q"\'\r\n'
+    assert said == b"".join(refused % number for number in range(SERVED_MAX, SERVED_MAX + 10))
+    assert greedy.ask(b"PING\r\n") == b"PONG\r\n"
+    again, no_clusters = b"SUB service.0 r a\r\n", b"SUB x b\r\nSUB x.* q c\r\nSUB x@eu q d\r\nSUB _INBOX.x q e\r\n"
+    assert greedy.ask(again + no_clusters) == b""
+    assert other.ask(b"SUB x q 1\r\n") == b""
+    assert greedy.ask(b"UNSUB 0\r\n") == b""
+    assert greedy.ask(b"SUB x q f\r\n").startswith(b"-ERR"), "another subscription serves the cluster"
+    assert greedy.ask(b"UNSUB a\r\nSUB x q f\r\n") == b""
+    assert greedy.session.subscriptions == SERVED_MAX + 4
