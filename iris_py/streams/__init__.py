@@ -1,0 +1,1 @@
+"""Streams: replicated logs. The pure core, without files, sockets, clocks and randomness."""
