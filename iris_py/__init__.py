@@ -21,6 +21,10 @@ if typing.TYPE_CHECKING:
     from iris_py.api.run import run, until_stopped
     from iris_py.api.seal import Seal, Sealed
     from iris_py.api.status import Health
+    from iris_py.api.streams.directory import Streams
+    from iris_py.api.streams.info import AppendReceipt, PartitionInfo, StreamInfo, StreamRecord
+    from iris_py.api.streams.records import StreamRecords
+    from iris_py.api.streams.stream import Stream, StreamWriter
     from iris_py.api.subscription import Subscription
     from iris_py.api.survey import Answers, Survey, SurveyFailure, SurveyReply
     from iris_py.api.tunnel import Tunnel
@@ -55,11 +59,22 @@ if typing.TYPE_CHECKING:
     from iris_py.patterns.messages import Message, Request
     from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
     from iris_py.patterns.topic.queue import OverflowPolicy
+    from iris_py.store.embedded import open_streams
+    from iris_py.streams.errors import (
+        AppendUncertain,
+        NoStream,
+        StreamDamaged,
+        StreamFull,
+        StreamTruncated,
+        StreamUnavailable,
+    )
     from iris_security import AdministrationKey, Keyring, Secret
 
 __all__ = [
     "AdministrationKey",
     "Answers",
+    "AppendReceipt",
+    "AppendUncertain",
     "Cloud",
     "CloudUnavailable",
     "Codec",
@@ -82,6 +97,7 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "NoMembers",
+    "NoStream",
     "Node",
     "NodeClosed",
     "NodeName",
@@ -92,6 +108,7 @@ __all__ = [
     "OnFull",
     "OverflowPolicy",
     "Overloaded",
+    "PartitionInfo",
     "RemoteError",
     "Request",
     "RequestTimeout",
@@ -106,6 +123,16 @@ __all__ = [
     "Secret",
     "SlowSubscriber",
     "Statistics",
+    "Stream",
+    "StreamDamaged",
+    "StreamFull",
+    "StreamInfo",
+    "StreamRecord",
+    "StreamRecords",
+    "StreamTruncated",
+    "StreamUnavailable",
+    "StreamWriter",
+    "Streams",
     "Subscription",
     "Survey",
     "SurveyFailure",
@@ -116,6 +143,7 @@ __all__ = [
     "TunnelBroken",
     "TunnelClosed",
     "connect",
+    "open_streams",
     "run",
     "until_stopped",
 ]
@@ -125,6 +153,8 @@ __version__ = "0.1.0"
 _MODULES = {
     "AdministrationKey": "api.keys",
     "Answers": "api.survey",
+    "AppendReceipt": "api.streams.info",
+    "AppendUncertain": "streams.errors",
     "Cloud": "api.info",
     "CloudUnavailable": "errors",
     "Codec": "api.codec",
@@ -147,6 +177,7 @@ _MODULES = {
     "Message": "patterns.messages",
     "MessageTooLarge": "errors",
     "NoMembers": "errors",
+    "NoStream": "streams.errors",
     "Node": "api.node",
     "NodeClosed": "errors",
     "NodeName": "observe.node_name",
@@ -157,6 +188,7 @@ _MODULES = {
     "OnFull": "api.options",
     "OverflowPolicy": "patterns.topic.queue",
     "Overloaded": "errors",
+    "PartitionInfo": "api.streams.info",
     "RemoteError": "errors",
     "Request": "patterns.messages",
     "RequestTimeout": "errors",
@@ -171,6 +203,16 @@ _MODULES = {
     "Secret": "config",
     "SlowSubscriber": "errors",
     "Statistics": "observe.statistics",
+    "Stream": "api.streams.stream",
+    "StreamDamaged": "streams.errors",
+    "StreamFull": "streams.errors",
+    "StreamInfo": "api.streams.info",
+    "StreamRecord": "api.streams.info",
+    "StreamRecords": "api.streams.records",
+    "StreamTruncated": "streams.errors",
+    "StreamUnavailable": "streams.errors",
+    "StreamWriter": "api.streams.stream",
+    "Streams": "api.streams.directory",
     "Subscription": "api.subscription",
     "Survey": "api.survey",
     "SurveyFailure": "api.survey",
@@ -181,6 +223,7 @@ _MODULES = {
     "TunnelBroken": "errors",
     "TunnelClosed": "errors",
     "connect": "api.node",
+    "open_streams": "store.embedded",
     "run": "api.run",
     "until_stopped": "api.run",
 }

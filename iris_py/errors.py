@@ -25,6 +25,7 @@
   * :exc:`SlowSubscriber`: a subscription was too slow and was ended by its overflow policy.
   * :exc:`SealError`: the seal of a request cannot decrypt its reply; the request may have been executed.
   * :exc:`RotationIncomplete`: linked nodes have not taken a step of a rotation of the network's secret.
+  * errors of streams, in :mod:`iris_py.streams.errors`.
   * :exc:`NodeClosed`: the program has closed this node.
 
 Facts are attributes; the text contains them and ends with the remedy.

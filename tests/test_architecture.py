@@ -66,6 +66,7 @@ FLOORS = {
         "patterns",
         "node",
         "federation",
+        "streams",
         "doors",
         "overview",
         "net",
@@ -74,6 +75,7 @@ FLOORS = {
         "settings",
         "config",
         "api",
+        "store",
         "sync",
         "connector",
         "service",
@@ -116,6 +118,7 @@ PURE = (
     "patterns",
     "node",
     "federation",
+    "streams",
     "doors",
     "overview",
 )

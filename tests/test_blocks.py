@@ -44,6 +44,7 @@ EXECUTED_IN = {
     "docs/how-to/rotate.md": "tests/integration/test_pages.py",
     "docs/how-to/serve.md": "tests/integration/test_pages.py",
     "docs/how-to/shell.md": "tests/integration/test_pages.py",
+    "docs/how-to/streams.md": "tests/integration/test_docs.py",
     "docs/how-to/web.md": "tests/integration/test_pages.py",
     "docs/metrics.md": "tests/integration/test_docs.py",
     "docs/observe.md": "tests/integration/test_pages.py",

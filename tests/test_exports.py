@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PUBLIC = {
     "AdministrationKey",
     "Answers",
+    "AppendReceipt",
+    "AppendUncertain",
     "Cloud",
     "CloudUnavailable",
     "Codec",
@@ -50,6 +52,7 @@ PUBLIC = {
     "Message",
     "MessageTooLarge",
     "NoMembers",
+    "NoStream",
     "Node",
     "NodeClosed",
     "NodeName",
@@ -60,6 +63,7 @@ PUBLIC = {
     "OnFull",
     "OverflowPolicy",
     "Overloaded",
+    "PartitionInfo",
     "RemoteError",
     "Request",
     "RequestTimeout",
@@ -74,6 +78,16 @@ PUBLIC = {
     "Secret",
     "SlowSubscriber",
     "Statistics",
+    "Stream",
+    "StreamDamaged",
+    "StreamFull",
+    "StreamInfo",
+    "StreamRecord",
+    "StreamRecords",
+    "StreamTruncated",
+    "StreamUnavailable",
+    "StreamWriter",
+    "Streams",
     "Subscription",
     "Survey",
     "SurveyFailure",
@@ -84,6 +98,7 @@ PUBLIC = {
     "TunnelBroken",
     "TunnelClosed",
     "connect",
+    "open_streams",
     "run",
     "until_stopped",
 }
@@ -104,6 +119,7 @@ TESTING = {
     "NodeSimulation",
     "OverlaySimulation",
     "Record",
+    "ShadowDisk",
     "Tap",
     "VirtualFederation",
     "VirtualLoop",
@@ -223,7 +239,7 @@ def test_a_program_that_connects_imports_what_it_needs_alone() -> None:
 
 #: Classes whose fields are taken by position, too: what names a node, which stays as it is, and what only a node makes, for
 #: every message.
-BY_POSITION = {"Message", "NodeName", "Request"}
+BY_POSITION = {"Message", "NodeName", "Request", "StreamRecord"}
 
 
 def test_fields_are_taken_by_their_names() -> None:
@@ -339,4 +355,4 @@ def test_every_error_says_what_to_do() -> None:
     kinds = [getattr(iris_py, name) for name in PUBLIC if inspect.isclass(getattr(iris_py, name))]
     raised = [kind for kind in kinds if issubclass(kind, BaseException)]
     assert all(issubclass(kind, iris_py.IrisError) for kind in raised)
-    assert len(raised) == 21
+    assert len(raised) == 27

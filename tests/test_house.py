@@ -85,6 +85,7 @@ SMALL_KINDS: Final = {
     "*/config.py": "a concern has the same file name in every layer: timeouts and bounds",
     "*/errors.py": "likewise: errors",
     "*/events.py": "likewise: the events of a layer for its owner",
+    "*/limits.py": "likewise: the bounds of a layer",
 }
 #: A module with this line is a program, run by `python -m` in a process of its own. The process loads no more than it needs.
 PROGRAM_LINE: Final = 'if __name__ == "__main__":\n'
@@ -121,7 +122,10 @@ FOREIGN_NAMES: Final = {
 )
 #: Public classes with the same name in `iris_py` and `iris_py.sync`: the same thing with and without `await`, so a program that
 #: changes its interface changes an import alone.
-COUNTERPARTS: Final = {"Handler", "Members", "Membership", "Node", "Subscription", "Survey", "Tunnel"}
+COUNTERPARTS: Final = {
+    *("Handler", "Members", "Membership", "Node", "Subscription", "Survey", "Tunnel"),
+    *("Stream", "StreamRecords", "StreamWriter", "Streams"),
+}
 SYNC: Final = "iris_py/sync/"
 #: Nouns and adjectives of the field that end in -ing.
 NO_GERUNDS: Final = {"hedging", "keyring", "pacing", "pending", "ping", "ring", "routing", "tracing"}

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import iris_py as iris
 import iris_py.sync
 from iris_py.testing import NodeSimulation, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECRET = iris.Secret(bytes(range(32)))
 #: None of these may be shown, in whatever way bytes are written.
 HIDDEN = (SECRET.text, SECRET.text.partition(".")[2], bytes(range(32)).hex(), repr(bytes(range(32)))[2:-1], "payload-42")
 LENGTH_MAX = 160
 #: These are read as a whole: a long line of numbers, or of settings.
-LONG = {"Config", "Health", "NodeName", "NodeReport", "NodeReports", "RotationStatus", "Route", "Statistics", "Trace"}
+LONG = {
+    "Config",
+    "Health",
+    "NodeName",
+    "NodeReport",
+    "NodeReports",
+    "RotationStatus",
+    "Route",
+    "Statistics",
+    "StreamInfo",
+    "Streams",
+    "Trace",
+}
 
 
 class Work(iris.Handler):
@@ -67,6 +83,18 @@ async def show_all() -> None:
     SHOWN["closed Node"] = repr(node)
 
 
+async def show_streams(directory: Path) -> None:
+    """Note how the objects of streams show themselves."""
+    async with iris.open_streams(directory) as streams:
+        stream = await streams.create_stream("notes")
+        receipt = await stream.append(b"payload-42")
+        records = stream.read()
+        info = stream.info()
+        async with stream.writer() as writer:
+            objects = (streams, stream, receipt, records, await anext(records), writer, info, info.partitions[0])
+        SHOWN.update({type(each).__name__: repr(each) for each in objects})
+
+
 def plain_objects() -> dict[str, object]:
     """Return an object of each class that is made as it is."""
     return {
@@ -83,8 +111,9 @@ def plain_objects() -> dict[str, object]:
     }
 
 
-def test_each_public_object_shows_itself_briefly_and_no_secret() -> None:
+def test_each_public_object_shows_itself_briefly_and_no_secret(tmp_path: Path) -> None:
     run(show_all(), limit_s=60)
+    asyncio.run(show_streams(tmp_path / "data"))
     shown = SHOWN | {name: repr(value) for name, value in plain_objects().items()}
     classes = {
         name

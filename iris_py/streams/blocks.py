@@ -1,7 +1,7 @@
-"""Blocks: the entries of a partition's log, byte for byte equal on all replicas (docs/wire.md, *Streams*).
+"""Blocks: the entries of a partition's log, byte for byte equal on all replicas (docs/streams-format.md).
 
-A block is a header of `HEADER_BYTES` and a body. The *chain* of a block is a hash over its header and the chain before, so one
-number names the whole log up to a block. A log with a lost, misdirected or old block has another chain from there on.
+A block is a header of `HEADER_BYTES` and a body. The *chain* of a block is a hash over the header and the chain before, and
+names the whole log up to a block. A log with a lost, misdirected or old block has another chain from there on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ __all__ = [
     "BlockHeader",
     "BlockKind",
     "DamagedBlock",
+    "NewerVersion",
+    "check_body",
+    "check_chain",
     "padded",
+    "read_block",
     "read_header",
     "seal_block",
 ]
@@ -60,11 +64,15 @@ class BlockKind(IntEnum):
     RECORDS = 1
     """Records of one writer."""
     TRIM = 2
-    """The log begins later from here on: its ``offset`` is the first kept one."""
+    """The log begins later from here on: its body is the first kept offset, as ``u64``."""
 
 
 class DamagedBlock(ValueError):
     """The bytes are no block, or a block with changed bytes."""
+
+
+class NewerVersion(DamagedBlock):
+    """The block is whole, and was written by a newer version of Iris."""
 
 
 class BlockHeader(msgspec.Struct, frozen=True, gc=False):
@@ -152,6 +160,7 @@ def read_header(data: bytes | mmap, place: int = 0) -> BlockHeader | None:
 
     Raises:
         DamagedBlock: The bytes are no header of a block, or are cut.
+        NewerVersion: A newer version wrote the block.
     """
     packed = data[place : place + HEADER_BYTES]
     if len(packed) < HEADER_BYTES:
@@ -164,7 +173,7 @@ def read_header(data: bytes | mmap, place: int = 0) -> BlockHeader | None:
     if crc32(packed[:_CRC_PLACE] + bytes(_CRC.size) + packed[_CRC_PLACE + _CRC.size :]) != header_crc:
         raise DamagedBlock("the header of a block has changed")
     if version != VERSION:
-        raise DamagedBlock(f"the version {version} of a block is newer than {VERSION}: update Iris")
+        raise NewerVersion(f"the version {version} of a block is newer than {VERSION}: update Iris")
     if body_bytes > BLOCK_BYTES_MAX:
         raise DamagedBlock(f"a block with a body of {body_bytes} bytes")
     return BlockHeader(kind, flags, body_crc, body_bytes, count, *rest)
@@ -194,6 +203,33 @@ def check_chain(data: bytes | mmap, header: BlockHeader, chain_before: bytes, pl
     """
     if _chain_of(data[place : place + HEADER_BYTES], chain_before) != header.chain:
         raise DamagedBlock(f"the block {header.index} does not continue the log before it")
+
+
+def read_block(data: bytes | mmap, place: int, index: int, offset: int, chain_before: bytes) -> BlockHeader | None:
+    """Read the next block of a log; check header, place in the log and body.
+
+    Args:
+        data: Bytes of a segment.
+        place: The place of the block.
+        index: The index of the block.
+        offset: The offset of its first record.
+        chain_before: The chain of the block before.
+
+    Returns:
+        None for zeros: the end of the blocks in a segment.
+
+    Raises:
+        DamagedBlock: The bytes are not the next block of the log.
+        NewerVersion: A newer version wrote the block.
+    """
+    header = read_header(data, place)
+    if header is None:
+        return None
+    if header.index != index or header.offset != offset:
+        raise DamagedBlock(f"the block {index} is expected, and {header.index} stands here")
+    check_chain(data, header, chain_before, place)
+    check_body(header, data[place + HEADER_BYTES : place + HEADER_BYTES + header.body_bytes])
+    return header
 
 
 def _pack(header: BlockHeader) -> bytes:

@@ -1,4 +1,4 @@
-"""The records of a batch as columns: ends and bytes of the values, keys and headers (docs/wire.md, *Streams*).
+"""The records of a batch as columns: ends and bytes of the values, keys and headers (docs/streams-format.md).
 
 A column is a row of ``u32`` ends and the bytes of all values, as in the variable-size binary layout of Apache Arrow. Hence a
 reader of Arrow takes a column without a copy, and Python slices a value without a search.

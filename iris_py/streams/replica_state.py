@@ -1,4 +1,4 @@
-"""The state of a replica beside its log: term, vote, and the synced part of the log, in two slots (docs/wire.md, *Streams*).
+"""The state of a replica beside its log: term, vote, and the synced part of the log, in two slots (docs/streams-format.md).
 
 A save writes the slot that does not hold the newest state. So a torn write costs the save alone, and the state before remains.
 """
@@ -60,6 +60,17 @@ class SavedState(NamedTuple):
     def slot(self) -> int:
         """The slot that holds the state."""
         return self.number % SLOTS
+
+    def followed_by(self, state: ReplicaState, *, is_synced: bool) -> SavedState:
+        """Return the next state to save.
+
+        Saves without a sync share the slot beside the newest synced state. A torn write never costs the synced state.
+
+        Args:
+            state: The next state.
+            is_synced: Whether this state has been synced.
+        """
+        return SavedState(self.number + (1 if is_synced else SLOTS), state)
 
 
 def encode_slot(saved: SavedState) -> bytes:

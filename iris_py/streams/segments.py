@@ -1,6 +1,6 @@
-"""Segments: the files of a log, and the scan of their blocks (docs/wire.md, *Streams*).
+"""Segments: the files of a log, and the scan of their blocks (docs/streams-format.md).
 
-A segment is a header of `SEGMENT_HEADER_BYTES` and blocks. Its file is allocated ahead, so zeros end the blocks.
+A segment is a header of `SEGMENT_HEADER_BYTES` and blocks. The file is allocated ahead, so zeros end the blocks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from iris_py.streams.blocks import (
     ROOT_CHAIN,
     BlockHeader,
     DamagedBlock,
-    check_body,
-    check_chain,
-    read_header,
+    read_block,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 __all__ = [
+    "BEGINNING",
     "SEGMENT_BYTES",
     "SEGMENT_HEADER_BYTES",
     "DamagedSegment",
@@ -126,7 +125,7 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
 
 
 def scan_segment(data: bytes | mmap, first: LogPlace, begin: int = SEGMENT_HEADER_BYTES) -> Iterator[PlacedBlock]:
-    """Yield the blocks of a segment, each checked with its body and its chain.
+    """Yield the blocks of a segment after checks of body and chain.
 
     Args:
         data: The file.
@@ -138,14 +137,9 @@ def scan_segment(data: bytes | mmap, first: LogPlace, begin: int = SEGMENT_HEADE
     """
     place, expected = begin, first
     while place + HEADER_BYTES <= len(data):
-        header = read_header(data, place)
+        header = read_block(data, place, expected.index, expected.offset, expected.chain)
         if header is None:
             return
-        if header.index != expected.index or header.offset != expected.offset:
-            raise DamagedBlock(f"the block {expected.index} is expected, and {header.index} stands here")
-        check_chain(data, header, expected.chain, place)
-        body_place = place + HEADER_BYTES
-        check_body(header, data[body_place : body_place + header.body_bytes])
         yield PlacedBlock(place, header)
         place += header.block_bytes
         expected = expected.after(header)

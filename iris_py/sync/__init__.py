@@ -18,6 +18,7 @@ from iris_py.api.keys import RotationStatus
 from iris_py.api.options import OnFull
 from iris_py.api.seal import Seal, Sealed
 from iris_py.api.status import Health
+from iris_py.api.streams.info import AppendReceipt, PartitionInfo, StreamInfo, StreamRecord
 from iris_py.api.survey import Answers, SurveyFailure, SurveyReply
 from iris_py.config import Config
 from iris_py.errors import (
@@ -50,9 +51,18 @@ from iris_py.observe.statistics import Statistics
 from iris_py.patterns.messages import Message, Request
 from iris_py.patterns.request.retry import HedgeAfter, Retry, RetryReason
 from iris_py.patterns.topic.queue import OverflowPolicy
+from iris_py.streams.errors import (
+    AppendUncertain,
+    NoStream,
+    StreamDamaged,
+    StreamFull,
+    StreamTruncated,
+    StreamUnavailable,
+)
 from iris_py.sync.handlers import Handler
 from iris_py.sync.node import Node, connect
 from iris_py.sync.stop_signals import until_stopped
+from iris_py.sync.streams import Stream, StreamRecords, Streams, StreamWriter, open_streams
 from iris_py.sync.subscription import Subscription
 from iris_py.sync.survey import Members, Membership, Survey
 from iris_py.sync.tunnel import Tunnel
@@ -61,6 +71,8 @@ from iris_security import AdministrationKey, Keyring, Secret
 __all__ = [
     "AdministrationKey",
     "Answers",
+    "AppendReceipt",
+    "AppendUncertain",
     "Cloud",
     "CloudUnavailable",
     "Codec",
@@ -83,6 +95,7 @@ __all__ = [
     "Message",
     "MessageTooLarge",
     "NoMembers",
+    "NoStream",
     "Node",
     "NodeClosed",
     "NodeName",
@@ -93,6 +106,7 @@ __all__ = [
     "OnFull",
     "OverflowPolicy",
     "Overloaded",
+    "PartitionInfo",
     "RemoteError",
     "Request",
     "RequestTimeout",
@@ -107,6 +121,16 @@ __all__ = [
     "Secret",
     "SlowSubscriber",
     "Statistics",
+    "Stream",
+    "StreamDamaged",
+    "StreamFull",
+    "StreamInfo",
+    "StreamRecord",
+    "StreamRecords",
+    "StreamTruncated",
+    "StreamUnavailable",
+    "StreamWriter",
+    "Streams",
     "Subscription",
     "Survey",
     "SurveyFailure",
@@ -117,5 +141,6 @@ __all__ = [
     "TunnelBroken",
     "TunnelClosed",
     "connect",
+    "open_streams",
     "until_stopped",
 ]

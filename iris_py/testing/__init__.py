@@ -2,6 +2,7 @@
 
 * :class:`VirtualNetwork`: nodes as applications use them, and faults. Start here; docs/testing.md has examples.
 * :class:`VirtualFederation`: several clouds of such nodes, joined by gateways over long-distance lines.
+* :class:`ShadowDisk`: files of :func:`iris_py.open_streams` on which SIGKILL is a loss of power.
 * ``iris_py.testing.fixtures``: both as pytest fixtures, and isolated networks on real sockets.
 * :func:`run` and :class:`VirtualLoop`: an event loop whose clock jumps instead of waiting.
 
@@ -18,6 +19,7 @@ from iris_py.testing.cores.overlay_wires import Faults
 from iris_py.testing.federation import VirtualFederation
 from iris_py.testing.network import MemoryHost, MemoryNetwork
 from iris_py.testing.nodes import NodeSimulation
+from iris_py.testing.shadow_disk import ShadowDisk
 from iris_py.testing.sites import Record, Tap
 from iris_py.testing.virtual import VirtualNetwork
 
@@ -31,6 +33,7 @@ __all__ = [
     "NodeSimulation",
     "OverlaySimulation",
     "Record",
+    "ShadowDisk",
     "Tap",
     "VirtualFederation",
     "VirtualLoop",

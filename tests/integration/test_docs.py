@@ -113,6 +113,19 @@ def test_the_programs_of_codecs_md_print_what_they_say(home: Path) -> None:
     assert run(["-X", "dev", "-W", "error", "lines.py"], home / "project") == "['a', 'b']\n"
 
 
+def test_the_programs_of_streams_md_print_what_they_say(home: Path) -> None:
+    files = programs("how-to/streams.md")
+    assert set(files) == {"notes.py", "many.py", "follow.py", "orders.py", "plain.py"}
+    write(files, home / "project")
+    text = (ROOT / "docs" / "how-to" / "streams.md").read_text()
+    said = [part.partition("```")[0] for part in text.split("```text\n")[1:]]
+    shown = [run(["-X", "dev", "-W", "error", name], home / "project") for name in ("notes.py", "follow.py", "orders.py")]
+    assert shown == said
+    assert run(["notes.py"], home / "project") == "at 0 1\n0 milk\n1 milk\n"
+    assert run(["-X", "dev", "-W", "error", "many.py"], home / "project") == "10000\n"
+    assert run(["-X", "dev", "-W", "error", "plain.py"], home / "project") == "b'milk'\n"
+
+
 def start(name: str, directory: Path) -> subprocess.Popen[str]:
     """Start a program of a document that says when it serves, and wait until it does."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

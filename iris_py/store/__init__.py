@@ -1,0 +1,1 @@
+"""Streams on the disk of this process: files, syncs, recovery, and the embedded log."""

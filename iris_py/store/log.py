@@ -1,0 +1,434 @@
+"""The log of one partition on the disk of this process. All methods block; one thread at a time appends, any number reads.
+
+A group of batches is written by one `pwritev` and one `fdatasync`. After an error of either the content of the disk is unknown,
+so the log takes no more records until the process ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from bisect import bisect_right
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iris_py.store.disk import is_lack_of_space
+from iris_py.store.recovery import LogDamage, recover
+from iris_py.store.segment_file import SegmentFile, create_segment, read_blocks
+from iris_py.store.state_file import ONLY_TERM, create_state
+from iris_py.streams.batches import ReadBatch
+from iris_py.streams.blocks import HEADER_BYTES, ID_BYTES, Block, BlockHeader, BlockKind, DamagedBlock, padded, seal_block
+from iris_py.streams.columns import MalformedRecords, decode_columns, encode_columns
+from iris_py.streams.errors import AppendUncertain, StreamDamaged, StreamFull, StreamTruncated, StreamUnavailable
+from iris_py.streams.limits import MARK_INTERVAL_S, READ_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN
+from iris_py.streams.segment_index import IndexEntry
+from iris_py.streams.segments import (
+    BEGINNING,
+    SEGMENT_BYTES,
+    SEGMENT_HEADER_BYTES,
+    LogPlace,
+    SegmentHeader,
+    segment_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from iris_py.errors import IrisError
+    from iris_py.store.disk import StoreDisk
+    from iris_py.streams.batches import RecordBatch
+    from iris_py.streams.description import StreamDescription
+
+__all__ = ["LogIdentity", "PartitionLog", "create_log"]
+
+#: Errors of the creation of a segment that pass: nothing of the group was written.
+_PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_OFFSET_BYTES: Final = 8
+_TRIM_BYTES: Final = HEADER_BYTES + _OFFSET_BYTES
+_MS: Final = 1000
+
+
+class LogIdentity(NamedTuple):
+    """The log of a partition, among others."""
+
+    stream: bytes
+    """The id of the stream."""
+    partition: int
+    producer: bytes
+    """The id of this process as a writer."""
+
+
+class _SyncGroup:
+    """Blocks for one sync.
+
+    Attributes:
+        blocks: The blocks.
+        numbers: The number of the batch for each block.
+        end: The place behind the blocks.
+    """
+
+    def __init__(self, end: IndexEntry) -> None:
+        self.blocks: list[Block] = []
+        self.numbers: list[int] = []
+        self.end = end
+
+    def add(self, number: int, block: Block) -> None:
+        """Add a block."""
+        self.blocks.append(block)
+        self.numbers.append(number)
+        self.end = IndexEntry(self.end.log.after(block.header), block.header.time_ms, self.end.place + len(block.data))
+
+    def clear(self, end: IndexEntry) -> None:
+        """Begin the next group at a place."""
+        self.blocks, self.numbers, self.end = [], [], end
+
+
+def segment_bytes(description: StreamDescription) -> int:
+    """Return the size of the segments of a stream. A full partition has several segments, and retention deletes the oldest."""
+    return min(SEGMENT_BYTES, max(SEGMENT_BYTES_MIN, description.max_bytes // SEGMENTS_MIN))
+
+
+def create_log(disk: StoreDisk, folder: Path, stream: bytes, partition: int, description: StreamDescription) -> None:
+    """Make the files of an empty log."""
+    disk.make_folder(folder)
+    create_segment(disk, folder, SegmentHeader(stream, partition, BEGINNING), b"", segment_bytes(description)).close()
+    create_state(disk, folder / "state").close()
+
+
+class PartitionLog:
+    """The log of a partition.
+
+    Args:
+        disk: The disk.
+        folder: The folder of the partition.
+        identity: The log among others.
+        description: The name and the settings of the stream.
+
+    Attributes:
+        description: The name and the settings; may be replaced.
+        torn_bytes: Bytes that a crash had left behind the last whole block.
+        has_unsynced_mark: Whether the newest mark is not synced.
+    """
+
+    def __init__(self, disk: StoreDisk, folder: Path, identity: LogIdentity, description: StreamDescription) -> None:
+        self.description = description
+        self.has_unsynced_mark = False
+        self._disk, self._folder, self._identity = disk, folder, identity
+        found = recover(disk, folder, segment_bytes(description))
+        self.torn_bytes = found.torn_bytes
+        self._state, self._file, self._segments = found.state, found.file, found.segments
+        self._damage = found.damage
+        self._failure = ""
+        if self._damage is None and self._file is not None:
+            self._end = self._segments[-1].index.end
+            self._size = self._file.size
+        else:
+            self._end = self._segments[-1].index.end if self._segments else IndexEntry(BEGINNING, 0, SEGMENT_HEADER_BYTES)
+            self._size = 0
+        self._full_bytes = sum(disk.size(segment.path) for segment in self._segments[:-1])
+        self._sequence = 0
+        self._marked_at = time.monotonic()
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the oldest kept record."""
+        return self._segments[0].header.first.offset if self._segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the newest synced record."""
+        return self._end.log.offset
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the segments, as far as they are used."""
+        return self._full_bytes + self._end.place
+
+    @property
+    def problem(self) -> str:
+        """The reason why the log takes no more records; empty if it does."""
+        if self._damage is not None:
+            return f"{self._damage.path}: {self._damage.reason}"
+        return self._failure
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the start found damage."""
+        return self._damage is not None
+
+    # -- appending
+
+    def append(self, batches: Sequence[RecordBatch]) -> list[int | IrisError]:
+        """Append batches, and wait until the disk has them.
+
+        Returns:
+            For each batch the offset of the first record, or an error.
+        """
+        outcomes: list[int | IrisError] = []
+        group = _SyncGroup(self._end)
+        for number, batch in enumerate(batches):
+            flags, body = encode_columns(batch.columns())
+            block_bytes = padded(HEADER_BYTES + len(body))
+            if group.end.place + block_bytes > self._size and not self.problem:
+                self._write(group, outcomes)
+            error = self._make_room(block_bytes, group)
+            if error is not None:
+                outcomes.append(error)
+                continue
+            outcomes.append(group.end.log.offset)
+            header = self._new_header(BlockKind.RECORDS, flags, len(batch), group.end)
+            group.add(number, seal_block(header, body, group.end.log.chain))
+            self._sequence += len(batch)
+        self._write(group, outcomes)
+        return outcomes
+
+    def _make_room(self, block_bytes: int, group: _SyncGroup) -> IrisError | None:
+        """Begin a new segment if the next block does not fit; return the error of a block that cannot be appended."""
+        if self.problem:
+            return self._refusal()
+        description = self.description
+        used = self._full_bytes + group.end.place
+        if description.full == "refuse" and used + block_bytes > description.max_bytes:
+            return StreamFull(description.name, used, description.max_bytes)
+        if group.end.place + block_bytes <= self._size:
+            return None
+        try:
+            if self._end.log == self._segments[-1].header.first:
+                self._grow(group.end.place + block_bytes)
+            else:
+                self._roll(block_bytes)
+        except OSError as exc:
+            if is_lack_of_space(exc):
+                return StreamFull(description.name, self.bytes, self._disk.free_bytes(self._folder), is_disk=True)
+            if exc.errno not in _PASSING:
+                self._failure = f"no new file can be made: {exc}"
+            return self._refusal(str(exc))
+        group.end = self._end
+        return None
+
+    def _refusal(self, reason: str = "") -> IrisError:
+        if self._damage is not None:
+            return self._damaged(self.end_offset, self._damage)
+        return StreamUnavailable(self.description.name, self._identity.partition, self.problem or reason)
+
+    def _new_header(self, kind: BlockKind, flags: int, count: int, end: IndexEntry) -> BlockHeader:
+        time_ms = max(end.time_ms, time.time_ns() // 1_000_000)
+        producer, sequence = (self._identity.producer, self._sequence) if count else (bytes(ID_BYTES), 0)
+        return BlockHeader(kind, flags, 0, 0, count, end.log.index, ONLY_TERM, end.log.offset, time_ms, b"", producer, sequence)
+
+    def _write(self, group: _SyncGroup, outcomes: list[int | IrisError]) -> None:
+        """Write and sync a group; after an error its batches are uncertain."""
+        if not group.blocks:
+            return
+        assert self._file is not None
+        try:
+            self._file.write([block.data for block in group.blocks], self._end.place)
+            self._file.sync()
+            self._note(group.blocks)
+        except OSError as exc:
+            self._failure = f"the disk failed: {exc}"
+            for number in group.numbers:
+                outcomes[number] = AppendUncertain(self.description.name, self._identity.partition, self._failure)
+        group.clear(self._end)
+
+    def _note(self, blocks: Sequence[Block]) -> None:
+        """Note that blocks are synced."""
+        index = self._segments[-1].index
+        for block in blocks:
+            index.add(block.header)
+        self._end = index.end
+        self._mark(is_synced=time.monotonic() - self._marked_at >= MARK_INTERVAL_S)
+
+    def _mark(self, *, is_synced: bool) -> None:
+        self._state.note(self._end.log, is_synced=is_synced)
+        self.has_unsynced_mark = not is_synced
+        if is_synced:
+            self._marked_at = time.monotonic()
+
+    def stop(self, reason: str) -> None:
+        """Take no more records."""
+        self._failure = self._failure or reason
+
+    def sync_mark(self) -> None:
+        """Sync the mark, if that is due."""
+        if self.has_unsynced_mark and not self.problem:
+            try:
+                self._mark(is_synced=True)
+            except OSError as exc:
+                self._failure = f"the disk failed: {exc}"
+
+    # -- segments
+
+    def _grow(self, size: int) -> None:
+        """Make a segment without blocks large enough for a block."""
+        assert self._file is not None
+        self._file.allocate(size)
+        self._size = size
+
+    def _roll(self, block_bytes: int) -> None:
+        """Begin a new segment with a TRIM block for the first kept offset; then delete older segments.
+
+        Raises:
+            OSError: No segment was made.
+        """
+        assert self._file is not None
+        size = max(segment_bytes(self.description), SEGMENT_HEADER_BYTES + _TRIM_BYTES + block_bytes)
+        dropped = self._too_old() or 0
+        if self.description.full == "drop_oldest":
+            dropped = max(dropped, self._too_many(size))
+        kept = (*self._segments, None)[dropped]
+        first_offset = kept.header.first.offset if kept is not None else self.end_offset
+        header = SegmentHeader(self._identity.stream, self._identity.partition, self._end.log)
+        trim = self._make_trim(first_offset)
+        file = create_segment(self._disk, self._folder, header, trim.data, size)
+        old, old_file = self._segments[-1], self._file
+        old_file.cut(self._end.place, self._end.place)
+        old_file.close()
+        old.fill()
+        self._full_bytes += self._end.place
+        segment = SegmentFile(self._disk, self._folder / segment_name(header.first.index), header)
+        segment.begin_index()
+        self._segments, self._file, self._size = (*self._segments, segment), file, size
+        self._note([trim])
+        self._drop(dropped)
+
+    def _make_trim(self, first_offset: int) -> Block:
+        body = first_offset.to_bytes(_OFFSET_BYTES, "little")
+        return seal_block(self._new_header(BlockKind.TRIM, 0, 0, self._end), body, self._end.log.chain)
+
+    def _too_old(self) -> int:
+        """Return how many of the oldest full segments have no record that is young enough."""
+        limit_ms = time.time() * _MS - self.description.max_age_s * _MS
+        for number, segment in enumerate(self._segments[:-1]):
+            try:
+                if segment.index.end.time_ms >= limit_ms:
+                    return number
+            except (DamagedBlock, OSError):
+                return number  # nothing is deleted because it is damaged
+        return max(len(self._segments) - 1, 0)
+
+    def _too_many(self, size: int) -> int:
+        """Return how many of the oldest segments have to go before a new one of a size."""
+        used = self._full_bytes + self._end.place + size
+        for number, segment in enumerate(self._segments):
+            if used <= self.description.max_bytes:
+                return number
+            used -= self._disk.size(segment.path) if segment.is_full else self._end.place
+        return len(self._segments)
+
+    def _drop(self, count: int) -> None:
+        dropped, self._segments = self._segments[:count], self._segments[count:]
+        for segment in dropped:
+            self._full_bytes -= self._disk.size(segment.path)
+            segment.remove()
+
+    def trim(self) -> None:
+        """Delete segments with old records only."""
+        if self.problem or not (count := self._too_old()):
+            return
+        trim = self._make_trim(self._segments[count].header.first.offset)
+        if self._end.place + len(trim.data) > self._size:
+            return  # the next segment does it
+        group = _SyncGroup(self._end)
+        group.add(0, trim)
+        self._write(group, [0])
+        if not self.problem:
+            self._drop(count)
+
+    def close(self) -> None:
+        """Sync the mark and close the files."""
+        self.sync_mark()
+        self._state.close()
+        if self._file is not None:
+            self._file.close()
+
+    # -- reading
+
+    def read(self, offset: int, bytes_max: int = READ_BYTES_MAX) -> list[ReadBatch]:
+        """Read the records from an offset on.
+
+        Args:
+            offset: The first offset.
+            bytes_max: The bytes to end at; a single batch may have more.
+
+        Returns:
+            At least one batch, with the record at the offset; an empty list at the end of the log.
+
+        Raises:
+            StreamTruncated: Retention has deleted the record.
+            StreamDamaged: The record cannot be read.
+        """
+        segments, end = self._segments, self._end
+        found: list[ReadBatch] = []
+        if offset >= end.log.offset and self._damage is None:
+            return found
+        if not segments or offset < segments[0].header.first.offset:
+            raise self._missing(offset)
+        number = bisect_right(segments, offset, key=lambda segment: segment.header.first.offset) - 1
+        reached: LogPlace | None = None
+        while number < len(segments) and bytes_max > 0:
+            segment = segments[number]
+            if reached is not None and reached != segment.header.first:
+                return found or self._raise_damaged(reached.offset, segment.path, "the records before it are missing")
+            limit = end.place if segment is segments[-1] else 0
+            try:
+                reached, bytes_max = self._read_segment(segment, offset, limit, found, bytes_max)
+            except FileNotFoundError as exc:
+                return found or self._raise_missing(offset, segment.path, exc)
+            except (DamagedBlock, MalformedRecords, OSError) as exc:
+                at = found[-1].header.next_offset if found else offset
+                return found or self._raise_damaged(at, segment.path, str(exc))
+            number += 1
+        if not found:  # the log ends early
+            path, reason = (self._damage or LogDamage(segments[-1].path, "the last records are missing"))[:2]
+            self._raise_damaged(offset, path, reason)
+        return found
+
+    def _read_segment(
+        self, segment: SegmentFile, offset: int, limit: int, found: list[ReadBatch], bytes_max: int
+    ) -> tuple[LogPlace, int]:
+        """Read blocks of a segment; return the place that was reached, and the bytes that may still be read."""
+        begin = segment.find_offset(offset)
+        reached = begin.log
+        with closing(self._disk.open(segment.path)) as file:
+            for entry, block in read_blocks(file, begin, limit or file.size):
+                header = block.header
+                reached = entry.log.after(header)
+                if header.kind == BlockKind.RECORDS and header.next_offset > offset:
+                    found.append(ReadBatch(header, decode_columns(block.body, header.flags, header.count)))
+                    bytes_max -= len(block.data)
+                    if bytes_max <= 0:
+                        break
+        return reached, bytes_max
+
+    def find_time(self, time_ms: int) -> int:
+        """Return the offset of the first record that is not older than a time; the end offset if there is none."""
+        for segment in self._segments:
+            try:
+                index = segment.index
+                if index.end.time_ms < time_ms:
+                    continue
+                with closing(self._disk.open(segment.path)) as file:
+                    for _entry, block in read_blocks(file, index.find_time(time_ms), index.end.place):
+                        if block.header.time_ms >= time_ms and block.header.count:
+                            return block.header.offset
+            except (DamagedBlock, OSError) as exc:
+                self._raise_damaged(segment.header.first.offset, segment.path, str(exc))
+        return self.end_offset
+
+    def _missing(self, offset: int) -> IrisError:
+        if self._damage is not None:
+            return self._damaged(offset, self._damage)
+        return StreamTruncated(self.description.name, self._identity.partition, offset, self.first_offset)
+
+    def _raise_missing(self, offset: int, path: Path, error: OSError) -> list[ReadBatch]:
+        if offset < self.first_offset:
+            raise self._missing(offset)
+        return self._raise_damaged(offset, path, str(error))
+
+    def _raise_damaged(self, offset: int, path: Path, reason: str) -> list[ReadBatch]:
+        raise self._damaged(offset, LogDamage(path, reason))
+
+    def _damaged(self, offset: int, damage: LogDamage) -> StreamDamaged:
+        return StreamDamaged(self.description.name, self._identity.partition, offset, str(damage.path), damage.reason)

@@ -1,0 +1,235 @@
+"""One partition in the event loop: gathers appends into batches, gives them to the disk in groups, and reads.
+
+A log has one write at a time. Batches gather during the write, and the next write takes all of them. Hence appends at the same
+time share one sync, without a delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from iris_py.api.streams.info import PartitionInfo
+from iris_py.api.streams.port import PendingBatch
+from iris_py.api.threads import DaemonThreads, call_in_loop
+from iris_py.streams.errors import AppendUncertain
+from iris_py.streams.limits import MARK_INTERVAL_S, READ_THREADS, UNSYNCED_BATCHES_MAX, UNSYNCED_BYTES_MAX, WRITE_THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from iris_py.api.streams.port import Placed
+    from iris_py.store.log import PartitionLog
+    from iris_py.streams.batches import NewRecord, ReadBatch
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+__all__ = ["DiskThreads", "PartitionAppends"]
+
+
+class DiskThreads:
+    """The threads of all partitions.
+
+    Attributes:
+        loop: The event loop.
+        write: Threads for writes.
+        read: Threads for reads, which never wait for a sync.
+    """
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.write = DaemonThreads(WRITE_THREADS, "iris-disk")
+        self.read = DaemonThreads(READ_THREADS, "iris-read")
+
+    async def run(self, function: Callable[Arguments, Result], *args: Arguments.args, **values: Arguments.kwargs) -> Result:
+        """Run a function among the writes; return its result."""
+        return await asyncio.wrap_future(self.write.submit(function, *args, **values))
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self.write.shutdown()
+        self.read.shutdown()
+
+
+class PartitionAppends:
+    """A partition.
+
+    Args:
+        log: The log on the disk.
+        number: The number of the partition.
+        threads: The threads.
+        on_more: Called when the disk has more records.
+
+    Attributes:
+        log: The log.
+    """
+
+    def __init__(self, log: PartitionLog, number: int, threads: DiskThreads, on_more: Callable[[], object]) -> None:
+        self.log = log
+        self._number = number
+        self._threads = threads
+        self._on_more = on_more
+        self._waiting: list[PendingBatch] = []
+        self._unsynced_bytes = 0
+        self._unsynced_batches = 0
+        self._is_busy = False
+        self._has_flush = False
+        self._room: list[asyncio.Future[None]] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._trims = False
+        self._marks = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the oldest kept record."""
+        return self.log.first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the newest synced record."""
+        return self.log.end_offset
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more record may wait for the disk."""
+        return self._unsynced_bytes < UNSYNCED_BYTES_MAX and self._unsynced_batches < UNSYNCED_BATCHES_MAX
+
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether a batch waits that takes more records."""
+        return bool(self._waiting) and not self._waiting[-1].records.is_full
+
+    def info(self) -> PartitionInfo:
+        """Return the state of the partition."""
+        return PartitionInfo(self.first_offset, self.end_offset, self.log.bytes, self.log.problem)
+
+    # -- appending
+
+    def add(self, record: NewRecord) -> Placed | None:
+        """Add a record; return the number of the partition, the batch, and the number in the batch. None without room."""
+        if self._unsynced_bytes >= UNSYNCED_BYTES_MAX or self._unsynced_batches >= UNSYNCED_BATCHES_MAX:
+            return None
+        waiting = self._waiting
+        if not waiting or not waiting[-1].records.has_room(record):
+            waiting.append(PendingBatch())
+            self._unsynced_batches += 1
+            if not (self._is_busy or self._has_flush):
+                self._has_flush = True
+                self._threads.loop.call_soon(self._flush)
+        batch = waiting[-1]
+        self._unsynced_bytes += record.size
+        return self._number, batch, batch.records.add(record)
+
+    async def wait_for_room(self) -> None:
+        """Wait until one more record may wait for the disk."""
+        while not self.has_room:
+            await self._wait_in(self._room)
+
+    async def _wait_in(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter = self._threads.loop.create_future()
+        waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in waiters:
+                waiters.remove(waiter)
+
+    def _flush(self) -> None:
+        self._has_flush = False
+        if not self._is_busy:
+            self._begin_job()
+
+    def _begin_job(self) -> None:
+        """Begin the next write, if there is any: batches first."""
+        if self._waiting:
+            group, self._waiting = self._waiting, []
+            records = [batch.records for batch in group]
+            self._submit(partial(self.log.append, records), partial(self._end_append, group))
+        elif self._trims:
+            self._trims = False
+            self._submit(self.log.trim, self._check)
+        elif self._marks:
+            self._marks = False
+            self._submit(self.log.sync_mark, self._check)
+        else:
+            _wake(self._idle)
+
+    def _submit(self, function: Callable[[], Any], end: Callable[[Future[Any]], None]) -> None:
+        self._is_busy = True
+        self._threads.write.submit(function).add_done_callback(
+            lambda done: call_in_loop(self._threads.loop, self._end_job, end, done)
+        )
+
+    def _end_job(self, end: Callable[[Future[Any]], None], done: Future[Any]) -> None:
+        self._is_busy = False
+        end(done)
+        self._begin_job()
+
+    def _end_append(self, group: Sequence[PendingBatch], done: Future[Any]) -> None:
+        self._check(done)
+        outcomes = (
+            [AppendUncertain(self.log.description.name, self._number, self.log.problem)] * len(group)
+            if done.exception() is not None
+            else done.result()
+        )
+        for batch, outcome in zip(group, outcomes, strict=True):
+            self._unsynced_bytes -= batch.records.bytes
+            self._unsynced_batches -= 1
+            batch.finish(outcome)
+        _wake(self._room)
+        self._on_more()
+        if self.log.has_unsynced_mark and self._timer is None:
+            self._timer = self._threads.loop.call_later(MARK_INTERVAL_S, self._mark)
+
+    def _check(self, done: Future[Any]) -> None:
+        """Stop the log after an unexpected error: nobody knows what the disk holds."""
+        if (error := done.exception()) is not None:
+            self.log.stop(f"{type(error).__name__}: {error}")
+
+    # -- maintenance
+
+    def _mark(self) -> None:
+        self._timer = None
+        self._marks = True
+        self._flush()
+
+    def trim(self) -> None:
+        """Delete old records soon."""
+        self._trims = True
+        self._flush()
+
+    async def close(self) -> None:
+        """Wait until the disk has everything, and close the files."""
+        while self._is_busy or self._waiting:
+            await self._wait_in(self._idle)
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._threads.run(self.log.close)
+
+    # -- reading
+
+    async def read(self, offset: int) -> list[ReadBatch]:
+        """Return batches from an offset on; nothing at the end.
+
+        Raises:
+            StreamTruncated: Retention has deleted the record.
+            StreamDamaged: The record cannot be read.
+        """
+        if offset == self.log.end_offset and not self.log.is_damaged:
+            return []
+        return await asyncio.wrap_future(self._threads.read.submit(self.log.read, offset))
+
+    async def find_time(self, time_ms: int) -> int:
+        """Return the offset of the first record that is not older than a time."""
+        return await asyncio.wrap_future(self._threads.read.submit(self.log.find_time, time_ms))
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
