@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats nats-packages test-pythons release-check format reference bench bench-federation bench-web bench-nats bench-spark evidence-spark soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats nats-packages test-pythons release-check format reference bench bench-federation bench-web bench-nats bench-spark bench-streams evidence-spark evidence-streams soak schedules fuzz fuzz-properties mutants lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -175,6 +175,13 @@ bench-spark: $(READY) ## what Spark jobs carry through clusters and topics, besi
 
 evidence-spark: $(READY) ## a Spark job of 100,000 rows whose tasks, member and executor are killed: each row is executed once
 	$(BIN)/python -m benchmarks.spark evidence
+
+bench-streams: $(READY) ## streams of one process beside pwrite + fdatasync, and beside Redis that syncs always: QUICK=1 ROUNDS=
+	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench]' || echo "not all peers could be installed: the tables say which are missing"
+	@$(BIN)/python -m benchmarks streams --embedded $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS))
+
+evidence-streams: $(READY) ## a process that appends is killed a thousand times, on a disk that loses unsynced writes: nothing acknowledged is lost
+	$(BIN)/pytest -s -o faulthandler_timeout=0 -m long tests/integration/test_stream_kills.py
 
 # The tests of random schedules of subscriptions, with more seeds than `make test-long` has.
 SCHEDULES = $(or $(SEEDS),1000)

@@ -27,6 +27,7 @@ from benchmarks import (
     races,
     scale,
     stalls,
+    streams,
     subscriptions,
     throughput,
     tunnels,
@@ -63,6 +64,7 @@ class What(enum.Enum):
     FLOOD = "flood"
     OPERATIONS = "operations"
     AGREEMENT = "agreement"
+    STREAMS = "streams"
     FEDERATION = "federation"
     FEDERATION_FAR = "federation-far"
     FEDERATION_FAULTS = "federation-faults"
@@ -89,6 +91,7 @@ _SECTIONS = {
     What.FLOOD: flood.section,
     What.OPERATIONS: operations.section,
     What.AGREEMENT: agreement.section,
+    What.STREAMS: streams.section,
     What.FEDERATION: federation.section,
     What.FEDERATION_FAR: federation.far_section,
     What.FEDERATION_FAULTS: federation.faults_section,
@@ -104,6 +107,9 @@ def main(
     runs: Annotated[int, typer.Option(min=1, max=100, help="How often each contender has its turn.")] = 5,
     as_json_: Annotated[bool, typer.Option("--json", help="Print JSON, with the values of every run.")] = False,
     quick: Annotated[bool, typer.Option(help="Measure next to nothing: shows that everything works.")] = False,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Of streams: the log of one process, which is the only one so far.")
+    ] = True,
     gib: Annotated[float, typer.Option(min=0.1, help="Size of the large message of tunnels, in GiB.")] = 10.0,
 ) -> None:
     """Measure Iris beside pyzmq and plain TCP: latency, throughput, the time to join, and many at once."""

@@ -62,12 +62,13 @@ class Broker:
     Args:
         name: The program.
         directory: Where it lives.
+        more: Further arguments, which replace earlier ones of the same name.
 
     Attributes:
         port: Where it listens, on 127.0.0.1.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, more: tuple[str, ...] = ()) -> None:
         program = find_server(name)
         if program is None:
             raise BenchmarkFailed(f"not installed: {name}")
@@ -77,7 +78,7 @@ class Broker:
             self.port = free_port()
             arguments = [argument.format(port=self.port) for argument in _ARGUMENTS[name]]
             self._process = subprocess.Popen(
-                (program, *arguments),
+                (program, *arguments, *more),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
