@@ -1,6 +1,6 @@
 """Buffers for the large records of a node's links, which are used again and again (docs/design.md 3.3).
 
-A new buffer is cleared before a cipher fills it, which takes a third of the time of the encryption. A used one need not be
+A new buffer is cleared before a cipher fills it, which takes a fifth of the time of both. A used one need not be
 cleared. It is free again when nobody has a view of it: Python refuses to resize a ``bytearray`` with views, and a transport or
 a tunnel that still needs the bytes has one. No count of written bytes has to be kept or trusted.
 """
