@@ -131,6 +131,9 @@ def test_changes_apply_to_the_version_that_they_change() -> None:
     assert fixture.sent() == [(ROOT, Told(A, 7))]
     fixture.watches.change(HEIR, Change(A, 7, 8, 0, [], []), 1.0)
     assert fixture.sent() == []
+    fixture.watches.change(ROOT, Change(A, 8, 9, 3, [record(4)], []), 1.0)
+    assert fixture.seen() == []
+    assert fixture.sent() == [(ROOT, Told(A, 0))], "one change is missing: the root sends everything"
 
 
 def test_an_unanswered_watch_is_asked_again() -> None:
