@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from iris_py.errors import IrisError
 from iris_py.streams.batches import RecordBatch
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["PartitionPort", "PendingBatch", "Placed", "StreamHost", "StreamPort"]
 
 
+#: The width of a timer for many appends, in seconds. Too small: a timer for few appends; too large: a time-out comes late.
+TIMER_S: Final = 0.1
+
+
 class PendingBatch:
     """A batch on the way to the disk, shared by many appends.
 
@@ -31,17 +35,31 @@ class PendingBatch:
         self.records = RecordBatch()
         self.outcome: int | IrisError | None = None
         self._waiters: list[asyncio.Future[int | IrisError]] = []
+        self._timers: dict[tuple[float, int], _WaitTimer] = {}
 
-    async def wait(self) -> int:
+    async def wait(self, timeout: float | None = None) -> int:
         """Wait until the disk has the batch; return the offset of its first record.
+
+        Args:
+            timeout: Seconds to wait; None to wait forever. Appends within `TIMER_S` share a timer, which ends up to `TIMER_S`
+                late.
 
         Raises:
             IrisError: The batch was not appended, or that is uncertain.
+            TimeoutError: The disk did not answer in time.
         """
         outcome = self.outcome
         if outcome is None:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            loop = asyncio.get_running_loop()
+            waiter = loop.create_future()
+            if timeout is None:
+                self._waiters.append(waiter)
+            else:
+                key = (timeout, int(loop.time() / TIMER_S))
+                timer = self._timers.get(key)
+                if timer is None:
+                    timer = self._timers[key] = _WaitTimer(loop, timeout + TIMER_S)
+                timer.waiters.append(waiter)
             outcome = await waiter
         if isinstance(outcome, IrisError):
             raise copy(outcome)  # each append has its own traceback
@@ -50,10 +68,34 @@ class PendingBatch:
     def finish(self, outcome: int | IrisError) -> None:
         """Tell all appends the outcome."""
         self.outcome = outcome
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
+        groups = [self._waiters, *(timer.end() for timer in self._timers.values())]
+        self._waiters, self._timers = [], {}
+        for group in groups:
+            for waiter in group:
+                if not waiter.done():
+                    waiter.set_result(outcome)
+
+
+class _WaitTimer:
+    """Appends whose time ends together.
+
+    Attributes:
+        waiters: A future for each append.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self.waiters: list[asyncio.Future[int | IrisError]] = []
+        self._handle = loop.call_later(seconds, self._expire)
+
+    def end(self) -> list[asyncio.Future[int | IrisError]]:
+        """Stop the timer; return the waiting appends."""
+        self._handle.cancel()
+        return self.waiters
+
+    def _expire(self) -> None:
+        for waiter in self.waiters:
             if not waiter.done():
-                waiter.set_result(outcome)
+                waiter.set_exception(TimeoutError())
 
 
 #: A record in a batch: the partition, the batch, and the number of the record in the batch.

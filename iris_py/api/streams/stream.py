@@ -68,7 +68,7 @@ class Stream(Unpicklable, Generic[Payload]):
             payload: The bytes of the record, at most 8 MiB, or its value with a codec.
             key: Chooses the partition. A partition holds all records with a key, in order.
             headers: Named values beside the payload.
-            timeout: Seconds to wait.
+            timeout: Seconds to wait for room in memory, and then for the disk.
 
         Returns:
             The partition and the offset of the record.
@@ -86,16 +86,18 @@ class Stream(Unpicklable, Generic[Payload]):
         check_time("timeout", timeout)
         port = self._host.find(self._name)
         record = make_record(self._name, self._codec, payload, key, headers)
-        partition: int | None = None
-        try:
-            async with asyncio.timeout(timeout):
-                while (placed := port.add(record)) is None:
-                    await port.wait_for_room(record.key)
-                partition, batch, number = placed
-                return AppendReceipt(partition, await batch.wait() + number)
-        except TimeoutError:
-            if partition is None:
+        placed = port.add(record)
+        if placed is None:
+            try:
+                async with asyncio.timeout(timeout):
+                    while (placed := port.add(record)) is None:
+                        await port.wait_for_room(record.key)
+            except TimeoutError:
                 raise disk_too_slow(self._name) from None
+        partition, batch, number = placed
+        try:
+            return AppendReceipt(partition, await batch.wait(timeout) + number)
+        except TimeoutError:
             raise AppendUncertain(self._name, partition, f"no answer of the disk for {timeout:g} s") from None
 
     def writer(self) -> StreamWriter[Payload]:
