@@ -12,8 +12,8 @@ from iris_security.administration import Rank
 #: A received frame: its type, a key, a buffer, and the start and end of the contents in that buffer. UNICAST and MULTICAST:
 #: group id, then nonce and encrypted body; BODY: group id, then messages; LARGE_BODY: group id and the messages without the
 #: last payload, then that payload; SHARE: group id, then the frame; TUNNEL: tunnel id, then a chunk; TUNNEL_SEALED: tunnel id,
-#: then an encrypted chunk; CONTROL: the message in place of the key, no contents. The buffer is bytes, or perhaps a view for
-#: TUNNEL and TUNNEL_SEALED, to be dropped with the contents.
+#: then an encrypted chunk; CONTROL, FLUSHED: the message or the number in place of the key, no contents. The buffer is
+#: bytes, or perhaps a view for TUNNEL and TUNNEL_SEALED, to be dropped with the contents.
 Packet = tuple[int, bytes, Any, int, int]
 
 

@@ -73,7 +73,13 @@ class Lateness:
         return self.read(now)
 
     def heard(self, body: bytes) -> None:
-        """Handle a CLOCK frame of the peer. Its body must be ``CLOCK_BYTES`` long."""
+        """Handle a CLOCK frame of the peer.
+
+        Raises:
+            ProtocolError: The body is malformed.
+        """
+        if len(body) != CLOCK_BYTES:
+            raise ProtocolError("a malformed clock")
         self._heard = _CLOCK.unpack(body)[0] / 1000
         self._expect_late()
 

@@ -73,8 +73,8 @@ class Reassembler:
 
 
 HELLO, PING, PONG, CLOSE, CONTROL, UNICAST, MULTICAST, FRAGMENT, FRAGMENT_END, TUNNEL, TAKEN = range(11)
-GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY, TUNNEL_SEALED, LARGE_BODY = range(11, 19)
-LAST_KIND = LARGE_BODY  # higher kinds belong to a newer version
+GENERATION, RANK, SIGNED, CLOCK, SHARE, BODY, TUNNEL_SEALED, LARGE_BODY, FLUSH, FLUSHED = range(11, 21)
+LAST_KIND = FLUSHED  # higher kinds belong to a newer version
 SEALED_KINDS = frozenset((UNICAST, MULTICAST))  # encrypted under the key of their group
 PACKET_KINDS = SEALED_KINDS | {BODY}
 _LARGE_BODY = bytes((LARGE_BODY,))
@@ -101,8 +101,8 @@ def packet_of(pieces: list[bytes | memoryview]) -> Packet:
         if len(whole) < (body if whole[0] == BODY else 1 + PACKET_HEADER_BYTES + TAG_BYTES):
             raise ProtocolError("a truncated packet")
         return whole[0], whole[1:body], whole, body, len(whole)
-    if whole and whole[0] == CONTROL:
-        return CONTROL, whole[1:], b"", 0, 0
+    if whole and whole[0] in (CONTROL, FLUSHED):
+        return whole[0], whole[1:], b"", 0, 0
     if whole and whole[0] > LAST_KIND:
         return whole[0], b"", b"", 0, 0
     raise ProtocolError("fragments of a packet that is never fragmented")
@@ -113,6 +113,8 @@ PACKET = struct.Struct(">BI16s12s")
 PACKET_HEADER_BYTES = 28  # group and nonce
 _BODY = struct.Struct(">BI16s")
 BODY_HEADER_BYTES = 16  # group
+#: Length of the number of a FLUSH, which FLUSHED repeats.
+FLUSH_BYTES = 8
 
 #: Approximate size of a full record. Too small: both sides pay the overhead of a record, some 50 us, more often; too large: a
 #: message waits longer behind others, and the buffers of a link no longer fit the cache.
@@ -253,6 +255,23 @@ class Lanes:
         self._make_room(size)
         self._parts.append(_BODY.pack(BODY, size, group))
         self._parts += messages
+
+    def add_flushed(self, number: bytes) -> None:
+        """Queue the answer to a FLUSH behind all ordered packets and bodies.
+
+        Args:
+            number: The body of the FLUSH.
+
+        Raises:
+            ProtocolError: The body is malformed.
+        """
+        if len(number) != FLUSH_BYTES:
+            raise ProtocolError("a malformed flush")
+        if self._bulk_kinds[MULTICAST]:
+            self._add_bulk(FLUSHED, MULTICAST, b"", memoryview(number))
+            return
+        self._make_room(len(number))
+        self._parts += (FRAME.pack(FLUSHED, len(number)), number)
 
     def _make_room(self, size: int) -> None:
         """Count a packet's size in the record being filled; start the next record first if the packet does not fit."""

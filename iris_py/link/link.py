@@ -26,7 +26,6 @@ from iris_py.link.events import (
     HANDSHAKE_ENDED,
     HANDSHAKE_LATE,
     CloseReason,
-    GenerationClaimed,
     GenerationsTold,
     LinkClosed,
     LinkDrained,
@@ -39,13 +38,15 @@ from iris_py.link.events import (
     RankTold,
 )
 from iris_py.link.handshake import HANDSHAKE_BYTES_MAX, Handshaking, ProtocolError
-from iris_py.link.keepalive import CLOCK_BYTES, Lateness, Signs
+from iris_py.link.keepalive import Lateness, Signs
 from iris_py.link.lanes import (
     BODY,
     BODY_HEADER_BYTES,
     CLOCK,
     CLOSE,
     CONTROL,
+    FLUSH,
+    FLUSHED,
     FRAGMENT_END,
     FRAGMENT_KINDS,
     FRAME,
@@ -68,7 +69,7 @@ from iris_py.link.lanes import (
     packet_of,
 )
 from iris_py.link.pacing import Pace
-from iris_py.link.proofs import CLAIM, SHARED, Proofs
+from iris_py.link.proofs import Proofs, group_of_share, read_claim
 from iris_py.link.record_buffers import LARGE_BYTES, RecordBuffers
 from iris_security import AuthenticationError, LinkDatagrams, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
@@ -372,6 +373,11 @@ class Link:
         if self._lanes.queued_bytes > self._config.queue_bytes_high:
             self._handle_full()
 
+    def ask_flush(self, number: bytes) -> None:
+        """Ask the peer for a FLUSHED behind all ordered packets and bodies in the peer's queue. FLUSHED repeats the number."""
+        if self.is_open:
+            self._lanes.add_signal(FLUSH, number)
+
     def tell_clock(self, now: float) -> None:
         """Queue a CLOCK frame ahead of a packet. From the time ``clock_due`` on, call this before each packet."""
         if self.is_open:
@@ -539,20 +545,15 @@ class Link:
         elif kind == PING:
             self.signs.take_question(body)
             self._lanes.add_pong(self.signs.answer(self._lateness, now))
-        elif kind == CONTROL:
-            self._packets.append((CONTROL, body, b"", 0, 0))
+        elif kind in (CONTROL, FLUSHED):
+            self._packets.append((kind, body, b"", 0, 0))
         elif kind == TAKEN:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
         elif kind == GENERATION:
-            if len(body) != CLAIM.size:
-                raise ProtocolError("a malformed claim")
-            is_answer, key_id, proof = CLAIM.unpack(body)
-            self._events.append(GenerationClaimed(key_id, proof, is_answer))
+            self._events.append(read_claim(body))
         elif kind == SHARE:
-            if len(body) != SHARED.size:
-                raise ProtocolError("a malformed proof")
-            self._packets.append((SHARE, body[1 : 1 + BODY_HEADER_BYTES], body, 0, len(body)))
+            self._packets.append((SHARE, group_of_share(body), body, 0, len(body)))
         elif kind == RANK:
             if len(body) != RANK_BYTES:
                 raise ProtocolError("a malformed rank")
@@ -560,7 +561,13 @@ class Link:
         elif kind == SIGNED:
             self._events.append(GenerationsTold(body))
         elif kind == CLOCK:
-            self._receive_clock(body, now)
+            self._look_for_late(now)  # for packets before this CLOCK
+            self._lateness.heard(body)
+            self._late_s = self._lateness.late_s(now)
+        elif kind == FLUSH:
+            self._lanes.add_flushed(body)
+            if self._lanes.queued_bytes > self._config.queue_bytes_high:  # the peer may ask for ever, and never read
+                self._handle_full()
         elif kind == PONG:
             if self.signs.take_answer(body, self._lateness, now) and self.is_unsure:
                 self.is_unsure = False
@@ -569,13 +576,6 @@ class Link:
             self._packets.append((kind, b"", b"", 0, 0))  # from a newer version; the owner only counts it
         else:
             raise ProtocolError(f"an unexpected frame of type {kind}")
-
-    def _receive_clock(self, body: bytes, now: float) -> None:
-        if len(body) != CLOCK_BYTES:
-            raise ProtocolError("a malformed clock")
-        self._look_for_late(now)  # for packets before this CLOCK
-        self._lateness.heard(body)
-        self._late_s = self._lateness.late_s(now)
 
     def _look_for_late(self, now: float) -> None:
         """Send a PING if packets have arrived late, to learn whether the peer still waits for the replies."""

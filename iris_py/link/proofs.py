@@ -19,6 +19,8 @@ import hmac
 import struct
 from typing import TYPE_CHECKING
 
+from iris_py.link.events import GenerationClaimed
+from iris_py.link.handshake import ProtocolError
 from iris_py.link.lanes import GENERATION, SHARE
 from iris_security.keyring import GROUP_ID_BYTES, KEY_ID_BYTES, PROOF_BYTES
 
@@ -119,3 +121,27 @@ class Proofs:
     def _show(self, keys: GroupKeys, *, is_answer: bool) -> None:
         proof = keys.prove(self._handshake_hash, initiator=self._initiator)
         self._lanes.add_signal(SHARE, SHARED.pack(is_answer, keys.group_id, proof))
+
+
+def read_claim(body: bytes) -> GenerationClaimed:
+    """Read a GENERATION frame.
+
+    Raises:
+        ProtocolError: The frame is malformed.
+    """
+    if len(body) != CLAIM.size:
+        raise ProtocolError("a malformed claim")
+    is_answer, key_id, proof = CLAIM.unpack(body)
+    return GenerationClaimed(key_id, proof, is_answer)
+
+
+def group_of_share(body: bytes) -> bytes:
+    """Return the id of the group in a SHARE frame.
+
+    Raises:
+        ProtocolError: The frame is malformed.
+    """
+    if len(body) != SHARED.size:
+        raise ProtocolError("a malformed proof")
+    group: bytes = SHARED.unpack(body)[1]
+    return group

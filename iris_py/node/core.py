@@ -152,7 +152,7 @@ class NodeCore:
     def _make_pubsub(self, rng: Rng) -> PubSub:
         from iris_py.patterns.topic.pubsub import PubSub
 
-        pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.count_drop, rng)
+        pubsub = PubSub(self.groups, self.overlay, self._outbound, self._local, self.peers.linked, self.count_drop, rng)
         pubsub.publisher.max_message_bytes = self.max_message_bytes
         return pubsub
 

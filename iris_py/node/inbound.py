@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from iris_py.link.lanes import BODY, BODY_HEADER_BYTES, CONTROL, LARGE_BODY, MULTICAST, SHARE, TUNNEL, TUNNEL_SEALED, UNICAST
+from iris_py.link.lanes import (
+    BODY,
+    BODY_HEADER_BYTES,
+    CONTROL,
+    FLUSHED,
+    LARGE_BODY,
+    MULTICAST,
+    SHARE,
+    TUNNEL,
+    TUNNEL_SEALED,
+    UNICAST,
+)
 from iris_py.link.link import LinkState
 from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
@@ -152,12 +163,19 @@ class Inbound:
             elif kind == SHARE:
                 if not link.proofs.receive_share(data, None if group is None else group.keys) and group is not None:
                     self._count_drop("unproven")
+            elif kind == FLUSHED:
+                self._receive_flushed(peer, key, now)
             elif group is None or kind == BODY:
                 self._count_drop("unproven" if group is not None else "unknown_group" if kind <= BODY else "unknown_frame")
             else:
                 open_packet = group.open_unicast if kind == UNICAST else group.open_multicast
                 at = start + NONCE_BYTES
                 self._receive_sealed(receivers, open_packet, group, peer, data[start:at], memoryview(data)[at:stop], now)
+
+    def _receive_flushed(self, peer: Peer, number: bytes, now: float) -> None:
+        pubsub = self._patterns.pubsub
+        if pubsub is None or not pubsub.share_flush.receive(peer, number, now):
+            self._count_drop("late_flush")
 
     def link_verified(self, link: Link, now: float) -> None:
         """Start the held requests of a verified link, with the time left."""

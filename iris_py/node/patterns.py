@@ -84,7 +84,7 @@ class Patterns:
         self.requester.peer_released(peer, now, unsent)
         self.surveyor.peer_released(peer, now, unsent)
         if self.pubsub is not None:
-            self.pubsub.publisher.shares.peer_lost(peer, now)
+            self.pubsub.link_ended(peer, now)
 
     def peer_lost(
         self, peer: Peer, now: float, unsent: Container[int], *, is_broken: bool = False, is_silent: bool = False

@@ -322,6 +322,13 @@ class Outbound:
         elif link.is_idle_end and not self.is_closed:
             self._hold(peer, WaitingMessage(now, CONTROL, None, payload=message), now)
 
+    def ask_flush(self, peer: Peer, number: bytes) -> None:
+        """Ask a peer for an answer behind all ordered messages in the queue of the peer's link, if open."""
+        link = peer.link
+        if link is not None:
+            link.ask_flush(number)
+            self.touched[link] = None
+
     def is_control_full(self) -> bool:
         """Tell whether a link is congested since overlay messages (mainly multicasts) were sent over it."""
         self._full_links = {link: None for link in self._full_links if link.congested}

@@ -331,6 +331,10 @@ class Peers:
         """Return every link that has not ended."""
         return list(self.peer_by_link)
 
+    def linked(self) -> list[Peer]:
+        """Return the peers with open or closing links."""
+        return list(self._by_id.values())
+
     def links_and_peers(self) -> list[tuple[Link, Peer | None]]:
         """Return every link that has not ended, with the peer of an open link."""
         return list(self.peer_by_link.items())

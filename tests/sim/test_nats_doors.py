@@ -32,6 +32,8 @@ WORKERS: Final = range(6, 12)
 SERVICES: Final = range(10, 15)
 #: The caller's own time for a reply (virtual seconds).
 REPLY_S: Final = 5.0
+#: Seeds that have failed.
+FOUND: Final = (711, 733)
 #: Virtual time in which a healed network is whole again.
 SETTLED_S: Final = 60.0
 DRAIN_S: Final = 3.0
@@ -325,7 +327,7 @@ async def run_schedule(seed: int) -> str:
             await schedule.close()
 
 
-@pytest.mark.parametrize("seed", first_cases(4, [*seeds(40), 733]))
+@pytest.mark.parametrize("seed", first_cases(4 + len(FOUND), dict.fromkeys((*FOUND, *seeds(40)))))
 def test_messages_come_once_and_in_order_whatever_happens_to_doors(seed: int) -> None:
     run(run_schedule(seed))
 
@@ -349,7 +351,7 @@ def test_the_only_worker_and_service_get_messages_and_requests_until_their_door_
                 assert await ask(caller, "echo") == "replied"
                 assert await nodes[2].request("echo", b"native") == b"native"
                 caller.publish("jobs", b"%d" % count)
-                await asyncio.sleep(0.09)
+                await asyncio.sleep(0.08)  # nothing comes between the end of the door's groups and that of its client
                 count += 1
             assert count > 2, "the door has left the groups with its first word"
             await closing

@@ -23,9 +23,10 @@ from iris_py.patterns.topic.own_shares import OwnShares
 from iris_py.patterns.topic.publisher import Publisher
 from iris_py.patterns.topic.queue import SubscriptionEnded, SubscriptionReady, SubscriptionTold
 from iris_py.patterns.topic.shapes import Entry, EntryHasher
+from iris_py.patterns.topic.share_flush import ShareFlush
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from iris_overlay.environment import Rng
     from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, SplitTold, TableChanged, TableFull
@@ -49,30 +50,43 @@ class _EntryChange:
         entries: The new entries.
         told: The subscriptions that begin with it.
         ended: The subscriptions that end with it.
+        left: The ending subscriptions with groups.
     """
 
-    __slots__ = ("ended", "entries", "pending", "told")
+    __slots__ = ("ended", "entries", "left", "pending", "told")
 
     def __init__(self, entries: list[OwnEntry]) -> None:
         self.pending: set[ClaimKey] = set()
         self.entries = entries
         self.told: dict[SubscriptionQueue, None] = {}
         self.ended: dict[SubscriptionQueue, None] = {}
+        self.left: dict[SharedQueue, None] = {}
 
 
 class PubSub:
     """The topics of one node: its entries in the table of interest, its publisher and its deliveries.
 
+    Args:
+        linked: Returns the peers with open or closing links.
+
     Attributes:
         publisher: The node's publications.
         deliveries: The node's subscriptions.
         shares: Its subscriptions that belong to groups.
+        share_flush: Delays the end of subscriptions with groups until no message is under way.
         interest: The entries that stand for the subscriptions.
         events: The output of :meth:`events_received`.
     """
 
     def __init__(
-        self, groups: Groups, overlay: Overlay, outbound: Outbound, local: Peer, count_drop: Callable[..., int], rng: Rng
+        self,
+        groups: Groups,
+        overlay: Overlay,
+        outbound: Outbound,
+        local: Peer,
+        linked: Callable[[], Iterable[Peer]],
+        count_drop: Callable[..., int],
+        rng: Rng,
     ) -> None:
         self._groups = groups
         self._overlay = overlay
@@ -88,6 +102,7 @@ class PubSub:
         self.shares = IncomingShares(self.deliveries, outbound, local, count_drop)
         self._own_shares = OwnShares(self.shares)
         self._last_share_change = _EntryChange([])
+        self.share_flush = ShareFlush(outbound, linked, self.events)
         self.publisher = Publisher(overlay, outbound, local, self.deliveries, groups, counts, count_drop, self.events)
         self.publisher.shares = OutgoingShares(outbound, local, self.shares, rng, count_drop, self.events)
 
@@ -117,7 +132,7 @@ class PubSub:
                     self.deliveries.forget_tag(entry.hashed.pop(group.id).tag)
                 tables = self._own.leave(group, now)
                 for claim in [claim for claim in self._claims if claim[0] in tables]:
-                    self._confirm(claim)  # the overlay will not confirm it any more
+                    self._confirm(claim, now)  # the overlay will not confirm it any more
         self.publisher.rekey(now)
         if self._hashers:
             self.deliveries.tables_changed(self._groups.realms(), now)
@@ -125,7 +140,12 @@ class PubSub:
     def peer_lost(self, peer: Peer, now: float) -> None:
         """Handle the loss of a peer."""
         self.deliveries.peer_lost(peer)
+        self.link_ended(peer, now)
+
+    def link_ended(self, peer: Peer, now: float) -> None:
+        """Handle the end of a peer's link."""
         self.publisher.shares.peer_lost(peer, now)
+        self.share_flush.link_ended(peer, now)
 
     # -- subscribing
 
@@ -205,7 +225,7 @@ class PubSub:
     def claimed(self, event: Claimed, now: float) -> None:
         """Handle the overlay's confirmation that every publisher knows a claim."""
         self._own.claimed(event.group, event.number, now, is_confirmed=event.is_confirmed)
-        self._confirm((event.group, event.number))
+        self._confirm((event.group, event.number), now)
 
     def claim_confirmed(self, event: ClaimConfirmed, now: float) -> None:
         """Handle the confirmation by a root of claims that were reported without one."""
@@ -280,10 +300,12 @@ class PubSub:
         self.publisher.handle_timeout(now)
         self.deliveries.handle_timeout(now)
         self.shares.handle_timeout(now)
+        self.share_flush.handle_timeout(now)
 
     def deadline(self) -> float | None:
         """Return the earliest time at which to call :meth:`handle_timeout`."""
-        times = (self.publisher.deadline(), self.deliveries.deadline(), self._own.deadline(), self.shares.deadline())
+        parts = (self.publisher, self.deliveries, self._own, self.shares, self.share_flush)
+        times = [part.deadline() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
     def events_received(self) -> list[TopicEvent]:
@@ -333,7 +355,7 @@ class PubSub:
         if not change.pending:
             return False
         self._last_share_change = change
-        change.ended[queue] = None
+        change.left[queue] = None
         return True
 
     def _claim_shares(self, change: _EntryChange, groups: list[Group], now: float) -> None:
@@ -376,7 +398,7 @@ class PubSub:
         for entry in change.entries:
             self._changes[entry] = change
 
-    def _confirm(self, claim: ClaimKey) -> None:
+    def _confirm(self, claim: ClaimKey, now: float) -> None:
         change = self._claims.pop(claim, None)
         if change is None:
             return
@@ -388,6 +410,7 @@ class PubSub:
                 del self._changes[entry]
         self.events += map(SubscriptionTold, change.told)
         self.events += map(SubscriptionEnded, change.ended)
+        self.share_flush.end(change.left, now)
 
     def _withdraw(self, promoted: PromotedEntry, now: float) -> None:
         """Withdraw a promoted entry from the table; its subscriptions get casts."""

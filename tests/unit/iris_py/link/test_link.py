@@ -14,15 +14,20 @@ from iris_py.link.config import LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, LinkVerified, PeerIdentified
 from iris_py.link.handshake import DEFAULT_OFFER, HANDSHAKE_BYTES_MAX, LinkHandshake, Offer
 from iris_py.link.lanes import (
+    BODY,
     BULK_EVERY,
     CLOSE,
     CONTROL,
+    FLUSH,
+    FLUSHED,
     FRAGMENT,
     FRAGMENT_BYTES,
     FRAGMENT_BYTES_MIN,
     FRAGMENT_END,
     GENERATION,
     HELLO,
+    LARGE_BODY,
+    LARGE_RECORD_BYTES,
     LAST_KIND,
     MULTICAST,
     PACKET_BYTES_MAX,
@@ -514,6 +519,8 @@ def test_what_is_behind_a_bad_record_is_not_read() -> None:
         frame(TUNNEL),
         frame(GENERATION, body(24)),
         frame(RANK, body(11)),
+        frame(FLUSH, body(7)),
+        frame(FLUSH, body(9)),
         frame(FRAGMENT_END, bytes((SIGNED,)) + body(25)),
         frame(FRAGMENT_END, bytes((GENERATION,)) + body(25)),
     ],
@@ -692,6 +699,59 @@ def test_a_large_multicast_does_not_pass_a_backlog_of_small_ones() -> None:
     pair.drive()
     assert [packet[3][0] for packet in pair.responder.packets if packet[0] == MULTICAST] == [1] * 80 + [2, 5]
     assert len(pair.responder.packets) == 80 + 1 + 1 + 40 + 1
+
+
+@pytest.mark.parametrize("sizes", [[], [10], [RECORD_BYTES + 1], SIZES, [5 * RECORD_BYTES, 10], [20_000] * 20])
+def test_a_flush_is_answered_behind_all_that_was_queued_in_order(sizes: list[int]) -> None:
+    pair = opened()
+    asking, answering = pair.initiator, pair.responder
+    for number, size in enumerate(sizes):
+        if number % 2:
+            answering.link.send_packet(MULTICAST, GROUP, NONCE, body(size + 16))
+        else:
+            answering.link.send_body(GROUP, [body(size)], size, is_ordered=True, passes_large=size < LARGE_RECORD_BYTES)
+    asking.link.ask_flush(b"12345678")
+    for data in asking.link.data_to_send(1 << 20):
+        answering.receive(data, pair.now)
+    assert answering.link.queued_bytes > sum(sizes)
+    answering.link.send_packet(UNICAST, GROUP, NONCE, body(50_000))
+    answering.link.send_packet(MULTICAST, GROUP, NONCE, body(100))
+    pair.drive()
+    kinds = [BODY if packet[0] == LARGE_BODY else packet[0] for packet in asking.packets if packet[0] != UNICAST]
+    assert kinds == [BODY if number % 2 == 0 else MULTICAST for number in range(len(sizes))] + [FLUSHED, MULTICAST]
+    assert [packet[1:] for packet in asking.packets if packet[0] == FLUSHED] == [(b"12345678", b"", b"")]
+    assert answering.link.queued_bytes == 0
+
+
+def test_a_flush_does_not_wait_for_large_packets_without_an_order() -> None:
+    pair = opened()
+    link = pair.responder.link
+    link.send_packet(UNICAST, GROUP, NONCE, body(100 * RECORD_BYTES))
+    pair.initiator.link.ask_flush(b"12345678")
+    for data in pair.initiator.link.data_to_send(1 << 20):
+        pair.responder.receive(data, pair.now)
+    pair.drive()
+    assert [packet[0] for packet in pair.initiator.packets] == [FLUSHED, UNICAST]
+
+
+def test_a_link_that_is_not_open_is_not_asked() -> None:
+    pair = opened()
+    pair.initiator.link.close(CloseReason.NORMAL, pair.now)
+    pair.initiator.link.ask_flush(b"12345678")
+    pair.drive()
+    assert closed(pair.initiator).clean
+    assert not pair.initiator.packets
+
+
+def test_a_peer_that_asks_for_flushes_and_does_not_read_is_given_up() -> None:
+    pair = opened(config=msgspec.structs.replace(CONFIG, queue_bytes_high=1000, queue_bytes_max=10_000))
+    rogue = Rogue(pair, pair.initiator)
+    link = pair.responder.link
+    while link.state is LinkState.OPEN:
+        assert link.queued_bytes <= 10_000
+        pair.responder.receive(rogue.record(frame(FLUSH, bytes(8))), pair.now)
+    pair.responder.take()
+    assert "does not read" in closed(pair.responder).reason
 
 
 def test_a_hostile_peer_cannot_fill_memory_with_fragments() -> None:
