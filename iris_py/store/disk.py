@@ -86,9 +86,10 @@ class DiskFile:
             os.fdatasync(self._descriptor)
 
     def cut(self, size: int, allocated: int) -> None:
-        """Remove everything behind a size, and sync; then allocate zeros up to another size."""
+        """Remove everything behind a size, and sync; before that, allocate zeros up to another size if it is larger."""
         os.ftruncate(self._descriptor, size)
-        self.allocate(allocated)
+        if allocated > size:
+            self.allocate(allocated)
         os.fsync(self._descriptor)
 
     def allocate(self, size: int) -> None:

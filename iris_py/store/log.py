@@ -281,9 +281,14 @@ class PartitionLog:
         first_offset = kept.header.first.offset if kept is not None else self.end_offset
         header = SegmentHeader(self._identity.stream, self._identity.partition, self._end.log)
         trim = self._make_trim(first_offset)
-        file = create_segment(self._disk, self._folder, header, trim.data, size)
         old, old_file = self._segments[-1], self._file
-        old_file.cut(self._end.place, self._end.place)
+        try:  # first, so that without a new segment the old one still takes blocks
+            old_file.cut(self._end.place, self._end.place)
+        except OSError as exc:
+            self._failure = f"the disk failed: {exc}"
+            raise
+        self._size = self._end.place
+        file = create_segment(self._disk, self._folder, header, trim.data, size)
         old_file.close()
         old.fill()
         self._full_bytes += self._end.place

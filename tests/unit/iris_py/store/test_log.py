@@ -445,6 +445,22 @@ def test_after_a_failed_sync_the_batch_is_uncertain_and_no_later_one_is_taken(fo
     assert read(open_log(folder))[:1] == [b"a"]
 
 
+def test_after_a_failed_sync_of_a_full_segment_no_batch_is_taken_although_the_error_is_a_full_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(folder, SMALL)
+
+    def fail(file: DiskFile, size: int, allocated: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(DiskFile, "cut", fail)
+    taken = [outcome for outcome in append(log, *[VALUE] * 40) if isinstance(outcome, int)]
+    assert isinstance(append(log, b"more")[0], StreamUnavailable)
+    log.close()
+    monkeypatch.undo()
+    assert read(open_log(folder, SMALL)) == [VALUE] * len(taken)
+
+
 def test_a_full_disk_says_so_at_a_new_segment_and_ends_by_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = open_log(folder, SMALL)
     allocate: Callable[[DiskFile, int], None] = DiskFile.allocate
