@@ -151,8 +151,8 @@ NEVER = frozenset({"pydantic", "importlib.metadata"})
 NOT_SHOWN = frozenset({"rich.markdown", "rich.traceback", "pygments", "markdown_it"})
 STARTS = {
     "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
-    "connect": Start(CONNECT, 217, 454, NEVER | {*UNUSED, *SERVING, "typer", "rich", "iris_py.cli"}),
-    "first reply": Start(FIRST_REPLY, 226, 458, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
+    "connect": Start(CONNECT, 218, 454, NEVER | {*UNUSED, *SERVING, "typer", "rich", "iris_py.cli"}),
+    "first reply": Start(FIRST_REPLY, 227, 458, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
     "iris version": Start(
         command("version"), 14, 140, NEVER | {"rich", "msgspec", "asyncio", "logging", "iris_security", "iris_overlay"}
     ),
