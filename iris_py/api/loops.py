@@ -43,10 +43,12 @@ class LoopBound:
 
     Attributes:
         _what: The noun for the object in errors, such as "node".
+        _opening: The call that opens the object, or its node.
         _is_own_thread: Tells whether the caller is in the thread of the loop.
     """
 
     _what: ClassVar[str]
+    _opening: ClassVar[str] = "iris_py.connect()"
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -69,12 +71,12 @@ class LoopBound:
     def _refuse(self) -> NoReturn:
         if self._is_own_thread():
             raise ConfigurationError(
-                f"this {self._what} belongs to another event loop than the running one. Call iris_py.connect() within the "
-                "event loop that uses the node."
+                f"this {self._what} belongs to another event loop than the running one. Call {self._opening} within the "
+                "event loop that uses the result."
             )
         raise ConfigurationError(
             f"this {self._what} belongs to the event loop of another thread, and {threading.current_thread().name!r} calls it. "
-            "Hand the call over with asyncio.run_coroutine_threadsafe(), or use iris_py.sync, whose nodes work in every thread."
+            "Hand the call over with asyncio.run_coroutine_threadsafe(), or use iris_py.sync, which works in every thread."
         )
 
 

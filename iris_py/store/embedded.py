@@ -223,7 +223,12 @@ class EmbeddedHost:
                 partition.trim()
         self._timer = self._threads.loop.call_later(RETENTION_INTERVAL_S, self.begin)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse a call after the end, from another event loop, or from a fork of the process.
+
+        Raises:
+            ConfigurationError: The call is one of these.
+        """
         if self._is_closed:
             raise ConfigurationError(f"the streams in {self} are closed. Open them again with open_streams().")
         if os.getpid() != self._process:
@@ -231,6 +236,7 @@ class EmbeddedHost:
                 f"the streams in {self} belong to process {self._process}, and this process is a fork of it. Append in that "
                 "process."
             )
+        self._threads.check_loop()
 
     def find(self, name: str) -> EmbeddedStream:
         """Return a stream.
@@ -239,7 +245,7 @@ class EmbeddedHost:
             NoStream: There is none.
             StreamDamaged: A stream with an unreadable name may be the requested stream.
         """
-        self._check()
+        self.check()
         if (found := self._streams.get(name)) is not None:
             return found
         self._refuse_unreadable(name)
@@ -253,7 +259,7 @@ class EmbeddedHost:
 
     def infos(self) -> list[StreamInfo]:
         """Return all streams by name."""
-        self._check()
+        self.check()
         return [self._streams[name].info() for name in sorted(self._streams)]
 
     async def create(self, description: StreamDescription, *, exist_ok: bool) -> None:
@@ -264,7 +270,7 @@ class EmbeddedHost:
             StreamDamaged: The name of another stream cannot be read.
             StreamFull: The disk is full.
         """
-        self._check()
+        self.check()
         async with self._changes:
             if (found := self._streams.get(description.name)) is not None:
                 self._accept(found.description, description, exist_ok=exist_ok)
@@ -360,6 +366,7 @@ class EmbeddedHost:
         """Wait until the disk has everything appended, and release the directory; harmless if it is closed."""
         if self._is_closed or os.getpid() != self._process:
             return
+        self._threads.check_loop()
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -10,6 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from iris_py.api.loops import PartInLoop
 from iris_py.api.streams.info import PartitionInfo
 from iris_py.api.streams.port import PendingBatch
 from iris_py.api.threads import DaemonThreads, call_in_loop
@@ -30,17 +31,19 @@ Result = TypeVar("Result")
 __all__ = ["DiskThreads", "PartitionAppends"]
 
 
-class DiskThreads:
+class DiskThreads(PartInLoop):
     """The threads of all partitions.
 
     Attributes:
-        loop: The event loop.
         write: Threads for writes.
         read: Threads for reads, which never wait for a sync.
     """
 
+    _what = "directory of streams"
+    _opening = "iris_py.open_streams()"
+
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
+        super().__init__()
         self.write = DaemonThreads(WRITE_THREADS, "iris-disk")
         self.read = DaemonThreads(READ_THREADS, "iris-read")
 

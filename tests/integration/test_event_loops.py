@@ -232,6 +232,7 @@ INTERNAL = {"handle_event", "handle_events", "handle_outcomes", "pseudonym_of", 
 FREE = {
     "AdministrationKey",
     "Answers",
+    "AppendReceipt",
     "Cloud",
     "CloudKey",
     "Codec",
@@ -247,6 +248,7 @@ FREE = {
     "NodeName",
     "NodeReport",
     "NodeReports",
+    "PartitionInfo",
     "Request",
     "Retry",
     "RotationStatus",
@@ -255,10 +257,15 @@ FREE = {
     "Sealed",
     "Secret",
     "Statistics",
+    "StreamInfo",
+    "StreamRecord",
     "SurveyFailure",
     "SurveyReply",
     "Trace",
 }
+
+#: Classes without a node, which have a test of their own.
+STREAMS = {"Stream", "StreamRecords", "StreamWriter", "Streams"}
 
 SPECIAL = {"__aenter__", "__aexit__", "__aiter__", "__anext__", "__await__", "__contains__", "__iter__", "__len__"}
 
@@ -268,7 +275,7 @@ def public_classes() -> Iterator[type]:
     for module in (iris_py, iris_py.gateway, iris_py.metrics):
         for name in module.__all__:
             found = getattr(module, name)
-            if inspect.isclass(found) and not issubclass(found, Exception) and name not in FREE:
+            if inspect.isclass(found) and not issubclass(found, Exception) and name not in FREE | STREAMS:
                 yield found
     from iris_py.api.awaitable_context import Opening
     from iris_py.api.coded import CodedSubscription
@@ -385,6 +392,46 @@ def test_another_event_loop_of_the_same_thread_is_refused(home: Path, tmp_path: 
         own.run(objects.__aexit__())
         own.run(node.close())
     assert {name for name, text in outcomes.items() if "belongs to another event loop" in text} == set(USES), outcomes
+
+
+def test_streams_refuse_another_event_loop(tmp_path: Path) -> None:
+    async def append() -> tuple[iris_py.Streams, iris_py.Stream[bytes], iris_py.StreamWriter[bytes]]:
+        streams = await iris_py.open_streams(tmp_path)
+        stream = await streams.create_stream("notes")
+        await stream.append(b"first")
+        writer = stream.writer()
+        await writer.append(b"second")
+        return streams, stream, writer
+
+    async def close(streams: iris_py.Streams, stream: iris_py.Stream[bytes]) -> None:
+        assert [record.payload async for record in stream.read()] == [b"first", b"second"]
+        await streams.close()
+
+    with asyncio.Runner() as own, asyncio.Runner() as other:
+        streams, stream, writer = own.run(append())
+        uses: list[Callable[[], Any]] = [
+            lambda: streams.create_stream("other"),
+            streams.streams,
+            lambda: streams.change_stream("notes", full="refuse"),
+            lambda: streams.remove_stream("notes"),
+            streams.close,
+            lambda: stream.append(b"third"),
+            stream.info,
+            lambda: anext(stream.read()),
+            lambda: stream.follow().take(),
+            lambda: writer.append(b"third"),
+            writer.flush,
+        ]
+
+        async def use_stream(call: Callable[[], Any]) -> None:
+            if inspect.isawaitable(result := call()):
+                await result
+
+        for call in uses:
+            with pytest.raises(iris_py.ConfigurationError, match="belongs to another event loop"):
+                other.run(use_stream(call))
+        own.run(writer.flush())
+        own.run(close(streams, stream))
 
 
 async def _open() -> iris_py.Node:

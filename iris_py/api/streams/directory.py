@@ -14,7 +14,7 @@ from iris_py.streams.description import StreamDescription
 from iris_py.streams.limits import PARTITIONS_MAX, STREAM_AGE_S, STREAM_BYTES, STREAM_BYTES_MIN
 
 if TYPE_CHECKING:
-    from iris_py.api.codec import CallerCodec, Codec, CodecFormat
+    from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.streams.info import StreamInfo
     from iris_py.api.streams.port import StreamHost
     from iris_py.payloads import Payload, TypeForm
@@ -73,7 +73,7 @@ class Streams(AsyncClosable):
     def stream(self, name: str, *, codec: TypeForm[Payload]) -> Stream[Payload]: ...
     @overload
     def stream(self, name: str, *, codec: CodecFormat) -> Stream[Any]: ...
-    def stream(self, name: str, *, codec: CallerCodec[Any, Any] | TypeForm[Any] | CodecFormat | None = None) -> Stream[Any]:
+    def stream(self, name: str, *, codec: AnyCodec | None = None) -> Stream[Any]:
         """Return a stream, which may not exist yet.
 
         Args:

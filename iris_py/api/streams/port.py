@@ -143,6 +143,13 @@ class StreamPort(Protocol):
 class StreamHost(Protocol):
     """All streams of a directory."""
 
+    def check(self) -> None:
+        """Refuse a call after the end, from another event loop, or from a fork of the process.
+
+        Raises:
+            ConfigurationError: The call is one of these.
+        """
+
     def find(self, name: str) -> StreamPort:
         """Return a stream.
 

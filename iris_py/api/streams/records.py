@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 from iris_py.api.awaitable_context import Unpicklable
 from iris_py.api.streams.info import StreamRecord
 from iris_py.errors import ConfigurationError, DecodeError
+from iris_py.logs import EventLogger
 from iris_py.payloads import Payload
 from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 
@@ -30,7 +30,7 @@ ReadStart: TypeAlias = Literal["beginning", "end"] | datetime | Mapping[int, int
 #: The place to end: the end when reading begins, or the offset behind the last record for each partition.
 ReadEnd: TypeAlias = Literal["now"] | Mapping[int, int]
 
-_log = logging.getLogger(__name__)
+logger = EventLogger(__name__)
 _MS = 1000
 
 
@@ -118,6 +118,7 @@ class StreamRecords(Unpicklable, Generic[Payload]):
             StreamTruncated: Retention has deleted the record.
             StreamDamaged: The record cannot be read.
         """
+        self._host.check()
         if self._taken:
             batch = list(self._taken)
             self._taken.clear()
@@ -192,7 +193,17 @@ class StreamRecords(Unpicklable, Generic[Payload]):
             return self._codec.decode_request(value)
         except DecodeError as exc:
             self.undecoded += 1
-            _log.warning("the codec cannot decode %s:%d of %r: %s", partition, offset, self._name, exc)
+            logger.warning(
+                "record_undecoded",
+                "the codec cannot decode the record %d:%d of the stream %s: %s",
+                partition,
+                offset,
+                self._name,
+                exc,
+                stream=self._name,
+                partition=partition,
+                offset=offset,
+            )
             return _UNDECODED
 
 

@@ -101,9 +101,10 @@ class Stream(Unpicklable, Generic[Payload]):
             raise AppendUncertain(self._name, partition, f"no answer of the disk for {timeout:g} s") from None
 
     def writer(self) -> StreamWriter[Payload]:
-        """Return a writer for many records, for ``async with``.
+        """Return a writer for many records.
 
-        Here ``append()`` returns after finding room in memory. Leaving the block waits until the disk has all records.
+        Its ``append()`` returns after finding room in memory. Leaving the block of the writer waits until the disk has all
+        records.
         """
         return StreamWriter(self._host, self._name, self._codec)
 
@@ -182,6 +183,7 @@ class StreamWriter(Unpicklable, Generic[Payload]):
         Raises:
             IrisError: An error of :meth:`Stream.append`, also for earlier records.
         """
+        self._host.check()
         port = self._port = self._port or self._host.find(self._name)
         record = make_record(self._name, self._codec, payload, key, headers)
         while (placed := port.add(record)) is None:
@@ -203,6 +205,7 @@ class StreamWriter(Unpicklable, Generic[Payload]):
         Raises:
             IrisError: The error of the first batch that failed. Records of other batches may be there.
         """
+        self._host.check()
         while self._batches:
             await self._batches[0].wait()
             self._batches.popleft()

@@ -167,7 +167,7 @@ def test_a_codec_stands_at_the_edge_and_counts_what_it_cannot_decode(data: Path,
             assert records.undecoded == 1
 
     run(main())
-    assert "0:1 of 'orders'" in caplog.text
+    assert "the record 0:1 of the stream orders" in caplog.text
 
 
 def test_settings_stay_and_change(data: Path) -> None:
