@@ -180,8 +180,8 @@ bench-streams: $(READY) ## streams of one process beside pwrite + fdatasync, and
 	@$(BIN)/python -m pip $(INSTALL) --editable '.[bench]' || echo "not all peers could be installed: the tables say which are missing"
 	@$(BIN)/python -m benchmarks streams --embedded $(if $(QUICK),--quick --runs 1) $(if $(ROUNDS),--runs $(ROUNDS))
 
-evidence-streams: $(READY) ## a process that appends is killed a thousand times, on a disk that loses unsynced writes: nothing acknowledged is lost
-	$(BIN)/pytest -s -o faulthandler_timeout=0 -m long tests/integration/test_stream_kills.py
+evidence-streams: $(READY) ## a process that appends is killed a thousand times, on a disk that loses unsynced writes: nothing acknowledged is lost: KILLS=100 for fewer
+	IRIS_KILLS=$(or $(KILLS),1000) $(BIN)/pytest -s -o faulthandler_timeout=0 -m long tests/integration/test_stream_kills.py
 
 # The tests of random schedules of subscriptions, with more seeds than `make test-long` has.
 SCHEDULES = $(or $(SEEDS),1000)

@@ -79,5 +79,5 @@ def test_twenty_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_thousand_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    print(kill_many_times(tmp_path / "data", 1000), "acknowledged, 0 lost")
+def test_many_kills_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    print(kill_many_times(tmp_path / "data", int(os.environ.get("IRIS_KILLS", "100"))), "acknowledged, 0 lost")
