@@ -125,7 +125,7 @@ class StoreDisk:
             self.sync_folder(path.parent)
 
     def names(self, path: Path) -> list[str]:
-        """Return the sorted names in a folder; nothing if there is no such folder."""
+        """Return the sorted names in a folder; an empty list for a missing folder."""
         return sorted(os.listdir(path)) if path.is_dir() else []
 
     def move(self, path: Path, to: Path) -> None:

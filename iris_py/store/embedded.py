@@ -263,7 +263,7 @@ class EmbeddedHost:
         return [self._streams[name].info() for name in sorted(self._streams)]
 
     async def create(self, description: StreamDescription, *, exist_ok: bool) -> None:
-        """Create a stream; the disk has it when this returns.
+        """Create a stream, and wait until its files are synced.
 
         Raises:
             ConfigurationError: The stream exists, or there are too many.

@@ -408,7 +408,7 @@ class PartitionLog:
         return reached, bytes_max
 
     def find_time(self, time_ms: int) -> int:
-        """Return the offset of the first record that is not older than a time; the end offset if there is none."""
+        """Return the offset of the first record since a time; the end offset if all records are older."""
         for segment in self._segments:
             try:
                 index = segment.index

@@ -54,7 +54,7 @@ class RecordBatch:
         return self.bytes >= BATCH_BYTES_MAX or len(self._values) >= RECORDS_MAX
 
     def has_room(self, record: NewRecord) -> bool:
-        """Whether a record fits: into an empty batch each one does."""
+        """Whether a record fits. An empty batch takes every record."""
         return not self._values or (len(self._values) < RECORDS_MAX and self.bytes + record.size <= BATCH_BYTES_MAX)
 
     def add(self, record: NewRecord) -> int:

@@ -37,7 +37,7 @@ class RecordColumns(NamedTuple):
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None]
-    """A key or None for each value; empty if no record has a key."""
+    """The key of each value, or None; empty if no record has a key."""
     headers: Sequence[bytes]
     """Encoded headers for each value (:mod:`iris_py.wire.headers`), empty for a record without; empty if no record has any."""
 

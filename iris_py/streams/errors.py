@@ -70,7 +70,7 @@ class StreamUnavailable(IrisError):
 class StreamDamaged(StreamUnavailable):
     """Records of a stream cannot be read, because its files were changed, cut or removed; nothing was appended.
 
-    Records before and behind the damage can be read. Iris deletes nothing because it is damaged.
+    Records before and behind the damage can be read. Iris never deletes damaged files.
 
     Attributes:
         stream: The name of the stream.

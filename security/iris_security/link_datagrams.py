@@ -6,10 +6,10 @@
 The key of a direction is `HKDF(third key of the handshake, info = "iris datagram initiator" or "iris datagram responder")`. The
 ephemeral keys of the link make it new, and both ends have signed the handshake. So only the node at the other end can have
 made a datagram under the key of its direction. For the receiver this proves as much as a signature, and costs 2 us, where a
-signature and its check cost 150. It proves nothing to a third node.
+signature and its check cost 150. A third node cannot check the sender.
 
-Either end may have lost the link without the knowledge of the other one, and then cannot read these datagrams. So an end that
-receives none of them signs its own (datagram.py), see `LinkDatagrams.may_seal`.
+Either end may have lost the link without the knowledge of the other one, and then cannot read these datagrams. So an end
+without recent datagrams of the peer signs (datagram.py), see `LinkDatagrams.may_seal`.
 """
 
 from typing import TYPE_CHECKING

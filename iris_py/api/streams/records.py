@@ -12,6 +12,7 @@ from iris_py.api.streams.info import StreamRecord
 from iris_py.errors import ConfigurationError, DecodeError
 from iris_py.logs import EventLogger
 from iris_py.payloads import Payload
+from iris_py.streams.errors import NoStream
 from iris_py.wire.headers import NO_HEADERS, decode_headers, visible_headers
 
 if TYPE_CHECKING:
@@ -131,8 +132,10 @@ class StreamRecords(Unpicklable, Generic[Payload]):
     async def _read(self) -> list[StreamRecord[Payload]]:
         if self._port is None:
             await self._begin()
-        port = self._host.find(self._name)
         while True:
+            port = self._host.find(self._name)  # each time, for the stream may be removed or closed during the wait
+            if port is not self._port:
+                raise NoStream(self._name, ())
             is_over = True
             for _turn in range(len(self._turn)):
                 self._turn.rotate(-1)

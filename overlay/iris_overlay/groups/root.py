@@ -201,7 +201,7 @@ class GroupRoot:
             self._touch_parent(node, is_new_epoch=True)
 
     def answer_at(self) -> float | None:
-        """Return the time to answer another root; None if there is nothing to answer.
+        """Return the time to answer another root; None without a waiting answer.
 
         A follower of the other root accepts no version of this one that is not higher.
         """

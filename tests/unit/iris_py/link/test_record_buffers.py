@@ -19,7 +19,7 @@ def content(kind: int, number: int = 0, size: int = LARGE_BYTES) -> bytes:
 
 
 def buffer_of(record: bytes | memoryview) -> object:
-    """Return the buffer of a record; None for a record of its own."""
+    """Return the buffer of a record; None for a record outside the buffers."""
     return record.obj if isinstance(record, memoryview) else None
 
 

@@ -110,6 +110,32 @@ def test_a_key_chooses_the_partition_and_the_order_stays(data: Path) -> None:
     run(main())
 
 
+def test_a_follower_ends_with_the_stream_and_with_the_directory(data: Path) -> None:
+    async def main() -> None:
+        streams = await iris.open_streams(data)
+        for name in ("removed", "again", "closed"):
+            await streams.create_stream(name)
+        followers = [asyncio.create_task(anext(streams.stream(name).follow())) for name in ("removed", "again", "closed")]
+        again = streams.stream("again").follow()
+        waiting = asyncio.create_task(again.take())
+        await asyncio.sleep(0)
+        await streams.remove_stream("removed")
+        with pytest.raises(iris.NoStream):
+            await followers[0]
+        await streams.remove_stream("again")
+        await streams.create_stream("again")
+        for follower in (followers[1], waiting):
+            with pytest.raises(iris.NoStream):
+                await follower
+        with pytest.raises(iris.NoStream):
+            await again.take()
+        await streams.close()
+        with pytest.raises(iris.ConfigurationError, match="closed"):
+            await followers[2]
+
+    run(main())
+
+
 def test_a_follower_waits_and_a_position_goes_on(data: Path) -> None:
     async def main() -> None:
         async with iris.open_streams(data) as streams:

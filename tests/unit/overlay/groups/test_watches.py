@@ -505,7 +505,7 @@ def test_a_root_that_dies_beside_members_that_live_is_out_of_the_view_at_once() 
 
 
 def test_a_change_with_more_members_than_a_view_can_have_does_not_apply() -> None:
-    """A root that lies may name new ones in each change. It is asked for everything, which is what an honest one sends then."""
+    """A lying root may name new members in each change. The watcher asks for the whole view, as an honest root would send."""
     fixture = watching(*(record(number) for number in range(1, BOUND + 1)))
     more = Change(A, 5, 6, BOUND + 1, [record(100)], [])
     assert not fixture.watches.change(ROOT, more, 0.2)
