@@ -214,8 +214,9 @@ lock: build/tools/.ready ## make locks/ anew from pyproject.toml: the newest ver
 
 # Interpreters that make test-pythons looks for: by name, and where pyenv keeps them.
 PYTHONS ?= 3.12 3.13 3.14
-PYTHON_TESTS := tests/unit/iris_py/api tests/unit/iris_py/sync tests/unit/iris_py/patterns tests/unit/security \
-	tests/integration/test_local.py tests/integration/test_sync_processes.py tests/integration/test_unclosed.py
+PYTHON_TESTS := tests/unit/iris_py/api tests/unit/iris_py/sync tests/unit/iris_py/patterns tests/unit/iris_py/store tests/unit/security \
+	tests/integration/test_local.py tests/integration/test_stream_kills.py tests/integration/test_sync_processes.py \
+	tests/integration/test_unclosed.py
 
 test-pythons: ## the tests of the API and of real nodes on the other Pythons that are here: PYTHONS=3.13 for one
 	@for version in $(PYTHONS); do \
