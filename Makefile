@@ -20,7 +20,7 @@ SPARK_NEEDS_3.5 := 'numpy<2' 'pyarrow<20'
 # What does not depend on the data source, whose programming interface is newer.
 SPARK_TESTS := test_dispatch test_dispatch_errors test_timestamps test_notify test_executors_local test_executors test_sessions
 
-.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats nats-packages test-pythons release-check format reference bench bench-federation bench-web bench-nats bench-spark bench-streams evidence-spark evidence-streams soak schedules fuzz fuzz-properties mutants lock audit clean help
+.PHONY: demo docs docs-links simulate test check types collection unit test-long test-spark-versions test-network test-prometheus test-browser test-web test-nats nats-packages test-pythons release-check format reference bench bench-federation bench-web bench-nats bench-spark bench-streams evidence-spark evidence-streams soak soak-streams schedules fuzz fuzz-properties mutants mutants-streams lock audit clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -195,6 +195,13 @@ schedules: $(READY) ## a thousand random schedules of subscriptions, of groups, 
 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak
+
+soak-streams: $(READY) ## thousands of schedules of faults for replicated streams: crashes at each write, damaged disks, changes of members: STREAM_SCHEDULES=100 for fewer
+	$(BIN)/python -m iris_py.testing.stream_soak --schedules $(or $(STREAM_SCHEDULES),2000)
+	$(BIN)/python -m iris_py.testing.stream_soak --all --schedules $(or $(STREAM_SCHEDULES),1000)
+
+mutants-streams: $(READY) ## whether the schedules of soak-streams find defects of replication: SCHEDULES_MAX=1000 for each
+	$(BIN)/python -m tests.stream_mutants $(if $(SCHEDULES_MAX),--schedules $(SCHEDULES_MAX))
 
 fuzz: $(READY) ## bytes of strangers and messages of insiders against every decoder and state machine, by coverage: RUNS=1000000 for hours
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

@@ -111,7 +111,10 @@ SMALL_MODULES: Final = {
 #: define such a name, so that only foreign objects are exempt.
 FOREIGN_NAMES: Final = {
     "_current_frames": (("iris_py/net/watchdog.py",), "of sys: documented, and the only way to the stack of another thread"),
-    "_replace": (("iris_py/cli/serve/status.py", "iris_py/gateway/surveys.py"), "a public method of every named tuple"),
+    "_replace": (
+        ("iris_py/cli/serve/status.py", "iris_py/gateway/surveys.py", "iris_py/streams/raft/"),
+        "a public method of every named tuple",
+    ),
 } | dict.fromkeys(
     (
         *("_active_spark_context", "_gateway", "_jsc", "_jvm"),  # the Java virtual machine of the session

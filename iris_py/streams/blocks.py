@@ -65,6 +65,8 @@ class BlockKind(IntEnum):
     """Records of one writer."""
     TRIM = 2
     """The log begins later from here on: its body is the first kept offset, as ``u64``."""
+    CONFIG = 3
+    """The members of the group from here on."""
 
 
 class DamagedBlock(ValueError):

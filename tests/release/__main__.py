@@ -29,7 +29,10 @@ ROOT: Final = Path(__file__).parents[2]
 DIST: Final = ROOT / "dist"
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 #: Modules that only this repository needs: what runs them is not installed.
-NOT_INSTALLED: Final = ("iris_py/testing/soak.py", "iris_py/testing/cores/pair.py", "tests/", "benchmarks/", "docs/")
+NOT_INSTALLED: Final = (
+    *("iris_py/testing/soak.py", "iris_py/testing/stream_soak.py", "iris_py/testing/cores/pair.py"),
+    *("iris_py/testing/cores/stream", "tests/", "benchmarks/", "docs/"),
+)
 TYPED: Final = tuple(typing_checks.PACKAGES)
 #: Licences of packages that Iris needs which allow to use Iris under its own.
 LICENCES: Final = ("MIT", "BSD", "Apache", "ISC", "PSF", "Python Software Foundation", "MPL")

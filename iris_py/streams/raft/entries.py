@@ -1,0 +1,275 @@
+"""The log in memory: term, chain and offset of each block, the holes of a damaged log, and the newest blocks."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from iris_py.streams.blocks import ROOT_CHAIN, Block, BlockHeader, DamagedBlock, check_body, check_chain, read_header
+from iris_py.streams.raft.limits import RECENT_BYTES_MAX, TERMS_LISTED_MAX
+from iris_py.streams.raft.messages import TermEnd
+from iris_py.streams.raft.ranges import IndexRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Entries", "LogBase", "LogEnd", "decode_block", "is_link"]
+
+_NO_CHAIN: Final = 0
+
+
+class LogBase(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The place before the first kept block."""
+
+    index: int = 0
+    term: int = 0
+    chain: bytes = ROOT_CHAIN
+    offset: int = 0
+
+
+class LogEnd(msgspec.Struct, frozen=True, order=True, gc=False):
+    """The end of a log, as elections compare it."""
+
+    term: int
+    index: int
+
+
+def decode_block(data: bytes) -> Block | None:
+    """Return the block of some bytes; None if they are no whole block."""
+    try:
+        header = read_header(data)
+        if header is None or len(data) != header.block_bytes:
+            return None
+        block = Block(header, data)
+        check_body(header, block.body)
+    except DamagedBlock:
+        return None
+    return block
+
+
+def is_link(data: bytes, header: BlockHeader, chain_before: bytes) -> bool:
+    """Whether a block, given by its header's bytes at least, continues the log with a chain."""
+    try:
+        check_chain(data, header, chain_before)
+    except DamagedBlock:
+        return False
+    return True
+
+
+class Entries:
+    """The blocks of a log from its base on.
+
+    Each block costs 24 bytes beside the newest blocks, which are kept whole.
+
+    Attributes:
+        base: The place before the first kept block.
+        holes: The indexes of missing and unreadable blocks.
+        time_ms: The newest time of a block.
+    """
+
+    def __init__(self, base: LogBase) -> None:
+        self.base = base
+        self.holes = IndexRanges()
+        self.time_ms = 0
+        self._chains = array("Q")
+        self._terms = array("Q")
+        self._offsets = array("Q")  # behind each block
+        self._recent: dict[int, Block] = {}
+        self._recent_bytes = 0
+        self._starts: dict[int, tuple[bytes, BlockHeader]] = {}  # blocks behind holes, whose links nobody has checked
+        self._expected: dict[int, bytes] = {}  # chains of blocks that became unreadable
+
+    @property
+    def last(self) -> int:
+        """The last index, of a hole or not."""
+        return self.base.index + len(self._chains)
+
+    @property
+    def readable_end(self) -> int:
+        """The index up to which no block is missing."""
+        return self.holes.lowest - 1 if self.holes else self.last
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+        return self._offsets[-1] if self._offsets else self.base.offset
+
+    def chain_at(self, index: int) -> bytes | None:
+        """Return the chain of a block; None if it is missing or before the base."""
+        if index == self.base.index:
+            return self.base.chain
+        place = index - self.base.index - 1
+        if not 0 <= place < len(self._chains) or index in self.holes:
+            return None
+        return self._chains[place].to_bytes(8, "little")
+
+    def term_at(self, index: int) -> int:
+        """Return the term of a block; 0 if it is missing."""
+        place = index - self.base.index - 1
+        if 0 <= place < len(self._terms):
+            return self._terms[place]
+        return self.base.term if index == self.base.index else 0
+
+    def offset_at(self, index: int) -> int:
+        """Return the offset behind a block that is not missing."""
+        return self.base.offset if index == self.base.index else self._offsets[index - self.base.index - 1]
+
+    def find_end(self) -> LogEnd:
+        """Return term and index of the last block that is not missing."""
+        index = self.last
+        while index > self.base.index and index in self.holes:
+            index = next(first for first, last in self.holes if first <= index <= last) - 1
+        return LogEnd(self.term_at(index), index)
+
+    def list_terms(self) -> tuple[tuple[TermEnd, ...], int]:
+        """Return the ends of the newest terms up to the first hole, oldest first, and the index before the oldest of them."""
+        ends: list[TermEnd] = []
+        index = self.readable_end
+        while index > self.base.index and len(ends) < TERMS_LISTED_MAX:
+            term = self.term_at(index)
+            ends.append(TermEnd(term, index, self.chain_at(index) or ROOT_CHAIN))
+            while index > self.base.index and self.term_at(index) == term:
+                index -= 1
+        return tuple(reversed(ends)), index
+
+    def find_last_of_term(self, term: int, index: int) -> int:
+        """Return the last index, not above another one, whose term is not higher."""
+        index = min(index, self.last)
+        while index > self.base.index and self.term_at(index) > term:
+            index -= 1
+        return index
+
+    def append(self, block: Block) -> None:
+        """Add a block that continues the log."""
+        self.append_header(block.header)
+        self._remember(block)
+
+    def append_header(self, header: BlockHeader, packed: bytes = b"") -> None:
+        """Add a block that lies on the disk.
+
+        Args:
+            header: Its header.
+            packed: The header's bytes, if the block before is missing.
+        """
+        if packed:
+            self._starts[header.index] = (packed, header)
+        self._chains.append(int.from_bytes(header.chain, "little"))
+        self._terms.append(header.term)
+        self._offsets.append(header.next_offset)
+        self.time_ms = max(self.time_ms, header.time_ms)
+
+    def append_holes(self, last: int) -> None:
+        """Add missing blocks up to an index."""
+        count = last - self.last
+        if count > 0:
+            self.holes.add(self.last + 1, last)
+            for column in (self._chains, self._terms, self._offsets):
+                column.extend([_NO_CHAIN] * count)
+
+    def fill(self, block: Block) -> bool:
+        """Put a block into its hole.
+
+        The caller knows that it is the block of this log. So if a neighbour does not fit, the neighbour is another log's
+        block, and becomes a hole.
+
+        Returns:
+            Whether the block is the missing one.
+        """
+        header = block.header
+        index = header.index
+        if index not in self.holes or self._expected.get(index, header.chain) != header.chain:
+            return False
+        before = self.chain_at(index - 1)
+        if before is not None and not is_link(block.data, header, before):
+            if index - 1 == self.base.index:
+                return False
+            self.holes.add(index - 1, index - 1)
+        place = index - self.base.index - 1
+        self._chains[place] = int.from_bytes(header.chain, "little")
+        self._terms[place] = header.term
+        self._offsets[place] = header.next_offset
+        self.holes.remove(index, index)
+        self._expected.pop(index, None)
+        self._starts.pop(index, None)
+        start = self._starts.pop(index + 1, None)
+        if start is not None and index + 1 not in self.holes and not is_link(*start, header.chain):
+            self.holes.add(index + 1, self._run_end(index + 1))
+        return True
+
+    def is_followed(self, header: BlockHeader) -> bool:
+        """Whether the block behind a hole continues a block for the hole, as far as it is there."""
+        start = self._starts.get(header.index + 1)
+        return start is None or header.index + 1 in self.holes or is_link(*start, header.chain)
+
+    def note_unreadable(self, index: int) -> None:
+        """Make a hole of a block that the disk could not read."""
+        chain = self.chain_at(index)
+        if chain is not None and index > self.base.index:
+            self._expected[index] = chain
+            self.holes.add(index, index)
+            self._forget(index)
+
+    def mark_missing(self, index: int) -> None:
+        """Make a hole of a block that is not the one that was synced."""
+        self.holes.add(index, index)
+
+    def cut(self, end: int) -> None:
+        """Remove all blocks behind an index."""
+        for index in range(max(end, self.base.index) + 1, self.last + 1):
+            self._forget(index)
+            self._starts.pop(index, None)
+            self._expected.pop(index, None)
+        self.holes.remove(end + 1, self.last)
+        for column in (self._chains, self._terms, self._offsets):
+            del column[end - self.base.index :]
+
+    def drop_before(self, base: LogBase) -> None:
+        """Remove all blocks up to a base in this log."""
+        for index in range(self.base.index + 1, base.index + 1):
+            self._forget(index)
+            self._starts.pop(index, None)
+            self._expected.pop(index, None)
+        for column in (self._chains, self._terms, self._offsets):
+            del column[: base.index - self.base.index]
+        self.holes.remove(self.base.index + 1, base.index)
+        self.base = base
+        start = self._starts.pop(base.index + 1, None)
+        if start is not None and not is_link(*start, base.chain):
+            self.holes.add(base.index + 1, self._run_end(base.index + 1))
+
+    def reset(self, base: LogBase) -> None:
+        """Remove all blocks; the next one follows a base."""
+        self.cut(self.base.index)
+        self.base = base
+
+    def base_at(self, index: int) -> LogBase:
+        """Return the base before the block behind an index."""
+        return LogBase(index, self.term_at(index), self.chain_at(index) or ROOT_CHAIN, self.offset_at(index))
+
+    def size_behind(self, index: int) -> int:
+        """Return the bytes of the blocks in memory behind an index."""
+        return sum(len(self._recent[each].data) for each in range(index + 1, self.last + 1) if each in self._recent)
+
+    def recent(self, index: int) -> Block | None:
+        """Return a block from memory."""
+        return self._recent.get(index)
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield first and last index of each run of missing blocks."""
+        yield from self.holes
+
+    def _run_end(self, index: int) -> int:
+        return next((first - 1 for first, _last in self.holes if first > index), self.last)
+
+    def _remember(self, block: Block) -> None:
+        self._recent[block.header.index] = block
+        self._recent_bytes += len(block.data)
+        while self._recent_bytes > RECENT_BYTES_MAX and len(self._recent) > 1:
+            self._forget(next(iter(self._recent)))
+
+    def _forget(self, index: int) -> None:
+        block = self._recent.pop(index, None)
+        if block is not None:
+            self._recent_bytes -= len(block.data)

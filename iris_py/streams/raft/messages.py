@@ -1,0 +1,168 @@
+"""The messages between the replicas of a partition, and their encoding.
+
+A message is a msgpack array that begins with its kind. A decoder ignores fields behind the known ones.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from iris_py.streams.blocks import CHAIN_BYTES, ID_BYTES
+from iris_py.streams.raft.limits import MESSAGE_BLOCKS_MAX, REPAIR_BLOCKS_MAX, TERMS_LISTED_MAX
+
+__all__ = [
+    "Acked",
+    "Behind",
+    "Lacks",
+    "Lead",
+    "Message",
+    "Repair",
+    "RepairBlock",
+    "Replicate",
+    "StatePiece",
+    "TermEnd",
+    "Vote",
+    "Voted",
+    "decode_message",
+    "encode_message",
+]
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Chain = Annotated[bytes, msgspec.Meta(min_length=CHAIN_BYTES, max_length=CHAIN_BYTES)]
+StoreId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+
+
+class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """Blocks from the leader; without blocks a heartbeat."""
+
+    term: Number
+    previous: Number
+    """The index before the first block."""
+    previous_chain: Chain
+    commit: Number
+    epoch: Number
+    """The damage that the leader knows of; 0 for none."""
+    level: Number
+    """The end of the leader's log when it heard of the damage. A damaged follower with all blocks up to there is sound."""
+    round: Number
+    """The number of the round of heartbeats, which confirms the term for readers."""
+    blocks: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MESSAGE_BLOCKS_MAX)] = ()
+
+
+class Acked(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """The follower has synced the leader's log up to an index."""
+
+    term: Number
+    index: Number
+    epoch: Number
+    """The damage of the follower; 0 for none. Acknowledgements of damaged followers do not count."""
+    round: Number
+
+
+class TermEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last block of a term in a log."""
+
+    term: Number
+    index: Number
+    chain: Chain
+
+
+class Behind(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """The follower lacks the block before those that came, or has another one there."""
+
+    term: Number
+    previous: Number = 0
+    """The index before the blocks that came."""
+    ends: Annotated[tuple[TermEnd, ...], msgspec.Meta(max_length=TERMS_LISTED_MAX)] = ()
+    """The newest terms of its log, oldest first."""
+    begin: Number = 0
+    """The index before the oldest listed term."""
+    epoch: Number = 0
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """A candidate asks for a vote."""
+
+    term: Number
+    is_pre: bool
+    """Whether the candidate only asks for the receiver's opinion, before it begins a term."""
+    last_term: Number
+    last_index: Number
+
+
+class Voted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """The answer to `Vote`."""
+
+    term: Number
+    """The asked term; a higher one with a refusal."""
+    is_pre: bool
+    is_granted: bool
+    is_damaged: bool
+
+
+class Lead(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    """The receiver is to stand at once, for the leader stops."""
+
+    term: Number
+
+
+class Repair(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """A damaged replica asks for blocks of the log that has a certain chain at a certain index."""
+
+    epoch: Number
+    first: Number
+    last: Number
+    anchor: Number
+    """An index whose chain the sender knows, behind or before the blocks."""
+    anchor_chain: Chain
+
+
+class RepairBlock(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """A block in answer to `Repair`."""
+
+    epoch: Number
+    anchor: Number
+    """The index whose chain was asked for."""
+    data: bytes
+
+
+class Lacks(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """The sender has neither a block at the index nor a mark beyond, so it never acknowledged one."""
+
+    epoch: Number
+    index: Number
+
+
+class StatePiece(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """A piece of an encoded snapshot."""
+
+    term: Number
+    """The term of the leader; 0 in an answer to `Repair`."""
+    index: Number
+    """The index of the snapshot."""
+    place: Number
+    total: Number
+    data: bytes
+
+
+Message = Replicate | Acked | Behind | Vote | Voted | Lead | Repair | RepairBlock | Lacks | StatePiece
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
+
+assert REPAIR_BLOCKS_MAX <= MESSAGE_BLOCKS_MAX
+
+
+def encode_message(message: Message) -> bytes:
+    """Return the bytes of a message."""
+    return _ENCODER.encode(message)
+
+
+def decode_message(data: bytes) -> Message | None:
+    """Return the message; None if it is of an unknown kind or breaks a bound."""
+    try:
+        return _DECODER.decode(data)
+    except msgspec.DecodeError:
+        return None
