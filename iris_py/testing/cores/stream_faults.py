@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iris_py.streams.raft import entries, limits, replication
+from iris_py.streams.raft import replica as replica_module
 from iris_py.streams.raft.context import UNKNOWN_MARK
 from iris_py.streams.raft.membership import MemberSet
 from iris_py.streams.replica_state import SLOT_BYTES
@@ -15,6 +16,7 @@ from iris_py.testing.cores.streams import StreamSimulation
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
+    from types import ModuleType
 
     from iris_py.testing.cores.streams import SimulatedStore
 
@@ -150,16 +152,20 @@ class StreamSchedule:
 
     @contextmanager
     def _small_limits(self) -> Iterator[None]:
-        """Let blocks travel in several messages, and let old blocks come from the disk."""
+        """Let blocks travel in several messages and come from the disk, and let marks be old."""
         rng = random.Random(self.seed)
-        before = limits.MESSAGE_BLOCKS_MAX, limits.RECENT_BYTES_MAX
-        setattr(replication, "MESSAGE_BLOCKS_MAX", rng.choice((1, 2, before[0])))  # noqa: B010
-        setattr(entries, "RECENT_BYTES_MAX", rng.choice((2000, 20_000, before[1])))  # noqa: B010
+        chosen: tuple[tuple[ModuleType, str, float], ...] = (
+            (replication, "MESSAGE_BLOCKS_MAX", rng.choice((1, 2, limits.MESSAGE_BLOCKS_MAX))),
+            (entries, "RECENT_BYTES_MAX", rng.choice((2000, 20_000, limits.RECENT_BYTES_MAX))),
+            (replica_module, "MARK_S", rng.choice((limits.MARK_S, 3.0, 20.0))),
+        )
+        for module, name, value in chosen:
+            setattr(module, name, value)
         try:
             yield
         finally:
-            setattr(replication, "MESSAGE_BLOCKS_MAX", before[0])  # noqa: B010
-            setattr(entries, "RECENT_BYTES_MAX", before[1])  # noqa: B010
+            for module, name, _value in chosen:
+                setattr(module, name, getattr(limits, name))
 
     def _change_members(self) -> None:
         """Let a leader change its members, twice: only its rules keep the changes apart."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ def test_ranges_are_a_set(changes: list[tuple[bool, int, int]]) -> None:
     assert bool(ranges) == bool(expected)
     found = list(ranges)
     assert found == sorted(found)
-    assert all(before[1] + 1 < after[0] for before, after in zip(found, found[1:], strict=False))
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
     if expected:
         assert ranges.lowest == min(expected)
 
