@@ -66,7 +66,13 @@ DEFECTS: Final = (
     _defect(
         "level when the holes are filled",
         "all",
-        ("follower", "context.state.is_damaged and 0 < self._level <= index", "context.state.is_damaged and context.is_whole"),
+        (
+            "repair",
+            "            context.events.append(BlocksRepaired(index))\n",
+            "            context.events.append(BlocksRepaired(index))\n"
+            "            if not entries.holes:\n"
+            "                context.end_damage()\n",
+        ),
     ),
     _defect(
         "tail of a damaged replica cut",

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from iris_py.streams.blocks import ROOT_CHAIN, Block, BlockHeader, DamagedBlock, check_body, check_chain, read_header
+from iris_py.streams.blocks import (
+    HEADER_BYTES,
+    ROOT_CHAIN,
+    Block,
+    BlockHeader,
+    DamagedBlock,
+    check_body,
+    check_chain,
+    read_header,
+)
 from iris_py.streams.raft.limits import RECENT_BYTES_MAX, TERMS_LISTED_MAX
 from iris_py.streams.raft.messages import TermEnd
 from iris_py.streams.raft.ranges import IndexRanges
@@ -182,7 +191,8 @@ class Entries:
         if index not in self.holes or self._expected.get(index, header.chain) != header.chain:
             return False
         before = self.chain_at(index - 1)
-        if before is not None and not is_link(block.data, header, before):
+        has_link = before is not None and is_link(block.data, header, before)
+        if before is not None and not has_link:
             if index - 1 == self.base.index:
                 return False
             self.holes.add(index - 1, index - 1)
@@ -193,6 +203,8 @@ class Entries:
         self.holes.remove(index, index)
         self._expected.pop(index, None)
         self._starts.pop(index, None)
+        if not has_link:
+            self._starts[index] = (block.data[:HEADER_BYTES], header)
         start = self._starts.pop(index + 1, None)
         if start is not None and index + 1 not in self.holes and not is_link(*start, header.chain):
             self.holes.add(index + 1, self._run_end(index + 1))
@@ -211,9 +223,16 @@ class Entries:
             self.holes.add(index, index)
             self._forget(index)
 
-    def mark_missing(self, index: int) -> None:
-        """Make a hole of a block that is not the one that was synced."""
+    def mark_missing(self, index: int, behind: tuple[bytes, BlockHeader] | None) -> None:
+        """Make a hole of a block that is not the one that was synced.
+
+        Args:
+            index: Its index.
+            behind: The header of the next block, if it is not missing.
+        """
         self.holes.add(index, index)
+        if behind is not None:
+            self._starts[index + 1] = behind
 
     def cut(self, end: int) -> None:
         """Remove all blocks behind an index."""

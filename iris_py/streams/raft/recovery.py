@@ -86,7 +86,9 @@ def recover(content: DiskContent, members: MemberSet) -> Recovered:
         if state.mark.index > entries.last:
             entries.append_holes(state.mark.index)
         elif entries.chain_at(state.mark.index) != state.mark.chain:
-            entries.mark_missing(state.mark.index)
+            behind = found.get(state.mark.index + 1)
+            is_there = behind is not None and state.mark.index + 1 not in entries.holes
+            entries.mark_missing(state.mark.index, (behind.packed, behind.header) if behind and is_there else None)
     has_lost = content.is_state_unreadable or (bool(entries.holes) and entries.holes.lowest <= state.mark.index)
     is_damaged = state.is_damaged or has_lost
     is_torn = False

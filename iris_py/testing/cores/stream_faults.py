@@ -231,6 +231,7 @@ class StreamSchedule:
             lost = [index for index in places if index > end]
             if all(self._is_spared(store, index, places[index][2]) for index in lost):
                 store.is_tainted = True
+                store.kept = 0
                 simulation.counts["files cut"] += 1
                 place = min(places[index][0] for index in lost) + rng.choice((0, 0, 70, 144))
                 store.disk.log.replace(bytes(store.disk.log.durable[:place]))

@@ -58,6 +58,7 @@ class SimulatedStore:
         pending: Proposed records by index, until they are committed or the lead is lost.
         questions: The end that had been told when each question was asked, by token.
         crash_in: Steps of the disk to the end of the process; 0 for none.
+        kept: The index up to which it reported committed blocks, which its disk has unless its file was cut.
         is_tainted: Whether its files were damaged, and it was not seen sound since.
     """
 
@@ -71,6 +72,7 @@ class SimulatedStore:
         self.pending: dict[int, tuple[bytes, int]] = {}
         self.questions: dict[int, int] = {}
         self.crash_in = 0
+        self.kept = 0
         self.is_tainted = False
         self.is_busy = False
         self.timer_at = float("inf")
@@ -326,6 +328,7 @@ class StreamSimulation:
         context = replica.context
         match event:
             case BlocksCommitted():
+                store.kept = event.index
                 for index in range(store.applied + 1, event.index + 1):
                     chain = context.entries.chain_at(index)
                     self.checks.note_committed(store.id, index, chain)
@@ -335,6 +338,7 @@ class StreamSimulation:
                         self.checks.note_acked(AckedRecord(*pending, index, chain))
                 self.checks.check_bounds(context)
             case SnapshotInstalled():
+                store.kept = 0
                 if event.snapshot.index > store.applied:
                     store.applied, store.digest = event.snapshot.index, int.from_bytes(event.snapshot.state, "big")
                 self.counts["snapshots installed"] += 1
@@ -353,6 +357,9 @@ class StreamSimulation:
             case BlocksRepaired():
                 self.counts["blocks repaired"] += 1
             case TornTail():
+                assert event.index >= store.kept, (
+                    f"{store.id.hex()[:4]} takes the committed block {store.kept} for a torn write"
+                )
                 self.counts["torn tails"] += 1
             case _:
                 pass

@@ -55,6 +55,10 @@ class Bench:
         self.replica = Replica(A, files, members, lambda: 0.5, self.now)
         self.report()
 
+    def is_damaged(self) -> bool:
+        """Whether the replica is damaged."""
+        return self.replica.context.state.is_damaged
+
     def report(self) -> None:
         """Report all requests to the disk as done."""
         while requests := [*self.waiting, *self.replica.take_requests()]:

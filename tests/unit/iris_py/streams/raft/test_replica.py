@@ -115,13 +115,13 @@ def test_a_damaged_follower_is_level_with_the_end_that_the_leader_had_when_it_he
     assert answer.epoch == epoch
     bench.hear(B, replicate(2, 4, epoch=epoch, level=6))
     bench.report()
-    assert bench.replica.context.state.is_damaged
+    assert bench.is_damaged()
     bench.hear(B, replicate(5, 6, epoch=epoch - 1, level=6))
     bench.report()
-    assert bench.replica.context.state.is_damaged
+    assert bench.is_damaged()
     bench.hear(B, replicate(7, 6, epoch=epoch, level=6))
     bench.report()
-    assert not bench.replica.context.state.is_damaged
+    assert not bench.is_damaged()
     assert bench.replica.take_posts()[-1] == (B, Acked(2, 6, 0, 0))
 
 
