@@ -111,23 +111,4 @@ DEFECTS: Final = (
         "changes",
         ("membership", "if self.newest_index > commit:", "if False:"),
     ),
-    _defect(
-        "change of members before an entry of the own term",
-        "changes",
-        ("replica", "if leadership is None or not leadership.has_committed:", "if leadership is None:"),
-    ),
-    _defect(
-        "level by the first entry of the term, in whichever life",
-        "all",
-        (
-            "replication",
-            "progress.epoch, progress.level = epoch, self._context.entries.last",
-            "progress.epoch, progress.level = epoch, self.first",
-        ),
-    ),
-    _defect(
-        "vote in an old term after the state was lost",
-        "one",
-        ("recovery", "LOST_TERMS: Final = 1 << 32", "LOST_TERMS: Final = 0"),
-    ),
 )
