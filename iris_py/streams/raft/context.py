@@ -108,7 +108,7 @@ class ReplicaContext:
         self.disk.cut(end)
 
     def lower_mark(self, end: int) -> None:
-        """Move the mark back to an index, if it is behind it, before the blocks there change."""
+        """Move the mark back, at most to an index, before blocks behind the index change."""
         if end < self.state.mark.index < UNKNOWN_MARK.index:
             base = self.entries.base_at(end)
             self.disk.flush()

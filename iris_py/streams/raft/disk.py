@@ -1,4 +1,4 @@
-"""The requests of a replica to its disk, and the knowledge of what is durable.
+"""The requests of a replica to its disk, and the durable part of its log and state.
 
 The disk executes the requests of a replica in their order, and reports each as done or failed; only loads may overtake. After a
 failed write it fails all writes up to the next cut.

@@ -1,4 +1,4 @@
-"""Elections: who may stand, who gets a vote, and how votes of damaged replicas count."""
+"""Elections: candidates, votes, and the weight of votes of damaged replicas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def has_won(votes: dict[bytes, bool], members: MemberSet) -> bool:
     A damaged replica may have forgotten acknowledged blocks. Its vote proves nothing while another voter may know of more.
 
     Args:
-        votes: The stores that granted votes, each with its damage.
+        votes: Damage by store, for all granted votes.
         members: The members by the candidate's log.
     """
     voters = [votes[store] for store in members.voters if store in votes]
@@ -66,7 +66,7 @@ class Election:
         self.timeout_at = context.now + ELECTION_S_MIN + context.draw() * (ELECTION_S_MAX - ELECTION_S_MIN)
 
     def note_leader(self, store: bytes) -> None:
-        """Take the word of the leader of this term."""
+        """Note a message of the present leader."""
         self.role, self.leader, self.heard_at = Role.FOLLOWER, store, self._context.now
         self.restart_timeout()
 
@@ -87,7 +87,7 @@ class Election:
             context.save(context.state._replace(term=term, vote=_NO_VOTE))
 
     def handle_timeout(self) -> bool:
-        """Ask whether an election would succeed; returns whether the replica won at once, for it is alone."""
+        """Ask voters about an election; returns whether the replica, as the only voter, won."""
         self.restart_timeout()
         self.leader = None
         if not self._can_stand():
@@ -106,7 +106,7 @@ class Election:
             context.save(context.state._replace(term=context.state.term + 1, vote=context.store))
 
     def handle_saved(self) -> bool:
-        """Say what waited for the disk; returns whether the replica won."""
+        """Send votes after the disk's report; returns whether the replica won."""
         context, store = self._context, self._unsaid
         if store is None or not context.is_state_durable or context.state.vote != store:
             return False

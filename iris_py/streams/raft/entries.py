@@ -46,7 +46,7 @@ class LogEnd(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 def decode_block(data: bytes) -> Block | None:
-    """Return the block of some bytes; None if they are no whole block."""
+    """Return a block from bytes; None without a whole block."""
     try:
         header = read_header(data)
         if header is None or len(data) != header.block_bytes:
@@ -106,7 +106,7 @@ class Entries:
         return self._offsets[-1] if self._offsets else self.base.offset
 
     def chain_at(self, index: int) -> bytes | None:
-        """Return the chain of a block; None if it is missing or before the base."""
+        """Return the chain of a block; None for missing blocks, and before the base."""
         if index == self.base.index:
             return self.base.chain
         place = index - self.base.index - 1
@@ -122,11 +122,11 @@ class Entries:
         return self.base.term if index == self.base.index else 0
 
     def offset_at(self, index: int) -> int:
-        """Return the offset behind a block that is not missing."""
+        """Return the offset behind a readable block."""
         return self.base.offset if index == self.base.index else self._offsets[index - self.base.index - 1]
 
     def find_end(self) -> LogEnd:
-        """Return term and index of the last block that is not missing."""
+        """Return term and index of the last readable block."""
         index = self.last
         while index > self.base.index and index in self.holes:
             index = next(first for first, last in self.holes if first <= index <= last) - 1
@@ -144,19 +144,19 @@ class Entries:
         return tuple(reversed(ends)), index
 
     def find_last_of_term(self, term: int, index: int) -> int:
-        """Return the last index, not above another one, whose term is not higher."""
+        """Return the last index of at most a term, up to another index."""
         index = min(index, self.last)
         while index > self.base.index and self.term_at(index) > term:
             index -= 1
         return index
 
     def append(self, block: Block) -> None:
-        """Add a block that continues the log."""
+        """Add the next block."""
         self.append_header(block.header)
         self._remember(block)
 
     def append_header(self, header: BlockHeader, packed: bytes = b"") -> None:
-        """Add a block that lies on the disk.
+        """Add the header of a block on the disk.
 
         Args:
             header: Its header.
@@ -180,8 +180,8 @@ class Entries:
     def fill(self, block: Block) -> bool:
         """Put a block into its hole.
 
-        The caller knows that it is the block of this log. So if a neighbour does not fit, the neighbour is another log's
-        block, and becomes a hole.
+        The caller knows the block to be of this log. A neighbour without a link to the block belongs to another log, and
+        becomes a hole.
 
         Returns:
             Whether the block is the missing one.
@@ -216,7 +216,7 @@ class Entries:
         return start is None or header.index + 1 in self.holes or is_link(*start, header.chain)
 
     def note_unreadable(self, index: int) -> None:
-        """Make a hole of a block that the disk could not read."""
+        """Make a hole of an unreadable block."""
         chain = self.chain_at(index)
         if chain is not None and index > self.base.index:
             self._expected[index] = chain
@@ -224,7 +224,7 @@ class Entries:
             self._forget(index)
 
     def mark_missing(self, index: int, behind: tuple[bytes, BlockHeader] | None) -> None:
-        """Make a hole of a block that is not the one that was synced.
+        """Make a hole of a block of another log.
 
         Args:
             index: Its index.

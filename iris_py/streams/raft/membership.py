@@ -40,7 +40,7 @@ class ChangeRefused(Exception):
     """The leader takes no such change of members now."""
 
 
-class _MemberChange(msgspec.Struct, frozen=True):
+class _ConfigEntry(msgspec.Struct, frozen=True):
     index: int
     members: MemberSet
 
@@ -64,23 +64,23 @@ def decode_members(body: bytes) -> MemberSet:
 
 
 class MemberHistory:
-    """The members by the log: the newest entry counts, committed or not, and a cut brings the one before back."""
+    """The members by the log: the newest entry counts, committed or not; a cut restores the entry before."""
 
     def __init__(self, index: int, members: MemberSet) -> None:
-        self._changes = [_MemberChange(index, members)]
+        self._changes = [_ConfigEntry(index, members)]
 
     @property
     def newest(self) -> MemberSet:
-        """The members that count."""
+        """The present members."""
         return self._changes[-1].members
 
     @property
     def newest_index(self) -> int:
-        """The index of the entry that counts."""
+        """The index of the present entry."""
         return self._changes[-1].index
 
     def may_lead(self, store: bytes, commit: int) -> bool:
-        """Whether a store may stand: as a voter, also one whose removal is not known to be committed."""
+        """Whether a store may stand: a voter, or a former voter before the commit of the removal."""
         changes = self._changes[-2:] if self.newest_index > commit else self._changes[-1:]
         return any(store in change.members.voters for change in changes)
 
@@ -91,7 +91,7 @@ class MemberHistory:
     def insert(self, index: int, body: bytes) -> None:
         """Take the members of a CONFIG block, of a repaired one also between others; one in the snapshot is known already."""
         if index > self._changes[0].index and all(each.index != index for each in self._changes):
-            self._changes.append(_MemberChange(index, decode_members(body)))
+            self._changes.append(_ConfigEntry(index, decode_members(body)))
             self._changes.sort(key=lambda change: change.index)
 
     def adopt(self, other: MemberHistory, last: int) -> None:
@@ -112,7 +112,7 @@ class MemberHistory:
         return next((each for each in reversed(self._changes) if each.index <= index), self._changes[0]).members
 
     def check(self, wanted: MemberSet, commit: int) -> None:
-        """Check that the leader may take a change.
+        """Check a wanted change.
 
         Args:
             wanted: The members afterwards.

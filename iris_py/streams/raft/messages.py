@@ -43,11 +43,11 @@ class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     previous_chain: Chain
     commit: Number
     epoch: Number
-    """The damage that the leader knows of; 0 for none."""
+    """The damage known to the leader, or 0."""
     level: Number
-    """The end of the leader's log when it heard of the damage. A damaged follower with all blocks up to there is sound."""
+    """The end of the leader's log at the first news of the damage. A follower with all blocks up to this end is sound."""
     round: Number
-    """The number of the round of heartbeats, which confirms the term for readers."""
+    """The number of the round of heartbeats, for readers."""
     blocks: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MESSAGE_BLOCKS_MAX)] = ()
 
 
@@ -57,7 +57,7 @@ class Acked(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
     term: Number
     index: Number
     epoch: Number
-    """The damage of the follower; 0 for none. Acknowledgements of damaged followers do not count."""
+    """The damage of the follower, or 0. Acknowledgements of damaged followers do not count."""
     round: Number
 
 
@@ -70,7 +70,7 @@ class TermEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Behind(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """The follower lacks the block before those that came, or has another one there."""
+    """The follower has no block, or another block, before the received blocks."""
 
     term: Number
     previous: Number = 0
@@ -87,7 +87,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 
     term: Number
     is_pre: bool
-    """Whether the candidate only asks for the receiver's opinion, before it begins a term."""
+    """Whether the candidate asks for an opinion, before a new term."""
     last_term: Number
     last_index: Number
 
@@ -109,13 +109,13 @@ class Lead(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
 
 
 class Repair(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
-    """A damaged replica asks for blocks of the log that has a certain chain at a certain index."""
+    """A damaged replica asks for blocks of the log with a certain chain at a certain index."""
 
     epoch: Number
     first: Number
     last: Number
     anchor: Number
-    """An index whose chain the sender knows, behind or before the blocks."""
+    """An index with a known chain, behind or before the blocks."""
     anchor_chain: Chain
 
 
@@ -129,7 +129,7 @@ class RepairBlock(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False
 
 
 class Lacks(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
-    """The sender has neither a block at the index nor a mark beyond, so it never acknowledged one."""
+    """The sender never acknowledged a block at the index: log and mark end before."""
 
     epoch: Number
     index: Number

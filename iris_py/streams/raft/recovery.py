@@ -1,7 +1,7 @@
 """The start of a replica from its disk: torn tails are cut, and damage is told from them by the mark.
 
 A bad or missing block before the mark is damage. Behind the mark it is a torn tail of a power loss, and no block there was
-acknowledged; on a damaged replica it is a hole like the others, because it may have been acknowledged.
+acknowledged; on a damaged replica, a hole, because the block may have been acknowledged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOST_TERMS: Final = 1 << 32
 
 
 class FoundBlock(msgspec.Struct, frozen=True):
-    """A block whose header and body are as they were written."""
+    """A block with unchanged header and body."""
 
     header: BlockHeader
     packed: bytes
@@ -44,11 +44,11 @@ class DiskContent(msgspec.Struct, frozen=True):
     blocks: tuple[FoundBlock, ...] = ()
     """All readable blocks, in the order of their places; also old ones and copies."""
     has_bad_tail: bool = False
-    """Whether bytes that are no block stand behind the last readable one."""
+    """Whether other bytes stand behind the last readable block."""
     saved: SavedState | None = None
     """The newest readable slot of the state."""
     is_state_unreadable: bool = False
-    """Whether a slot that was written cannot be read, or the file is missing though there is a log."""
+    """Whether a written slot is unreadable, or a log has no state."""
     snapshot: GroupSnapshot | None = None
 
 

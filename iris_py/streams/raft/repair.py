@@ -24,10 +24,10 @@ __all__ = ["LogRepair"]
 class LogRepair:
     """Asks for missing blocks, and answers other replicas that ask.
 
-    An *anchor* is an index with its chain. A chain names the whole log before it. So a member whose log has the anchor has
+    An *anchor* is an index with its chain. A chain names the whole log before it. A member with the anchor has
     exactly the missing blocks before it. The mark is the best anchor, but members with shorter logs lack it. The block behind a
-    hole may be of another log. A block behind the one before the hole fits if the next one continues it. So questions take
-    turns with all three.
+    hole may be of another log. The block before the hole serves if the next block fits as well. Questions take turns
+    with all three.
 
     Attributes:
         ask_at: The time of the next question.
@@ -62,7 +62,7 @@ class LogRepair:
                     context.send(store, question)
 
     def answer(self, sender: bytes, question: Repair) -> None:
-        """Send the asked blocks, if this log has the anchor; say which block was never acknowledged here."""
+        """Send blocks of a log with the anchor, or report a block as never acknowledged."""
         context = self._context
         entries = context.entries
         if question.first > max(entries.last, context.state.mark.index):
@@ -79,7 +79,7 @@ class LogRepair:
                     self._asked[context.disk.load(index, index)] = (sender, index, question)
 
     def handle_loaded(self, ticket: int, blocks: Sequence[Block]) -> bool:
-        """Send a block that the disk has read; returns whether it was asked for."""
+        """Send a block from the disk; returns whether a member had asked."""
         asked = self._asked.pop(ticket, None)
         if asked is not None:
             sender, index, question = asked
@@ -109,14 +109,14 @@ class LogRepair:
                 self.ask_at = context.now
 
     def note_lacking(self, sender: bytes, answer: Lacks) -> None:
-        """Take the word of a member that it never had a missing block."""
+        """Note a member without the missing block."""
         if answer.epoch == self._context.epoch:
             self._note_lacking(sender, answer.index)
 
     def _note_lacking(self, sender: bytes, index: int) -> None:
-        """Cut the log at its first hole if all other members lack the block: it was never acknowledged.
+        """Cut the log at the first hole if all other members lack the block. Nobody was told about such a block.
 
-        A block that was has been synced by a majority. Learners are asked, too, because the hole may have made them voters.
+        An acknowledged block is on a majority of disks. Learners count, because the missing block may have made them voters.
         """
         context = self._context
         if context.entries.holes and index == context.entries.holes.lowest:
@@ -128,7 +128,7 @@ class LogRepair:
                 context.cut(index - 1)
 
     def _is_between(self, block: Block) -> bool:
-        """Whether a block fits between its neighbours, and to the mark: only blocks before it were compared."""
+        """Whether a block fits between its neighbours, and to the mark."""
         entries, header, mark = self._context.entries, block.header, self._context.state.mark
         before = entries.chain_at(header.index - 1)
         if before is None or not is_link(block.data, header, before) or not entries.is_followed(header):

@@ -1,6 +1,6 @@
 """One replica of a partition: a state machine that takes messages, reports of its disk and the time.
 
-A replica acknowledges and votes only when its disk has reported the blocks and the state that the words rest on.
+A replica acknowledges and votes only after the disk's report about blocks and state.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Replica:
         self._finish()
 
     def note_done(self, ticket: int, now: float) -> None:
-        """Take the report that the disk has executed a request."""
+        """Take the report of an executed request."""
         context = self._context
         context.now = now
         context.disk.note_done(ticket)
@@ -215,10 +215,10 @@ class Replica:
         self._finish()
 
     def note_failed(self, ticket: int, now: float) -> None:
-        """Take the report that a request failed.
+        """Take the report of a failed request.
 
-        A write that failed for want of room is taken back. After any other failure nobody knows the content of the disk, and
-        the replica halts: the system may report success for pages that it dropped.
+        A failed write, for want of room, is taken back. After other failures the content of the disk is unknown, and the
+        replica halts: Linux may report success for dropped pages.
         """
         context = self._context
         context.now = now
@@ -234,7 +234,7 @@ class Replica:
         self._finish()
 
     def note_loaded(self, ticket: int, data: Sequence[bytes], bad_index: int, now: float) -> None:
-        """Take blocks that the disk has read.
+        """Take blocks from the disk.
 
         Args:
             ticket: The ticket of the request.
@@ -255,7 +255,7 @@ class Replica:
         self._finish()
 
     def note_store_lost(self, store: bytes, now: float) -> None:
-        """Take the report that the node of a store is dead."""
+        """Take the report of a dead node of a store."""
         self._context.now = now
         if self._is_acting:
             self._election.note_lost(store)
@@ -304,7 +304,7 @@ class Replica:
         return True
 
     def hand_over(self, now: float) -> bool:
-        """Let a voter with all blocks lead; returns whether there is one."""
+        """Let a voter with all blocks lead; returns False without such a voter."""
         context = self._context
         context.now = now
         successor = self._leadership.find_successor() if self._leadership is not None else None
@@ -313,7 +313,7 @@ class Replica:
         return successor is not None
 
     def save_snapshot(self, index: int, first: int, state: bytes, now: float) -> bool:
-        """Save the state of the machine that applies the log, and forget blocks before one.
+        """Save the state of the applying machine, and forget old blocks.
 
         Args:
             index: The index up to which the state has the blocks, committed and durable here.
@@ -334,7 +334,7 @@ class Replica:
         return True
 
     def _act(self) -> None:
-        """Take part from now on: the disk has everything that the start has found."""
+        """Take part from now on."""
         self._is_acting = True
         self._noted = 0
         self._election.restart_timeout()
@@ -398,7 +398,7 @@ class Replica:
         return not waiting or context.entries.size_behind(context.commit) + size <= UNCOMMITTED_BYTES_MAX
 
     def _append(self, header: BlockHeader, body: bytes) -> int:
-        """Append a block to the own log, and send it; the leader counts itself when its disk has it."""
+        """Append a block to the own log, and send the block."""
         context, leadership = self._context, self._leadership
         assert leadership is not None
         entries = context.entries
@@ -420,7 +420,7 @@ class Replica:
         return index
 
     def _install(self, snapshot: GroupSnapshot) -> None:
-        """Begin the log at a snapshot of the leader, which the disk has."""
+        """Begin the log at a saved snapshot of the leader."""
         context = self._context
         entries, base = context.entries, snapshot.base
         context.snapshot = snapshot
@@ -443,7 +443,7 @@ class Replica:
             self._leader_log.note_snapshot(base.index)
 
     def _compact(self, snapshot: GroupSnapshot) -> None:
-        """Forget blocks before the base of an own snapshot, which the disk has."""
+        """Forget blocks before the base of an own, saved snapshot."""
         context = self._context
         if context.entries.base.index <= snapshot.base.index <= context.entries.last:
             context.snapshot = snapshot
@@ -458,7 +458,7 @@ class Replica:
             self._marked_at = self._context.now
 
     def _finish(self) -> None:
-        """Do what follows from a change of the log, the state or the disk."""
+        """React to a change of the log, the state or the disk."""
         context = self._context
         context.disk.flush()
         if self._election.handle_saved():

@@ -88,7 +88,7 @@ class Leadership:
         return self._context.commit >= self.first
 
     def follow_members(self) -> None:
-        """Take the members that count now."""
+        """Take the present members."""
         context = self._context
         stores = context.members.newest.others(context.store)
         for store in stores:
@@ -103,7 +103,7 @@ class Leadership:
             self._send_blocks(store, progress)
 
     def send_heartbeats(self) -> None:
-        """Send heartbeats, and once more the blocks without an acknowledgement."""
+        """Send heartbeats, and blocks without an acknowledgement again."""
         context = self._context
         self.heartbeat_at = context.now + HEARTBEAT_S
         for store, progress in self._followers.items():
@@ -162,7 +162,7 @@ class Leadership:
         self._send_blocks(sender, progress)
 
     def handle_loaded(self, ticket: int, blocks: Sequence[Block]) -> bool:
-        """Send blocks that the disk has read; returns whether they were for a follower."""
+        """Send blocks from the disk; returns whether a follower needed the blocks."""
         for store, progress in self._followers.items():
             if progress.loading == ticket:
                 progress.loading = 0
@@ -174,7 +174,7 @@ class Leadership:
         return False
 
     def find_commit(self) -> int:
-        """Return the index that a majority of sound voters has synced, if its block is of this term."""
+        """Return the index synced by a majority of sound voters, if the block is of the present term."""
         context = self._context
         matches = []
         for store in context.members.newest.voters:
@@ -189,7 +189,7 @@ class Leadership:
         return index if index > context.commit and context.entries.term_at(index) == self.term else context.commit
 
     def ask_end(self, token: int) -> bool:
-        """Confirm with a majority that nobody else leads, then report the commit index; returns whether there was room."""
+        """Confirm the lead with a majority, then report the commit index; returns False without room."""
         if len(self._reads) >= READS_WAITING_MAX or not self.has_committed:
             return False
         self._round += 1
@@ -236,7 +236,7 @@ class Leadership:
         return ready[0] if ready else None
 
     def _find_fork(self, behind: Behind) -> int:
-        """Return the last index up to which a follower's log is surely that of the leader, or a guess further back."""
+        """Return the end of the part in common with a follower's log, or a guess further back."""
         entries = self._context.entries
         begins = (behind.begin, *(end.index for end in behind.ends))
         for end, begin in zip(reversed(behind.ends), reversed(begins[:-1]), strict=True):
@@ -292,7 +292,7 @@ class Leadership:
             context.send(store, Replicate(self.term, previous, chain, context.commit, epoch, level, self._round, blocks))
 
     def _note_epoch(self, progress: _FollowerProgress, epoch: int) -> None:
-        """Take the word of a follower that it is damaged, or not.
+        """Note the damage of a follower.
 
         No acknowledgement of a former life goes beyond the end of the leader's log. Up to there the follower is sound.
         """

@@ -27,7 +27,7 @@ class AckedRecord(NamedTuple):
 
 
 class StreamChecks:
-    """Notes what replicas did, and raises at the first broken promise.
+    """Notes the acts of replicas, and raises at the first broken promise.
 
     Attributes:
         acked: The acknowledged records, by producer and number.
@@ -47,7 +47,7 @@ class StreamChecks:
         return self._end
 
     def note_leader(self, store: bytes, term: int, context: ReplicaContext) -> None:
-        """Check a new leader: it is alone in its term, and has every acknowledged block."""
+        """Check a new leader: alone in the term, and with every acknowledged block."""
         self.leaders += 1
         other = self._leaders.setdefault(term, store)
         assert other == store, f"{other.hex()[:4]} and {store.hex()[:4]} lead in the term {term}"
@@ -65,7 +65,7 @@ class StreamChecks:
         assert other == chain, f"the block {index} at {store.hex()[:4]} is not the committed one"
 
     def note_acked(self, record: AckedRecord) -> None:
-        """Note that a writer was told that its record is safe."""
+        """Note an acknowledgement to a writer."""
         assert self._chains.get(record.place) == record.chain, f"the block {record.place} was acknowledged for another one"
         self.acked[record.producer, record.number] = record
         self._end = max(self._end, record.place)

@@ -136,7 +136,7 @@ class StreamSchedule:
                     simulation.start(each)
 
     def _end_leader(self) -> None:
-        """Let a leader reach some of the others alone with its newest records, and end it."""
+        """Let a leader reach a part of the group with new records, and end the leader."""
         simulation, rng = self.simulation, self.simulation.rng
         for leader in simulation.leaders():
             kept = simulation.cuts

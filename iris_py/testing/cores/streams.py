@@ -58,7 +58,7 @@ class SimulatedStore:
         pending: Proposed records by index, until they are committed or the lead is lost.
         questions: The end that had been told when each question was asked, by token.
         crash_in: Steps of the disk to the end of the process; 0 for none.
-        kept: The index up to which it reported committed blocks, which its disk has unless its file was cut.
+        kept: The last reported committed index, on the disk as well unless the file was cut.
         is_tainted: Whether its files were damaged, and it was not seen sound since.
     """
 
