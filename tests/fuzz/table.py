@@ -17,6 +17,7 @@ from tests.fuzz import (
     machine_gateway,
     machine_link,
     machine_node,
+    machine_replica,
     machines_overlay,
     properties,
 )
@@ -40,6 +41,7 @@ TARGETS: Final[dict[str, Target]] = {
         machine_gateway,
         machine_link,
         machine_node,
+        machine_replica,
         properties,
     )
     for target in module.TARGETS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iris_py.streams.blocks import ROOT_CHAIN
+from iris_py.streams.blocks import ROOT_CHAIN, BlockKind
 from iris_py.streams.raft.entries import LogEnd
 from iris_py.streams.raft.events import ReplicaDamaged, ReplicaHalted, ReplicaSound
 from iris_py.streams.replica_state import ReplicaState, SyncMark
@@ -12,6 +12,7 @@ from iris_py.streams.replica_state import ReplicaState, SyncMark
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iris_py.streams.blocks import Block
     from iris_py.streams.raft.disk import DiskQueue, GroupSnapshot
     from iris_py.streams.raft.entries import Entries
     from iris_py.streams.raft.events import ReplicaEvent
@@ -96,6 +97,20 @@ class ReplicaContext:
         """Send a message to a member."""
         self.posts.append((store, message))
 
+    def append(self, block: Block) -> None:
+        """Put a block behind all others, and write it with the next flush."""
+        self.entries.append(block)
+        self._note_members(block)
+        self.disk.write(block)
+
+    def fill(self, block: Block) -> bool:
+        """Put a block into its hole, on the disk as well; returns whether the block is the missing one."""
+        if not self.entries.fill(block):
+            return False
+        self._note_members(block)
+        self.disk.fill(block)
+        return True
+
     def cut(self, end: int) -> None:
         """Cut the log behind an index, after the mark was lowered if it is there."""
         entries = self.entries
@@ -145,3 +160,7 @@ class ReplicaContext:
         if not self.is_halted:
             self.is_halted = True
             self.events.append(ReplicaHalted(reason))
+
+    def _note_members(self, block: Block) -> None:
+        if block.header.kind == BlockKind.CONFIG:
+            self.members.insert(block.header.index, block.body)

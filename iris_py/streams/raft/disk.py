@@ -7,17 +7,14 @@ failed write it fails all writes up to the next cut.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from iris_py.streams.blocks import Block
 from iris_py.streams.raft.entries import LogBase
 from iris_py.streams.raft.membership import MemberSet
+from iris_py.streams.raft.messages import Number
 from iris_py.streams.replica_state import ReplicaState, SavedState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "CutLog",
@@ -41,7 +38,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
     base: LogBase
     """Not behind the index."""
-    index: int
+    index: Number
     members: MemberSet
     """The members by the entries up to the index."""
     state: bytes
@@ -260,8 +257,3 @@ class DiskQueue:
         self._ticket += 1
         self._pending.append(self._ticket)
         return self._ticket
-
-
-def size_of(blocks: Sequence[Block]) -> int:
-    """Return the bytes of blocks."""
-    return sum(len(block.data) for block in blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -12,17 +12,16 @@ from iris_py.streams.blocks import (
     ROOT_CHAIN,
     Block,
     BlockHeader,
+    BlockKind,
     DamagedBlock,
     check_body,
     check_chain,
     read_header,
 )
 from iris_py.streams.raft.limits import RECENT_BYTES_MAX, TERMS_LISTED_MAX
-from iris_py.streams.raft.messages import TermEnd
+from iris_py.streams.raft.membership import decode_members
+from iris_py.streams.raft.messages import NUMBER_MAX, Chain, Number, TermEnd
 from iris_py.streams.raft.ranges import IndexRanges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Entries", "LogBase", "LogEnd", "decode_block", "is_link"]
 
@@ -32,10 +31,10 @@ _NO_CHAIN: Final = 0
 class LogBase(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The place before the first kept block."""
 
-    index: int = 0
-    term: int = 0
-    chain: bytes = ROOT_CHAIN
-    offset: int = 0
+    index: Number = 0
+    term: Number = 0
+    chain: Chain = ROOT_CHAIN
+    offset: Number = 0
 
 
 class LogEnd(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -46,16 +45,18 @@ class LogEnd(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 def decode_block(data: bytes) -> Block | None:
-    """Return a block from bytes; None without a whole block."""
+    """Return a block from bytes; None without a whole block with readable members and numbers within their bound."""
     try:
         header = read_header(data)
         if header is None or len(data) != header.block_bytes:
             return None
         block = Block(header, data)
         check_body(header, block.body)
+        if header.kind == BlockKind.CONFIG:
+            decode_members(block.body)
     except DamagedBlock:
         return None
-    return block
+    return block if max(header.index, header.term, header.next_offset, header.time_ms) <= NUMBER_MAX else None
 
 
 def is_link(data: bytes, header: BlockHeader, chain_before: bytes) -> bool:
@@ -274,10 +275,6 @@ class Entries:
     def recent(self, index: int) -> Block | None:
         """Return a block from memory."""
         return self._recent.get(index)
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield first and last index of each run of missing blocks."""
-        yield from self.holes
 
     def _run_end(self, index: int) -> int:
         return next((first - 1 for first, _last in self.holes if first > index), self.last)

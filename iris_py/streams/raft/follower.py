@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iris_py.streams.blocks import Block, BlockKind
 from iris_py.streams.raft.entries import decode_block, is_link
 from iris_py.streams.raft.limits import EARLY_BYTES_MAX, EARLY_MESSAGES_MAX
 from iris_py.streams.raft.messages import Acked, Behind
 
 if TYPE_CHECKING:
+    from iris_py.streams.blocks import Block
     from iris_py.streams.raft.context import ReplicaContext
     from iris_py.streams.raft.messages import Replicate
 
@@ -100,18 +100,12 @@ class LeaderLog:
             mark = context.state.mark
             if header.index == mark.index and header.chain != mark.chain:
                 context.lower_mark(header.index - 1)
-            if entries.fill(block):
-                if header.kind == BlockKind.CONFIG:
-                    context.members.insert(header.index, block.body)
-                context.disk.fill(block)
+            if context.fill(block):
                 return True
             context.cut(header.index - 1)  # the missing block was of another log
         elif header.index <= entries.last:
             context.cut(header.index - 1)
         if context.is_halted:
             return False
-        entries.append(block)
-        if header.kind == BlockKind.CONFIG:
-            context.members.append(block)
-        context.disk.write(block)
+        context.append(block)
         return True

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 
+from iris_py.streams.blocks import DamagedBlock
 from iris_py.streams.raft.limits import LEARNERS_MAX, VOTERS_MAX
-from iris_py.streams.raft.messages import StoreId
-
-if TYPE_CHECKING:
-    from iris_py.streams.blocks import Block
+from iris_py.streams.raft.messages import DECODE_ERRORS, StoreId
 
 __all__ = ["ChangeRefused", "MemberHistory", "MemberSet", "decode_members", "encode_members"]
 
@@ -58,9 +56,12 @@ def decode_members(body: bytes) -> MemberSet:
     """Return the members of a CONFIG block.
 
     Raises:
-        msgspec.DecodeError: The body is of no CONFIG block.
+        DamagedBlock: The body is of no CONFIG block.
     """
-    return _DECODER.decode(body)
+    try:
+        return _DECODER.decode(body)
+    except DECODE_ERRORS as exc:
+        raise DamagedBlock(f"the members of a group cannot be read: {exc}") from exc
 
 
 class MemberHistory:
@@ -83,10 +84,6 @@ class MemberHistory:
         """Whether a store may stand: a voter, or a former voter before the commit of the removal."""
         changes = self._changes[-2:] if self.newest_index > commit else self._changes[-1:]
         return any(store in change.members.voters for change in changes)
-
-    def append(self, block: Block) -> None:
-        """Take the members of a CONFIG block behind all others."""
-        self.insert(block.header.index, block.body)
 
     def insert(self, index: int, body: bytes) -> None:
         """Take the members of a CONFIG block, of a repaired one also between others; one in the snapshot is known already."""

@@ -1,6 +1,7 @@
 """The messages between the replicas of a partition, and their encoding.
 
-A message is a msgpack array that begins with its kind. A decoder ignores fields behind the known ones.
+A message is a msgpack array that begins with its kind. A decoder ignores fields behind the known ones. Its only error is
+`MalformedMessage`, for kinds of newer versions as well: the receiver drops such a message.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = [
     "Behind",
     "Lacks",
     "Lead",
+    "MalformedMessage",
     "Message",
     "Repair",
     "RepairBlock",
@@ -29,9 +31,18 @@ __all__ = [
     "encode_message",
 ]
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+#: The largest term, index, offset and time.
+NUMBER_MAX: Final = (1 << 63) - 1
+#: The errors of a msgpack decoder, which accepts bad UTF-8 and deep nesting.
+DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Chain = Annotated[bytes, msgspec.Meta(min_length=CHAIN_BYTES, max_length=CHAIN_BYTES)]
 StoreId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+
+
+class MalformedMessage(ValueError):
+    """The bytes are no message of a known kind."""
 
 
 class Replicate(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
@@ -160,9 +171,13 @@ def encode_message(message: Message) -> bytes:
     return _ENCODER.encode(message)
 
 
-def decode_message(data: bytes) -> Message | None:
-    """Return the message; None if it is of an unknown kind or breaks a bound."""
+def decode_message(data: bytes) -> Message:
+    """Return the message.
+
+    Raises:
+        MalformedMessage: The kind is unknown, or a field is missing or breaks its bound.
+    """
     try:
         return _DECODER.decode(data)
-    except msgspec.DecodeError:
-        return None
+    except DECODE_ERRORS as exc:
+        raise MalformedMessage(f"a message of replicas cannot be read: {exc}") from exc

@@ -72,6 +72,9 @@ def recover(content: DiskContent, members: MemberSet) -> Recovered:
     Args:
         content: The files.
         members: The members at the beginning of the log.
+
+    Raises:
+        DamagedBlock: A whole CONFIG block has no members.
     """
     snapshot = content.snapshot or GroupSnapshot(LogBase(), 0, members, b"")
     saved = content.saved or SavedState(0, ReplicaState())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from iris_py.streams.blocks import BlockKind
 from iris_py.streams.raft.entries import decode_block, is_link
 from iris_py.streams.raft.events import BlocksRepaired
 from iris_py.streams.raft.limits import REPAIR_BLOCKS_MAX, REPAIR_RUNS_MAX, REPAIR_S
@@ -100,10 +99,7 @@ class LogRepair:
             if before is not None and is_link(block.data, block.header, before):
                 self._note_lacking(sender, index)  # the member has another log from here on
             return
-        if entries.fill(block):
-            if block.header.kind == BlockKind.CONFIG:
-                context.members.insert(index, block.body)
-            context.disk.fill(block)
+        if context.fill(block):
             context.events.append(BlocksRepaired(index))
             if not entries.holes or entries.holes.lowest > index:
                 self.ask_at = context.now

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from iris_py.streams.blocks import BlockHeader, BlockKind, seal_block
 from iris_py.streams.raft.context import ReplicaContext
 from iris_py.streams.raft.disk import DiskQueue, GroupSnapshot
@@ -403,18 +405,14 @@ class Replica:
         assert leadership is not None
         entries = context.entries
         index = entries.last + 1
-        header = BlockHeader(
-            header.kind, header.flags, 0, 0, header.count, index, context.state.term, entries.next_offset,
-            max(header.time_ms, entries.time_ms), b"", header.producer, header.sequence, header.data_key, header.writer,
-            header.counter, header.attempt,
-        )  # fmt: skip
+        time_ms = max(header.time_ms, entries.time_ms)
+        header = msgspec.structs.replace(
+            header, index=index, term=context.state.term, offset=entries.next_offset, time_ms=time_ms
+        )
         chain = entries.chain_at(index - 1)
         assert chain is not None
-        block = seal_block(header, body, chain)
-        entries.append(block)
-        context.disk.write(block)
+        context.append(seal_block(header, body, chain))
         if header.kind == BlockKind.CONFIG:
-            context.members.append(block)
             leadership.follow_members()
         leadership.send_all()
         return index

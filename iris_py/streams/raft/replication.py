@@ -245,7 +245,7 @@ class Leadership:
             own = entries.find_last_of_term(end.term, end.index)
             if own > begin and entries.term_at(own) == end.term:
                 return own
-        return behind.begin
+        return min(behind.begin, entries.last)
 
     def _send_blocks(self, store: bytes, progress: _FollowerProgress) -> bool:
         """Send the next blocks; returns whether a message was sent."""

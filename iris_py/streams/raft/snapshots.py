@@ -8,7 +8,7 @@ import msgspec
 
 from iris_py.streams.raft.disk import GroupSnapshot
 from iris_py.streams.raft.limits import MESSAGE_BYTES_MAX, SNAPSHOT_BYTES_MAX
-from iris_py.streams.raft.messages import StatePiece
+from iris_py.streams.raft.messages import DECODE_ERRORS, StatePiece
 
 if TYPE_CHECKING:
     from iris_py.streams.raft.context import ReplicaContext
@@ -27,9 +27,10 @@ def encode_snapshot(snapshot: GroupSnapshot) -> bytes:
 def decode_snapshot(data: bytes) -> GroupSnapshot | None:
     """Return the snapshot of some bytes; None if they are none."""
     try:
-        return _DECODER.decode(data)
-    except msgspec.DecodeError:
+        snapshot = _DECODER.decode(data)
+    except DECODE_ERRORS:
         return None
+    return snapshot if snapshot.base.index <= snapshot.index else None
 
 
 def send_snapshot(context: ReplicaContext, store: bytes, term: int) -> None:
@@ -44,19 +45,19 @@ class SnapshotReceiver:
     """Puts the pieces of one snapshot together."""
 
     def __init__(self) -> None:
-        self._index = 0
-        self._term = 0
-        self._pieces: dict[int, bytes] = {}
+        self._key = (0, 0, 0)  # term, index and bytes of the snapshot
+        self._pieces: dict[int, bytes] = {}  # by place
 
     def take(self, piece: StatePiece) -> GroupSnapshot | None:
         """Take a piece; returns the snapshot when it is whole."""
-        if piece.total > SNAPSHOT_BYTES_MAX or piece.place + len(piece.data) > piece.total or not piece.data:
+        place, size = piece.place, min(MESSAGE_BYTES_MAX, piece.total - piece.place)
+        if piece.total > SNAPSHOT_BYTES_MAX or place % MESSAGE_BYTES_MAX or not 0 < size == len(piece.data):
             return None
-        if (piece.term, piece.index) != (self._term, self._index):
-            self._term, self._index, self._pieces = piece.term, piece.index, {}
-        self._pieces[piece.place] = piece.data
-        if sum(map(len, self._pieces.values())) < piece.total:
+        if (piece.term, piece.index, piece.total) != self._key:
+            self._key, self._pieces = (piece.term, piece.index, piece.total), {}
+        self._pieces[place] = piece.data
+        if len(self._pieces) * MESSAGE_BYTES_MAX < piece.total:
             return None
         data = b"".join(part for _place, part in sorted(self._pieces.items()))
         self._pieces = {}
-        return decode_snapshot(data) if len(data) == piece.total else None
+        return decode_snapshot(data)

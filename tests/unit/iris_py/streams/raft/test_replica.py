@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iris_py.streams.blocks import BlockHeader, BlockKind, seal_block
 from iris_py.streams.raft.disk import CutLog, SaveState, SyncLog, WriteBlocks
 from iris_py.streams.raft.election import has_won
@@ -11,6 +13,8 @@ from iris_py.streams.raft.messages import (
     Acked,
     Behind,
     Lacks,
+    Lead,
+    MalformedMessage,
     Repair,
     RepairBlock,
     Replicate,
@@ -237,5 +241,19 @@ def test_a_store_that_was_removed_by_an_entry_without_commit_may_lead() -> None:
 def test_messages_come_back_from_their_bytes() -> None:
     message = replicate(1, 3)
     assert decode_message(encode_message(message)) == message
-    assert decode_message(b"\x93\x63\x01\x02") is None
-    assert decode_message(b"") is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x93\x63\x01\x02", encode_message(Lead(3))[:-1], b"\x93\x0d\x03" + b"\x91" * 5000 + b"\x00"]
+)
+def test_bytes_that_are_no_message_are_one_error(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_message(data)
+
+
+def test_a_block_without_readable_members_is_not_taken() -> None:
+    bench = Bench(DiskContent())
+    block = seal_block(BlockHeader(BlockKind.CONFIG, 0, 0, 0, 0, 2, 1, 1, 0, b""), b"\xc1", LOG[0].header.chain)
+    bench.hear(B, Replicate(1, 0, ROOT, 0, 0, 0, 0, (LOG[0].data, block.data)))
+    bench.report()
+    assert bench.replica.take_posts()[-1] == (B, Acked(1, 1, 0, 0))
