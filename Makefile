@@ -200,7 +200,7 @@ soak-streams: $(READY) ## thousands of schedules of faults for replicated stream
 	$(BIN)/python -m iris_py.testing.stream_soak --schedules $(or $(STREAM_SCHEDULES),2000)
 	$(BIN)/python -m iris_py.testing.stream_soak --all --schedules $(or $(STREAM_SCHEDULES),1000)
 
-mutants-streams: $(READY) ## whether the schedules of soak-streams find defects of replication: SCHEDULES_MAX=1000 for each
+mutants-streams: $(READY) ## whether directed schedules, and those of soak-streams, find defects of replication: SCHEDULES_MAX=3000 for each
 	$(BIN)/python -m tests.stream_mutants $(if $(SCHEDULES_MAX),--schedules $(SCHEDULES_MAX))
 
 fuzz: $(READY) ## bytes of strangers and messages of insiders against every decoder and state machine, by coverage: RUNS=1000000 for hours

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 
 from iris_py.testing.cores.stream_faults import StreamSchedule
+from iris_py.testing.cores.stream_scenarios import SCENARIOS, SituationMissed, run_scenario
 from iris_py.testing.stream_soak import run_schedule
+from tests.stream_mutants.__main__ import find_broken_promise
+from tests.stream_mutants.defects import DEFECTS, Defect
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("first", range(0, 40, 10))
@@ -32,3 +42,38 @@ def test_a_failure_says_how_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(StreamSchedule, "run", fail)
     outcome = run_schedule(7, is_all_damaged=True)
     assert outcome.error == "a promise is broken; again: python -m iris_py.testing.stream_soak --all --seed 7"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_group_keeps_its_promises_in_each_directed_schedule(name: str) -> None:
+    for seed in range(10):
+        run_scenario(name, seed)
+
+
+@pytest.mark.parametrize("number", range(1, len(DEFECTS) + 1))
+def test_a_directed_schedule_notices_each_defect(number: int) -> None:
+    command = [sys.executable, "-m", "tests.stream_mutants", "--defect", str(number), "--schedules", "0"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith(f"{number}. {DEFECTS[number - 1].name}: directed schedules: ")
+
+
+def test_only_a_broken_promise_counts_as_noticed() -> None:
+    def miss() -> None:
+        raise SituationMissed("no leader")
+
+    def fail() -> None:
+        raise AssertionError("two leaders")
+
+    assert find_broken_promise([("a", miss), ("b", lambda: None)]) == ""
+    assert find_broken_promise([("a", miss), ("b", fail)]) == "2 (b): two leaders"
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_changes_one_place_of_a_module(defect: Defect) -> None:
+    for patch in defect.patches:
+        spec = find_spec(patch.module)
+        assert spec is not None
+        assert spec.origin is not None
+        source = Path(spec.origin).read_text()
+        assert patch.apply(source) != source

@@ -15,6 +15,11 @@ class Patch(NamedTuple):
     """Text that the module has once."""
     new: str
 
+    def apply(self, source: str) -> str:
+        """Return the source of the module with the change."""
+        assert source.count(self.old) == 1, f"{self.module} has {self.old!r} {source.count(self.old)} times"
+        return source.replace(self.old, self.new)
+
 
 class Defect(NamedTuple):
     """A broken rule."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import random
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iris_py.streams.raft import entries, limits, replication
-from iris_py.streams.raft import replica as replica_module
+from iris_py.streams.raft import limits
 from iris_py.streams.raft.context import UNKNOWN_MARK
 from iris_py.streams.raft.membership import MemberSet
 from iris_py.streams.replica_state import SLOT_BYTES
-from iris_py.testing.cores.streams import StreamSimulation
+from iris_py.testing.cores.stream_end import bounded, heal
+from iris_py.testing.cores.streams import PRODUCERS, StreamSimulation
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator
-    from types import ModuleType
 
     from iris_py.testing.cores.streams import SimulatedStore
 
@@ -25,9 +22,6 @@ __all__ = ["StreamReport", "StreamSchedule"]
 STEPS: Final = 120
 #: Times between two steps, in virtual seconds.
 PAUSES: Final = (0.01, 0.1, 0.7, 4.0)
-#: The time that a healed group gets to append again.
-HEALED_S: Final = 90.0
-_PRODUCERS: Final = (b"a" * 16, b"b" * 16, b"c" * 16)
 
 
 class StreamReport(NamedTuple):
@@ -70,10 +64,15 @@ class StreamSchedule:
         Raises:
             AssertionError: A promise is broken.
         """
-        with self._small_limits():
-            return self._run()
+        rng = random.Random(self.seed)
+        message_blocks = rng.choice((1, 2, limits.MESSAGE_BLOCKS_MAX))
+        recent_bytes = rng.choice((2000, 20_000, limits.RECENT_BYTES_MAX))
+        with bounded(message_blocks, recent_bytes, mark_s=rng.choice((limits.MARK_S, 3.0, 20.0))):
+            self._run()
+        checks = self.simulation.checks
+        return StreamReport(len(checks.acked), checks.leaders, self.simulation.counts, self.simulation.now)
 
-    def _run(self) -> StreamReport:
+    def _run(self) -> None:
         simulation = self.simulation
         for store in simulation.stores.values():
             simulation.start(store)
@@ -87,13 +86,11 @@ class StreamSchedule:
             for store in simulation.leaders():
                 for _ in range(simulation.rng.randint(0, 3)):
                     if store.replica is not None and store.replica.is_leader:
-                        simulation.propose(store, simulation.rng.choice(_PRODUCERS))
+                        simulation.propose(store, simulation.rng.choice(PRODUCERS))
                 if simulation.rng.random() < 0.3 and store.replica is not None and store.replica.is_leader:
                     simulation.ask_end(store)
             simulation.run(simulation.rng.choice(PAUSES))
-        self._finish()
-        checks = simulation.checks
-        return StreamReport(len(checks.acked), checks.leaders, simulation.counts, simulation.now)
+        heal(simulation)
 
     def _step(self) -> None:
         simulation, rng = self.simulation, self.simulation.rng
@@ -143,29 +140,12 @@ class StreamSchedule:
             simulation.cuts = kept | {(leader.id, other) for other in simulation.stores if rng.random() < 0.6}
             for _ in range(rng.randint(1, 2)):
                 if leader.replica is not None and leader.replica.is_leader:
-                    simulation.propose(leader, rng.choice(_PRODUCERS))
+                    simulation.propose(leader, rng.choice(PRODUCERS))
             simulation.run(rng.choice((0.01, 0.1, 0.5)))
             if leader.replica is not None:
                 simulation.crash(leader, power=rng.random() < 0.5)
                 simulation.later(rng.choice((0.01, 2.0, 6.0)), simulation.start, leader)
             simulation.cuts = kept
-
-    @contextmanager
-    def _small_limits(self) -> Iterator[None]:
-        """Let blocks travel in several messages and come from the disk, and let marks be old."""
-        rng = random.Random(self.seed)
-        chosen: tuple[tuple[ModuleType, str, float], ...] = (
-            (replication, "MESSAGE_BLOCKS_MAX", rng.choice((1, 2, limits.MESSAGE_BLOCKS_MAX))),
-            (entries, "RECENT_BYTES_MAX", rng.choice((2000, 20_000, limits.RECENT_BYTES_MAX))),
-            (replica_module, "MARK_S", rng.choice((limits.MARK_S, 3.0, 20.0))),
-        )
-        for module, name, value in chosen:
-            setattr(module, name, value)
-        try:
-            yield
-        finally:
-            for module, name, _value in chosen:
-                setattr(module, name, getattr(limits, name))
 
     def _change_members(self) -> None:
         """Let a leader change its members, twice: only its rules keep the changes apart."""
@@ -277,75 +257,3 @@ class StreamSchedule:
             is_sound = not (context.state.is_damaged or context.disk.durable.state.is_damaged or context.entries.holes)
             if is_sound and replica.deadline() < float("inf"):
                 store.is_tainted = False
-
-    # The end
-
-    def _finish(self) -> None:
-        """Heal everything; the group appends again, and all members agree."""
-        simulation = self.simulation
-        simulation.cuts, simulation.loss = set(), 0.0
-        simulation.vote_crash = simulation.read_failure = simulation.stall = 0.0
-        for store in simulation.stores.values():
-            store.crash_in, store.disk.is_full, store.disk.failing_syncs = 0, False, 0
-            if store.replica is None:
-                simulation.start(store)
-        before = len(simulation.checks.acked)
-        until = simulation.now + HEALED_S
-        while not self._is_level(before):
-            assert simulation.now < until, f"seed {self.seed}: stuck; {self._describe()}"
-            simulation.run(2.0)
-            for store in simulation.leaders():
-                if len(simulation.checks.acked) <= before:
-                    simulation.propose(store, _PRODUCERS[0])
-        for store in simulation.stores.values():
-            self._check_log(store)
-
-    def _is_level(self, before: int) -> bool:
-        """Whether the group appends, and all its members have all of it and are sound."""
-        simulation = self.simulation
-        if len(simulation.checks.acked) <= before:
-            return False
-        leaders = [store.replica for store in simulation.leaders()]
-        if len(leaders) != 1 or leaders[0] is None:
-            return False
-        members = leaders[0].context.members.newest.stores
-        last = leaders[0].context.entries.last
-        for member in members:
-            replica = simulation.stores[member].replica
-            if replica is None:
-                return False
-            context = replica.context
-            if context.entries.holes or context.state.is_damaged or context.commit != last or context.disk.synced != last:
-                return False
-        return True
-
-    def _check_log(self, store: SimulatedStore) -> None:
-        """Read the disk of a member, and look for everything that was acknowledged."""
-        simulation = self.simulation
-        leader = simulation.leaders()[0].replica
-        assert leader is not None
-        assert store.replica is not None
-        if store.id not in leader.context.members.newest.stores:
-            return
-        context = store.replica.context
-        headers = []
-        for index in range(context.entries.base.index + 1, context.entries.last + 1):
-            found = store.disk.find_header(index)
-            assert found is not None, f"the disk of {store.id.hex()[:4]} lacks the block {index}"
-            assert found.chain == context.entries.chain_at(index), f"the disk has another block {index}"
-            headers.append(found)
-        simulation.checks.check_log(headers, context.entries.base.index)
-
-    def _describe(self) -> str:
-        parts = []
-        for store in self.simulation.stores.values():
-            if store.replica is not None:
-                context = store.replica.context
-                parts.append(
-                    f"{store.id.hex()[:2]}: term {context.state.term}, last {context.entries.last}, base"
-                    f" {context.entries.base.index}, commit {context.commit}, synced {context.disk.synced}, holes"
-                    f" {list(context.entries.holes)[:4]}, mark {context.state.mark.index}, damaged {context.state.is_damaged},"
-                    f" leads {store.replica.is_leader}, members"
-                    f" {[each.hex()[:2] for each in context.members.newest.voters]}"
-                )
-        return "; ".join(parts)

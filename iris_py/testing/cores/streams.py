@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from iris_py.streams.raft.disk import DiskRequest
     from iris_py.streams.raft.events import ReplicaEvent
 
-__all__ = ["SimulatedStore", "StreamSimulation"]
+__all__ = ["PRODUCERS", "SimulatedStore", "StreamSimulation"]
 
 #: Times of a sync, in seconds, each as likely as the others.
 SYNC_TIMES: Final = (0.001, 0.003, 0.02, 0.3)
@@ -43,6 +43,9 @@ STALL_S: Final = 4.0
 DELAYS: Final = (0.001, 0.005, 0.05, 0.4)
 #: The share of messages that come twice.
 DOUBLED: Final = 0.05
+PRODUCERS: Final = (b"a" * 16, b"b" * 16, b"c" * 16)
+#: Events of one simulation. Too small: a long schedule is taken for a storm; too large: messages that multiply take long.
+EVENTS_MAX: Final = 400_000
 
 
 class SimulatedStore:
@@ -117,15 +120,26 @@ class StreamSimulation:
     def later(self, delay: float, call: Callable[..., None], *arguments: object) -> None:
         """Call something later."""
         self._count += 1
+        assert self._count <= EVENTS_MAX, f"{EVENTS_MAX} events: messages multiply"
         heapq.heappush(self._queue, (self.now + delay, self._count, call, arguments))
 
     def run(self, duration: float) -> None:
         """Let time pass."""
         end = self.now + duration
         while self._queue and self._queue[0][0] <= end:
-            self.now, _, call, arguments = heapq.heappop(self._queue)
-            call(*arguments)
+            self._run_next()
         self.now = end
+
+    def run_until(self, condition: Callable[[], bool], limit: float) -> bool:
+        """Let time pass event by event until a condition holds; returns whether it did in time."""
+        end = self.now + limit
+        while not (is_met := condition()) and self._queue and self._queue[0][0] <= end:
+            self._run_next()
+        return is_met
+
+    def _run_next(self) -> None:
+        self.now, _, call, arguments = heapq.heappop(self._queue)
+        call(*arguments)
 
     # Processes
 
@@ -159,8 +173,8 @@ class StreamSimulation:
 
     # What users do
 
-    def propose(self, store: SimulatedStore, producer: bytes) -> None:
-        """Append a record at a leader."""
+    def propose(self, store: SimulatedStore, producer: bytes) -> int | None:
+        """Append a record at a leader; returns its index."""
         replica = store.replica
         assert replica is not None
         number = self._numbers[producer] = self._numbers[producer] + 1
@@ -170,6 +184,7 @@ class StreamSimulation:
         if index is not None:
             store.pending[index] = (producer, number)
         self._drain(store)
+        return index
 
     def ask_end(self, store: SimulatedStore) -> None:
         """Ask a leader for the end."""
@@ -261,9 +276,7 @@ class StreamSimulation:
     def _deliver(self, sender: bytes, to: bytes, data: bytes) -> None:
         store = self.stores[to]
         if store.replica is not None and (sender, to) not in self.cuts:
-            message = decode_message(data)
-            assert message is not None
-            store.replica.receive(sender, message, self.now)
+            store.replica.receive(sender, decode_message(data), self.now)
             self._drain(store)
 
     def _load(self, store: SimulatedStore, life: int, request: LoadBlocks) -> None:
