@@ -67,6 +67,8 @@ class BlockKind(IntEnum):
     """The log begins later from here on: its body is the first kept offset, as ``u64``."""
     CONFIG = 3
     """The members of the group from here on."""
+    CHANGE = 4
+    """A change of the catalog."""
 
 
 class DamagedBlock(ValueError):

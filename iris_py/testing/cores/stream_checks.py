@@ -101,7 +101,7 @@ class StreamChecks:
         for header in headers:
             assert offset is None or header.offset == offset, f"the offset {header.offset} follows {offset}"
             offset = header.next_offset
-            if header.kind == BlockKind.RECORDS:
+            if header.kind in (BlockKind.RECORDS, BlockKind.CHANGE):
                 key = (header.producer, header.sequence)
                 assert key not in places, f"the record {header.sequence} is there twice"
                 assert header.sequence > newest.get(header.producer, -1), f"the record {header.sequence} comes late"

@@ -52,7 +52,7 @@ class StreamSchedule:
         self.has_changes = not is_all_damaged and seed % 3 == 1
         self.has_snapshots = not is_all_damaged and seed % 2 == 1
         voters = 5 if not self.has_changes and seed % 10 == 4 else 3
-        self.simulation = StreamSimulation(seed, 5 if self.has_changes else voters, voters)
+        self.simulation = self._make_simulation(seed, 5 if self.has_changes else voters, voters)
         rng = self.simulation.rng
         self.simulation.vote_crash = rng.choice((0.0, 0.05, 0.2))
         self.simulation.read_failure = 0.0 if is_all_damaged else rng.choice((0.0, 0.0, 0.02))
@@ -91,6 +91,9 @@ class StreamSchedule:
                     simulation.ask_end(store)
             simulation.run(simulation.rng.choice(PAUSES))
         heal(simulation)
+
+    def _make_simulation(self, seed: int, stores: int, voters: int) -> StreamSimulation:
+        return StreamSimulation(seed, stores, voters)
 
     def _step(self) -> None:
         simulation, rng = self.simulation, self.simulation.rng

@@ -154,7 +154,7 @@ class StreamSimulation:
         members = self.first_members if store.id in self.first_members.voters else MemberSet()
         store.replica = Replica(store.id, content, members, self.rng.random, self.now)
         snapshot = store.replica.context.snapshot
-        store.applied, store.digest = snapshot.index, int.from_bytes(snapshot.state, "big")
+        self._load_machine(store, snapshot.index, snapshot.state)
         self._drain(store)
 
     def crash(self, store: SimulatedStore, *, power: bool) -> None:
@@ -210,7 +210,7 @@ class StreamSimulation:
         replica = store.replica
         if replica is None or not store.applied:
             return
-        state = store.digest.to_bytes(8, "big")
+        state = self._encode_machine(store)
         first = store.applied + 1 - self.rng.randrange(8)
         if replica.save_snapshot(store.applied, first, state, self.now):
             self.counts["snapshots"] += 1
@@ -353,7 +353,7 @@ class StreamSimulation:
             case SnapshotInstalled():
                 store.kept = 0
                 if event.snapshot.index > store.applied:
-                    store.applied, store.digest = event.snapshot.index, int.from_bytes(event.snapshot.state, "big")
+                    self._load_machine(store, event.snapshot.index, event.snapshot.state)
                 self.counts["snapshots installed"] += 1
             case ReplicaLed():
                 self.checks.note_leader(store.id, event.term, context)
@@ -376,6 +376,16 @@ class StreamSimulation:
                 self.counts["torn tails"] += 1
             case _:
                 pass
+
+    # The machine
+
+    def _load_machine(self, store: SimulatedStore, index: int, state: bytes) -> None:
+        """Begin with the machine of a snapshot."""
+        store.applied, store.digest = index, int.from_bytes(state, "big")
+
+    def _encode_machine(self, store: SimulatedStore) -> bytes:
+        """Return the snapshot of the machine."""
+        return store.digest.to_bytes(8, "big")
 
     def _apply(self, store: SimulatedStore, index: int, chain: bytes) -> None:
         """Apply a block to the machine, and compare the machines of all stores."""
