@@ -199,9 +199,11 @@ soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedule
 soak-streams: $(READY) ## thousands of schedules of faults for replicated streams: crashes at each write, damaged disks, changes of members: STREAM_SCHEDULES=100 for fewer
 	$(BIN)/python -m iris_py.testing.stream_soak --schedules $(or $(STREAM_SCHEDULES),2000)
 	$(BIN)/python -m iris_py.testing.stream_soak --all --schedules $(or $(STREAM_SCHEDULES),1000)
+	$(BIN)/python -m iris_py.testing.stream_soak --catalog --schedules $(or $(STREAM_SCHEDULES),1000)
 
 mutants-streams: $(READY) ## whether directed schedules, and those of soak-streams, find defects of replication: SCHEDULES_MAX=3000 for each
 	$(BIN)/python -m tests.stream_mutants $(if $(SCHEDULES_MAX),--schedules $(SCHEDULES_MAX))
+	$(BIN)/python -m tests.stream_mutants.catalog $(if $(SCHEDULES_MAX),--schedules $(SCHEDULES_MAX))
 
 fuzz: $(READY) ## bytes of strangers and messages of insiders against every decoder and state machine, by coverage: RUNS=1000000 for hours
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'

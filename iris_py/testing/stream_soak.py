@@ -1,7 +1,7 @@
 """Runs schedules of faults for replicas of a stream: ``python -m iris_py.testing.stream_soak``, or repeats one with ``--seed``.
 
-With ``--all`` all replicas are damaged, each block whole somewhere; else one replica at a time. A failure prints the command to
-reproduce it.
+With ``--all`` all replicas are damaged, each block whole somewhere; else one replica at a time. With ``--catalog`` the blocks are
+changes of a catalog. A failure prints the command to reproduce it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import sys
 import time
 import traceback
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rich.console import Console
 
+from iris_py.testing.cores.catalogs import CatalogSchedule
 from iris_py.testing.cores.stream_faults import StreamSchedule
 
 if TYPE_CHECKING:
@@ -41,12 +43,13 @@ class StreamOutcome(NamedTuple):
     cpu_s: float
 
 
-def run_schedule(seed: int, *, is_all_damaged: bool = False) -> StreamOutcome:
+def run_schedule(seed: int, *, is_all_damaged: bool = False, has_catalog: bool = False) -> StreamOutcome:
     """Run the schedule of a seed; a broken promise becomes the error text, with the command to repeat it."""
     start = time.process_time()
     gc.disable()
     try:
-        report, error = StreamSchedule(seed, is_all_damaged=is_all_damaged).run(), ""
+        kind = CatalogSchedule if has_catalog else StreamSchedule
+        report, error = kind(seed, is_all_damaged=is_all_damaged).run(), ""
     except AssertionError as exc:
         report, error = None, str(exc) or traceback.format_exc()
     except Exception:
@@ -54,7 +57,8 @@ def run_schedule(seed: int, *, is_all_damaged: bool = False) -> StreamOutcome:
     finally:
         gc.enable()
     if error:
-        error += f"; again: python -m iris_py.testing.stream_soak{' --all' * is_all_damaged} --seed {seed}"
+        options = " --catalog" * has_catalog + " --all" * is_all_damaged
+        error += f"; again: python -m iris_py.testing.stream_soak{options} --seed {seed}"
     return StreamOutcome(seed, report, error, time.process_time() - start)
 
 
@@ -62,20 +66,13 @@ def _print(text: str) -> None:
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _run_one(seed: int) -> StreamOutcome:
-    return run_schedule(seed)
-
-
-def _run_all(seed: int) -> StreamOutcome:
-    return run_schedule(seed, is_all_damaged=True)
-
-
-def run_schedules(seeds: Sequence[int], *, is_all_damaged: bool = False) -> int:
+def run_schedules(seeds: Sequence[int], *, is_all_damaged: bool = False, has_catalog: bool = False) -> int:
     """Run many schedules, and print failures and figures; returns the number of failures."""
     processes = max(1, min(PROCESSES_MAX, os.cpu_count() or 1, len(seeds)))
     outcomes: list[StreamOutcome] = []
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for outcome in pool.imap_unordered(_run_all if is_all_damaged else _run_one, seeds):
+        run = partial(run_schedule, is_all_damaged=is_all_damaged, has_catalog=has_catalog)
+        for outcome in pool.imap_unordered(run, seeds):
             outcomes.append(outcome)
             if outcome.error:
                 _print(f"seed {outcome.seed}: {outcome.error}")
@@ -87,7 +84,7 @@ def run_schedules(seeds: Sequence[int], *, is_all_damaged: bool = False) -> int:
         counts += report.counts
     failed = len(outcomes) - len(reports)
     _print(
-        f"{len(outcomes)} schedules, {failed} failed: {sum(report.acked for report in reports)} records acknowledged,"
+        f"{len(outcomes)} schedules, {failed} failed: {sum(report.acked for report in reports)} blocks acknowledged,"
         f" {sum(report.leaders for report in reports)} leaders, {sum(report.virtual_s for report in reports) / 3600:.1f}"
         f" virtual hours, {sum(outcome.cpu_s for outcome in outcomes):.0f} s of processors"
     )
@@ -102,9 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed of many")
     parser.add_argument("--schedules", type=int, default=SCHEDULES, help=f"the number of seeds (default: {SCHEDULES})")
     parser.add_argument("--all", action="store_true", help="damage all replicas")
+    parser.add_argument("--catalog", action="store_true", help="change a catalog in place of records")
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.first, chosen.first + chosen.schedules) if chosen.seed is None else [chosen.seed]
-    return min(1, run_schedules(seeds, is_all_damaged=chosen.all))
+    return min(1, run_schedules(seeds, is_all_damaged=chosen.all, has_catalog=chosen.catalog))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 from iris_py.streams.batches import RecordBatch, new_record
 from iris_py.streams.blocks import ROOT_CHAIN, Block, BlockHeader, BlockKind, DamagedBlock, read_block, seal_block
+from iris_py.streams.catalog.changes import ChangeResult, RemoveStream, encode_change
+from iris_py.streams.catalog.machine import Catalog, DamagedCatalog
 from iris_py.streams.columns import RECORDS_MAX, MalformedRecords, decode_columns, encode_columns
 from iris_py.streams.description import DamagedDescription, StreamDescription, decode_copies, encode_copy
 from iris_py.streams.replica_state import SLOT_BYTES, DamagedState, ReplicaState, SavedState, decode_slots, encode_slot
@@ -21,6 +23,7 @@ from iris_py.streams.segments import (
 )
 from iris_py.wire.headers import encode_headers
 from tests.fuzz.target import Kind, Target
+from tests.wire.test_catalog import make_changes
 
 STREAM = bytes(range(16))
 TIME_MS = 1_700_000_000_000
@@ -93,6 +96,37 @@ def run_segment(data: bytes) -> None:
             assert index.find_offset(placed.header.offset).place <= placed.place
 
 
+def run_catalog(data: bytes) -> None:
+    """Read a snapshot and a change: an accepted snapshot is what the machine writes, and any change has a result behind it."""
+    bodies = (data, *CHANGES)
+    with suppress(DamagedCatalog):
+        catalog = Catalog.decode(data)
+        assert not data or catalog.encode() == data
+        run_changes(catalog, (*bodies, *(encode_change(RemoveStream(stream)) for stream in catalog.streams)))
+    for place in range(len(CHANGES) + 1):
+        catalog = Catalog()
+        run_changes(catalog, (*CHANGES[:place], data, *CHANGES[place:]))
+
+
+def run_changes(catalog: Catalog, bodies: tuple[bytes, ...]) -> None:
+    """Apply changes: each has a result, and the state can be read again."""
+    for body in bodies:
+        assert isinstance(catalog.apply(body), ChangeResult)
+    assert Catalog.decode(catalog.encode()).encode() == catalog.encode()
+
+
+CHANGES = tuple(map(encode_change, make_changes()))
+
+
+def make_snapshots() -> tuple[bytes, ...]:
+    """Return the snapshot behind each change."""
+    catalog, found = Catalog(), []
+    for body in CHANGES:
+        catalog.apply(body)
+        found.append(catalog.encode())
+    return tuple(found)
+
+
 BLOCKS = (make_block(b"a"), make_block(b"", b"value", key=b"key"))
 INDEX = SegmentIndex(BEGINNING)
 INDEX.add(BLOCKS[0].header)
@@ -114,5 +148,6 @@ TARGETS = (
         tuple(bytes((block.header.flags, block.header.count)) + block.body for block in BLOCKS),
         1024,
     ),
+    Target("stream_catalog", run_catalog, Kind.DECODER, (*CHANGES, *make_snapshots()), 1024),
     Target("stream_segments", run_segment, Kind.DECODER, SEGMENTS, SEGMENT_HEADER_BYTES + SLOT_BYTES),
 )

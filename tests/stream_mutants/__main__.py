@@ -46,7 +46,7 @@ class _PatchedLoader(SourceFileLoader):
         return compile(source, self.path, "exec")
 
 
-class _PatchingFinder(MetaPathFinder):
+class PatchingFinder(MetaPathFinder):
     """Finds the modules of a defect."""
 
     def __init__(self, defect: Defect) -> None:
@@ -85,7 +85,7 @@ def find_broken_promise(schedules: Iterable[tuple[str, Callable[[], object]]]) -
 def try_defect(number: int, schedules: int, first: int) -> int:
     """Run schedules with a defect in this process; returns the exit status."""
     defect = DEFECTS[number - 1]
-    sys.meta_path.insert(0, _PatchingFinder(defect))
+    sys.meta_path.insert(0, PatchingFinder(defect))
     from iris_py.testing.cores.stream_faults import StreamSchedule
     from iris_py.testing.cores.stream_scenarios import SCENARIOS, run_scenario
 

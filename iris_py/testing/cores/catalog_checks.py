@@ -109,7 +109,7 @@ class CatalogChecks:
         gone = old.keys() - new.keys()
         assert gone == ({change.store} if isinstance(change, ForgetStore) else set()), f"{change} removed {gone}"
         assert not gone & {store for entry in after.streams for stores in entry.placement for store in stores}
-        assert set(before.retired) <= set(after.retired)
+        assert gone | set(before.retired) <= set(after.retired), "a retired store is not known as such"
         assert not set(after.retired) & new.keys(), "a retired store is there again"
         for store, entry in new.items():
             if store in old and entry != old[store] and isinstance(change, AdmitStore):

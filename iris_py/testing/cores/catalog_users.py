@@ -38,8 +38,9 @@ NAMES: Final = ("a", "b", "c", "d", "e")
 #: The first bytes of a wrap tell its data key, so that checks see whether all wraps of a key open the same one.
 SECRET_BYTES: Final = 8
 _GENERATIONS: Final = tuple(bytes([0xC0 + number]) * 16 for number in range(3))
-_HOSTS: Final = 6
-_ZONES: Final = 3
+#: Fewer hosts than stores, so that some placements put two replicas on one host.
+_HOSTS: Final = 4
+_ZONES: Final = 2
 #: The share of changes that come again, late.
 _REPEATED: Final = 0.15
 
@@ -113,7 +114,11 @@ class CatalogUsers:
     # Streams
 
     def _create(self, catalog: Catalog) -> CreateStream:
+        """A new stream, or one whose creation comes once more behind its removal."""
         rng = self._rng
+        late = [each for each in self.sent if isinstance(each, CreateStream) and catalog.is_removed(each.stream)]
+        if late and rng.random() < _REPEATED:
+            return rng.choice(late)
         partitions, replicas = rng.randint(1, 3), rng.choice((1, 3, 3))
         stores = sorted(catalog.stores)
         usage = {store: StoreUsage(rng.randrange(1 << 30), rng.randrange(9)) for store in stores if rng.random() < 0.95}
