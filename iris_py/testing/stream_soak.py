@@ -1,6 +1,6 @@
 """Runs schedules of faults for replicas of a stream: ``python -m iris_py.testing.stream_soak``, or repeats one with ``--seed``.
 
-With ``--all`` all replicas are damaged, each block whole somewhere; else one replica at a time. With ``--catalog`` the blocks are
+With ``--all`` all replicas are damaged, each block whole somewhere; else one replica at a time. With ``--catalog`` blocks are
 changes of a catalog. A failure prints the command to reproduce it.
 """
 

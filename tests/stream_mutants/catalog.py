@@ -8,17 +8,13 @@ import subprocess
 import sys
 from typing import Final
 
-from tests.stream_mutants.__main__ import PatchingFinder
+from tests.stream_mutants.__main__ import UNNOTICED, PatchingFinder, find_broken_promise
 from tests.stream_mutants.defects import Defect, Patch
 
 __all__ = ["DEFECTS"]
 
 #: Schedules for one defect. Too small: a rare defect is not noticed; too large: minutes for each defect.
 SCHEDULES: Final = 300
-#: The exit status of a run that noticed nothing.
-UNNOTICED: Final = 3
-#: Characters of a broken promise in a line.
-MESSAGE_MAX: Final = 110
 
 
 def _defect(name: str, module: str, old: str, new: str) -> Defect:
@@ -29,7 +25,7 @@ DEFECTS: Final = (
     _defect(
         "a removed stream comes back by a late creation",
         "machine",
-        "        if change.stream in self._removed:\n            return Refusal.REMOVED\n",
+        "        if change.stream in self._removed:\n            return CatalogRefusal.REMOVED\n",
         "",
     ),
     _defect(
@@ -41,7 +37,7 @@ DEFECTS: Final = (
     _defect(
         "a retired store is admitted again",
         "machine",
-        "        if entry.store in self._retired:\n            return Refusal.RETIRED\n",
+        "        if entry.store in self._retired:\n            return CatalogRefusal.RETIRED\n",
         "",
     ),
     _defect(
@@ -59,7 +55,7 @@ DEFECTS: Final = (
     _defect(
         "a second data key under the same number",
         "machine",
-        "return entry if set(wraps) <= set(entry.wraps) else Refusal.OUTDATED",
+        "return entry if set(wraps) <= set(entry.wraps) else CatalogRefusal.OUTDATED",
         "return _with_wraps(entry, {(wrap.key, wrap.generation): wrap for wrap in (*wraps, *entry.wraps)}.values())",
     ),
     _defect(
@@ -77,10 +73,10 @@ DEFECTS: Final = (
     _defect(
         "a refused change has an effect",
         "machine",
-        "        if description.name in self._names:\n            return Refusal.NAME_TAKEN\n",
+        "        if description.name in self._names:\n            return CatalogRefusal.NAME_TAKEN\n",
         "        if description.name in self._names:\n"
         "            self._removed[change.stream] = None\n"
-        "            return Refusal.NAME_TAKEN\n",
+        "            return CatalogRefusal.NAME_TAKEN\n",
     ),
     _defect(
         "a search by a removed name finds a stream",
@@ -98,15 +94,12 @@ def try_defect(number: int, schedules: int) -> int:
     from iris_py.testing.cores.catalogs import CatalogSchedule
 
     gc.disable()
-    for seed in range(schedules):
-        try:
-            CatalogSchedule(seed).run()
-        except Exception as exc:
-            text = str(exc) if isinstance(exc, AssertionError) and str(exc) else repr(exc)
-            print(f"{number}. {defect.name}: {seed + 1} (seed {seed}): {text[:MESSAGE_MAX]}", flush=True)
-            return 0
-    print(f"{number}. {defect.name}: nothing in {schedules}", flush=True)
-    return UNNOTICED
+    found = find_broken_promise(
+        (f"seed {seed}", lambda seed=seed: CatalogSchedule(seed).run())  # type: ignore[misc]
+        for seed in range(schedules)
+    )
+    print(f"{number}. {defect.name}: {found or f'nothing in {schedules}'}", flush=True)
+    return 0 if found else UNNOTICED
 
 
 def main() -> int:

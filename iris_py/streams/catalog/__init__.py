@@ -1,1 +1,1 @@
-"""The catalog: the stores and streams of a network, and the stores of each partition, as a machine over one group's log."""
+"""The catalog: stores, streams and placements of a network, as a machine over the log of a group."""

@@ -1,7 +1,7 @@
-"""The changes of a catalog, the bodies of its log's CHANGE blocks, and their results.
+"""The changes of a catalog, their bodies in CHANGE blocks, and their results.
 
-A body is a byte with the version, and a msgpack array that begins with the kind. Ids, times and random bytes are in the body,
-so that every replica makes the same of it.
+A body is a byte with the version, and a msgpack array. The array begins with the kind. The proposer draws ids, times and random
+bytes, and the body contains them: all replicas derive the same state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from iris_py.streams.catalog.records import Id, KeyWraps, Placement, ReplicaStores, StoreEntry
 from iris_py.streams.description import OnStreamFull, StreamDescription
 from iris_py.streams.limits import STREAM_BYTES_MIN
-from iris_py.streams.raft.messages import Number
+from iris_py.streams.raft.messages import DECODE_ERRORS, Number
 
 __all__ = [
     "VERSION",
@@ -22,6 +22,7 @@ __all__ = [
     "AdmitStore",
     "BeginKey",
     "CatalogChange",
+    "CatalogRefusal",
     "ChangeResult",
     "ChangeSettings",
     "CreateStream",
@@ -30,7 +31,6 @@ __all__ = [
     "MakeCatalog",
     "MoveReplica",
     "NewerChange",
-    "Refusal",
     "RemoveGeneration",
     "RemoveStream",
     "RetireStore",
@@ -47,7 +47,7 @@ class MakeCatalog(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
     catalog: Id
     may_share_hosts: bool
-    """Whether replicas of a partition may be on one host: the network listens on loopback alone."""
+    """Whether replicas of a partition may share a host: the network listens on loopback alone."""
 
 
 class AdmitStore(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -57,13 +57,13 @@ class AdmitStore(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class RetireStore(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Give a store no more partitions; those that it has move away."""
+    """Place no more partitions on a store; its partitions move away."""
 
     store: Id
 
 
 class ForgetStore(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Remove a retiring store that has no partitions. Its id is never admitted again."""
+    """Remove a retiring store without partitions. The catalog never admits the id again."""
 
     store: Id
 
@@ -79,29 +79,29 @@ class CreateStream(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class ChangeSettings(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """Change the settings of a stream that may change."""
+    """Change age, bytes and behaviour when full of a stream."""
 
     stream: Id
     revision: Number
-    """The revision that the writer has read."""
+    """The revision known to the proposer."""
     max_age_s: Annotated[float, msgspec.Meta(gt=0)]
     max_bytes: Annotated[int, msgspec.Meta(ge=STREAM_BYTES_MIN, le=(1 << 63) - 1)]
     full: OnStreamFull
 
 
 class RemoveStream(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Remove a stream, with its data keys."""
+    """Remove a stream with all data keys."""
 
     stream: Id
 
 
 class MoveReplica(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Replace one store of a partition, or change the order of its stores."""
+    """Replace a store of a partition, or change the order of the stores."""
 
     stream: Id
     partition: Number
     before: ReplicaStores
-    """The stores that the writer has read."""
+    """The stores known to the proposer."""
     stores: ReplicaStores
 
 
@@ -113,7 +113,7 @@ class BeginKey(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class AddWraps(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Wrap data keys of a stream under one more generation."""
+    """Wrap data keys of a stream under another generation."""
 
     stream: Id
     wraps: KeyWraps
@@ -127,7 +127,7 @@ class RemoveGeneration(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class DropKey(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """Forget an old data key that seals no record any more."""
+    """Forget an old data key without records."""
 
     stream: Id
     key: Number
@@ -149,8 +149,8 @@ CatalogChange: TypeAlias = (
 )
 
 
-class Refusal(StrEnum):
-    """The reason why a committed change has no effect, equal at every replica."""
+class CatalogRefusal(StrEnum):
+    """The reason of a committed change without effect, equal at every replica."""
 
     NEWER = "a newer version of Iris wrote the change: update this store"
     MALFORMED = "the change cannot be read"
@@ -174,9 +174,9 @@ class Refusal(StrEnum):
 class ChangeResult(msgspec.Struct, frozen=True, gc=False):
     """The result of a committed change."""
 
-    refusal: Refusal | None = None
+    refusal: CatalogRefusal | None = None
     is_changed: bool = False
-    """Whether the catalog is another one now. A change that was made before is accepted, and changes nothing."""
+    """Whether the state differs now. The catalog accepts a repeated change without effect."""
 
 
 class NewerChange(ValueError):
@@ -193,7 +193,7 @@ def encode_change(change: CatalogChange) -> bytes:
 
 
 def decode_change(body: bytes) -> CatalogChange | None:
-    """Return the change of a body; None if it is malformed.
+    """Return the change of a body; None for a malformed body.
 
     Raises:
         NewerChange: A newer version wrote the change.
@@ -202,5 +202,5 @@ def decode_change(body: bytes) -> CatalogChange | None:
         raise NewerChange(f"the version {body[0]} of a change is newer than {VERSION}")
     try:
         return _DECODER.decode(body[1:])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return None

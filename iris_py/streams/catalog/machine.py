@@ -1,7 +1,7 @@
-"""The catalog as a state machine: equal changes in equal order make equal states, and each change has a result.
+"""The catalog as a state machine: equal changes in equal order make equal states.
 
-A change is checked when it is applied, because other changes may come between the proposal and the commit. A refused change
-changes nothing. Only a change that names a store or a stream removes it.
+The catalog checks a change on application, because other changes may come between proposal and commit. A refused change has no
+effect. Stores and streams disappear only by changes with their ids.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from iris_py.streams.catalog.changes import (
     AddWraps,
     AdmitStore,
     BeginKey,
+    CatalogRefusal,
     ChangeResult,
     ChangeSettings,
     CreateStream,
@@ -24,25 +25,24 @@ from iris_py.streams.catalog.changes import (
     MakeCatalog,
     MoveReplica,
     NewerChange,
-    Refusal,
     RemoveGeneration,
     RemoveStream,
     RetireStore,
     decode_change,
 )
-from iris_py.streams.catalog.records import CatalogSnapshot, KeyWrap, StoreEntry, StreamEntry
-from iris_py.streams.limits import (
+from iris_py.streams.catalog.limits import (
     CATALOG_STREAMS_MAX,
     CATALOG_WRAPS_MAX,
     GENERATIONS_MAX,
     NAME_BYTES_MAX,
     REMOVED_STREAMS_MAX,
     RETIRED_STORES_MAX,
-    STORE_PARTITIONS_MAX,
     STORES_MAX,
-    STREAM_BYTES_MIN,
     STREAM_KEYS_MAX,
 )
+from iris_py.streams.catalog.records import CatalogSnapshot, KeyWrap, StoreEntry, StreamEntry
+from iris_py.streams.limits import STORE_PARTITIONS_MAX, STREAM_BYTES_MIN
+from iris_py.streams.raft.messages import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,11 +61,11 @@ _TIME_BYTES: Final = 6
 
 
 class DamagedCatalog(ValueError):
-    """The bytes are no snapshot of a catalog, or a newer version of Iris wrote them."""
+    """The bytes are no snapshot of a catalog, or have a newer version."""
 
 
 def make_catalog_id(time_ms: int, randomness: bytes) -> bytes:
-    """Return the id of a new catalog: an older one is smaller.
+    """Return the id of a new catalog. Older catalogs have smaller ids.
 
     Args:
         time_ms: Milliseconds since 1970.
@@ -75,7 +75,7 @@ def make_catalog_id(time_ms: int, randomness: bytes) -> bytes:
 
 
 def must_give_way(own: bytes, other: bytes) -> bool:
-    """Whether the stores of a catalog stop when they meet another one: the younger one has to."""
+    """Whether the stores of a catalog stop at the first contact with another catalog: the younger catalog gives way."""
     return own > other
 
 
@@ -83,12 +83,12 @@ class Catalog:
     """The state of a catalog.
 
     Attributes:
-        id: Its id; empty before the first change.
-        may_share_hosts: Whether replicas of a partition may be on one host.
+        id: The id; empty before the first change.
+        may_share_hosts: Whether replicas of a partition may share a host.
         stores: The stores by id.
         streams: The streams by id.
-        is_outdated: Whether a change of a newer version came. This program cannot know the state since then: it applies
-            nothing more, answers no searches and saves no snapshots.
+        is_outdated: Whether a change of a newer version came. From then on the state is unknown: the store applies no changes,
+            answers no searches and saves no snapshots.
     """
 
     def __init__(self, snapshot: CatalogSnapshot | None = None) -> None:
@@ -108,10 +108,10 @@ class Catalog:
 
     @classmethod
     def decode(cls, data: bytes) -> Catalog:
-        """Return the catalog of a snapshot; an empty one for no bytes.
+        """Return the catalog of a snapshot; an empty catalog without bytes.
 
         Raises:
-            DamagedCatalog: The bytes are no such snapshot, or are newer.
+            DamagedCatalog: The bytes are unreadable, contradictory or newer.
         """
         if not data:
             return cls()
@@ -119,7 +119,7 @@ class Catalog:
             raise DamagedCatalog(f"the version {data[0]} of the catalog is newer than {VERSION}: update Iris")
         try:
             catalog = cls(_DECODER.decode(data[1:]))
-        except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        except DECODE_ERRORS as exc:
             raise DamagedCatalog(f"the catalog cannot be read: {exc}") from exc
         is_sound = len(catalog._names) == len(catalog.streams) and all(map(_is_valid, catalog.streams.values()))
         if not is_sound or catalog.encode() != data:
@@ -140,7 +140,7 @@ class Catalog:
 
     @property
     def version(self) -> int:
-        """The newest version of changes that all stores read: the leader writes no newer ones."""
+        """The newest version readable by all stores. The leader writes no newer changes."""
         return min((entry.version for entry in self.stores.values()), default=VERSION)
 
     def find(self, name: str) -> StreamEntry | None:
@@ -149,42 +149,42 @@ class Catalog:
         return self.streams[stream] if stream is not None else None
 
     def is_removed(self, stream: bytes) -> bool:
-        """Whether a change removed the stream: only then its files go into the trash. Other unknown files are kept."""
+        """Whether a change removed the stream. Only files of removed streams go into the trash."""
         return stream in self._removed
 
     def is_retired(self, store: bytes) -> bool:
-        """Whether a store has retired, or is about to."""
+        """Whether a store retires or has retired."""
         known = self.stores.get(store)
         return store in self._retired or (known is not None and known.is_retiring)
 
     def count_replicas(self, store: bytes) -> int:
-        """Return the number of replicas that are placed on a store."""
+        """Return the number of replicas on a store."""
         return self._held[store]
 
     def apply(self, body: bytes) -> ChangeResult:
         """Apply a committed change.
 
         Args:
-            body: The body of its block.
+            body: The body of the block.
 
         Returns:
-            The result, equal at all replicas of one version.
+            The result, equal at all replicas of a version.
         """
         if self.is_outdated:
-            return ChangeResult(Refusal.NEWER)
+            return ChangeResult(CatalogRefusal.NEWER)
         try:
             change = decode_change(body)
         except NewerChange:
             self.is_outdated = True
-            return ChangeResult(Refusal.NEWER)
-        result = self._apply(change) if change is not None else Refusal.MALFORMED
-        return ChangeResult(result) if isinstance(result, Refusal) else result
+            return ChangeResult(CatalogRefusal.NEWER)
+        result = self._apply(change) if change is not None else CatalogRefusal.MALFORMED
+        return ChangeResult(result) if isinstance(result, CatalogRefusal) else result
 
-    def _apply(self, change: CatalogChange) -> ChangeResult | Refusal:
+    def _apply(self, change: CatalogChange) -> ChangeResult | CatalogRefusal:
         if isinstance(change, MakeCatalog):
             return self._make(change)
         if not self.id:
-            return Refusal.NO_CATALOG
+            return CatalogRefusal.NO_CATALOG
         match change:
             case AdmitStore():
                 return self._admit(change.entry)
@@ -195,98 +195,98 @@ class Catalog:
             case CreateStream():
                 return self._create(change)
         if change.stream in self._removed:
-            return _SAME if isinstance(change, RemoveStream) else Refusal.REMOVED
+            return _SAME if isinstance(change, RemoveStream) else CatalogRefusal.REMOVED
         entry = self.streams.get(change.stream)
         if entry is None:
-            return Refusal.NO_STREAM
+            return CatalogRefusal.NO_STREAM
         if isinstance(change, RemoveStream):
             return self._remove(entry)
         changed = self._change(entry, change)
-        if isinstance(changed, Refusal):
+        if isinstance(changed, CatalogRefusal):
             return changed
         if changed == entry:
             return _SAME
         if self._wraps - len(entry.wraps) + len(changed.wraps) > CATALOG_WRAPS_MAX or not _has_few_keys(changed.wraps):
-            return Refusal.FULL
+            return CatalogRefusal.FULL
         self._drop(entry)
         self._put(changed)
         return _CHANGED
 
     # Stores
 
-    def _make(self, change: MakeCatalog) -> ChangeResult | Refusal:
+    def _make(self, change: MakeCatalog) -> ChangeResult | CatalogRefusal:
         if self.id:
-            return _SAME if self.id == change.catalog else Refusal.OTHER_CATALOG
+            return _SAME if self.id == change.catalog else CatalogRefusal.OTHER_CATALOG
         self.id, self.may_share_hosts = change.catalog, change.may_share_hosts
         return _CHANGED
 
-    def _admit(self, entry: StoreEntry) -> ChangeResult | Refusal:
+    def _admit(self, entry: StoreEntry) -> ChangeResult | CatalogRefusal:
         known = self.stores.get(entry.store)
         if entry.store in self._retired:
-            return Refusal.RETIRED
+            return CatalogRefusal.RETIRED
         if known is None:
             if len(self.stores) >= STORES_MAX:
-                return Refusal.FULL
+                return CatalogRefusal.FULL
             is_retiring = False
         else:
             if (known.starts, known.process) == (entry.starts, entry.process):
                 return _SAME
             if entry.starts <= known.starts:
-                return Refusal.OLD_COPY
+                return CatalogRefusal.OLD_COPY
             is_retiring = known.is_retiring
         others = [other.version for other in self.stores.values() if other is not known]
         if others and entry.version < min(others):
-            return Refusal.OLD_VERSION
+            return CatalogRefusal.OLD_VERSION
         self.stores[entry.store] = msgspec.structs.replace(entry, is_retiring=is_retiring)
         return _CHANGED
 
-    def _retire(self, store: bytes) -> ChangeResult | Refusal:
+    def _retire(self, store: bytes) -> ChangeResult | CatalogRefusal:
         known = self.stores.get(store)
         if known is None:
-            return _SAME if store in self._retired else Refusal.NO_STORE
+            return _SAME if store in self._retired else CatalogRefusal.NO_STORE
         if known.is_retiring:
             return _SAME
         self.stores[store] = msgspec.structs.replace(known, is_retiring=True)
         return _CHANGED
 
-    def _forget(self, store: bytes) -> ChangeResult | Refusal:
+    def _forget(self, store: bytes) -> ChangeResult | CatalogRefusal:
         known = self.stores.get(store)
         if known is None:
-            return _SAME if store in self._retired else Refusal.NO_STORE
+            return _SAME if store in self._retired else CatalogRefusal.NO_STORE
         if not known.is_retiring or self._held[store]:
-            return Refusal.HOLDS_PARTITIONS
+            return CatalogRefusal.HOLDS_PARTITIONS
         if len(self._retired) >= RETIRED_STORES_MAX:
-            return Refusal.FULL
+            return CatalogRefusal.FULL
         del self.stores[store]
         self._retired[store] = None
         return _CHANGED
 
     # Streams
 
-    def _create(self, change: CreateStream) -> ChangeResult | Refusal:
+    def _create(self, change: CreateStream) -> ChangeResult | CatalogRefusal:
         description = change.description
         if change.stream in self.streams:
-            return _SAME if self.streams[change.stream].description.name == description.name else Refusal.INVALID
+            return _SAME if self.streams[change.stream].description.name == description.name else CatalogRefusal.INVALID
         if change.stream in self._removed:
-            return Refusal.REMOVED
+            return CatalogRefusal.REMOVED
         if description.name in self._names:
-            return Refusal.NAME_TAKEN
+            return CatalogRefusal.NAME_TAKEN
         entry = StreamEntry(change.stream, description, change.placement, tuple(sorted(change.wraps)))
         has_one_size = len(set(map(len, change.placement))) == 1
         if not _is_valid(entry) or not has_one_size or not _is_one_key(entry.wraps, 1, is_optional=True):
-            return Refusal.INVALID
+            return CatalogRefusal.INVALID
         if len(self.streams) >= CATALOG_STREAMS_MAX or self._wraps + len(entry.wraps) > CATALOG_WRAPS_MAX:
-            return Refusal.FULL
+            return CatalogRefusal.FULL
         added: Counter[bytes] = Counter()
         for stores in change.placement:
             added.update(stores)
             if not all(self._can_hold(store, stores, added[store]) for store in stores):
-                return Refusal.UNPLACEABLE
+                return CatalogRefusal.UNPLACEABLE
         self._put(entry)
         return _CHANGED
 
     def _can_hold(self, store: bytes, stores: tuple[bytes, ...], added: int) -> bool:
-        """Whether a store may be new in the placement of a partition."""
+        """Whether a store can join the placement of a partition."""
         entry = self.stores.get(store)
         if entry is None or entry.is_retiring or stores.count(store) > 1:
             return False
@@ -304,8 +304,8 @@ class Catalog:
 
     def _change(
         self, entry: StreamEntry, change: ChangeSettings | MoveReplica | BeginKey | AddWraps | RemoveGeneration | DropKey
-    ) -> StreamEntry | Refusal:
-        """Return the changed entry of a stream; the same one if nothing changes."""
+    ) -> StreamEntry | CatalogRefusal:
+        """Return the changed entry of a stream, or the present entry."""
         match change:
             case ChangeSettings():
                 return _change_settings(entry, change)
@@ -314,15 +314,15 @@ class Catalog:
             case BeginKey():
                 wraps = tuple(sorted(change.wraps))
                 if any(wrap.key <= entry.newest_key for wrap in wraps):
-                    return entry if set(wraps) <= set(entry.wraps) else Refusal.OUTDATED
+                    return entry if set(wraps) <= set(entry.wraps) else CatalogRefusal.OUTDATED
                 if not _is_one_key(wraps, entry.newest_key + 1):
-                    return Refusal.INVALID
+                    return CatalogRefusal.INVALID
                 return _with_wraps(entry, (*entry.wraps, *wraps))
             case AddWraps():
                 there = {(wrap.key, wrap.generation) for wrap in entry.wraps}
                 added = {(wrap.key, wrap.generation): wrap for wrap in reversed(change.wraps)}
                 if not {wrap.key for wrap in change.wraps} <= {wrap.key for wrap in entry.wraps}:
-                    return Refusal.OUTDATED
+                    return CatalogRefusal.OUTDATED
                 new = (wrap for place, wrap in added.items() if place not in there)
                 return _with_wraps(entry, (*entry.wraps, *new))
             case RemoveGeneration():
@@ -331,22 +331,22 @@ class Catalog:
                 return _with_wraps(entry, kept)
             case DropKey():
                 if change.key >= entry.newest_key:
-                    return Refusal.KEY_NEEDED
+                    return CatalogRefusal.KEY_NEEDED
                 return _with_wraps(entry, (wrap for wrap in entry.wraps if wrap.key != change.key))
 
-    def _move(self, entry: StreamEntry, change: MoveReplica) -> StreamEntry | Refusal:
+    def _move(self, entry: StreamEntry, change: MoveReplica) -> StreamEntry | CatalogRefusal:
         if change.partition >= len(entry.placement):
-            return Refusal.INVALID
+            return CatalogRefusal.INVALID
         present = entry.placement[change.partition]
         if change.stores == present:
             return entry
         if change.before != present:
-            return Refusal.OUTDATED
+            return CatalogRefusal.OUTDATED
         new = set(change.stores) - set(present)
         if len(set(change.stores)) != len(present) or len(change.stores) != len(present) or len(new) > 1:
-            return Refusal.INVALID
+            return CatalogRefusal.INVALID
         if not all(self._can_hold(store, change.stores, 1) for store in new):
-            return Refusal.UNPLACEABLE
+            return CatalogRefusal.UNPLACEABLE
         placement = list(entry.placement)
         placement[change.partition] = change.stores
         return msgspec.structs.replace(entry, placement=tuple(placement))
@@ -365,7 +365,7 @@ class Catalog:
 
 
 def _is_valid(entry: StreamEntry) -> bool:
-    """Whether a stream is within its bounds. Rules for names may change, so they are checked before a change is proposed."""
+    """Whether a stream is within the bounds. Rules for names may change with versions: proposers check names."""
     description = entry.description
     is_named = 0 < len(description.name.encode()) <= NAME_BYTES_MAX
     is_sorted = entry.wraps == tuple(sorted(entry.wraps))
@@ -376,21 +376,21 @@ def _has_valid_settings(description: StreamDescription) -> bool:
     return description.max_age_s > 0 and STREAM_BYTES_MIN <= description.max_bytes < 1 << 63
 
 
-def _change_settings(entry: StreamEntry, change: ChangeSettings) -> StreamEntry | Refusal:
+def _change_settings(entry: StreamEntry, change: ChangeSettings) -> StreamEntry | CatalogRefusal:
     description = msgspec.structs.replace(
         entry.description, max_age_s=change.max_age_s, max_bytes=change.max_bytes, full=change.full
     )
     if not _has_valid_settings(description):
-        return Refusal.INVALID
+        return CatalogRefusal.INVALID
     if description == entry.description:
         return entry
     if change.revision != entry.revision:
-        return Refusal.OUTDATED
+        return CatalogRefusal.OUTDATED
     return msgspec.structs.replace(entry, description=description, revision=entry.revision + 1)
 
 
 def _is_one_key(wraps: tuple[KeyWrap, ...], key: int, *, is_optional: bool = False) -> bool:
-    """Whether wraps are those of one data key, each under another generation."""
+    """Whether all wraps are of the same data key, under different generations."""
     generations = {wrap.generation for wrap in wraps}
     is_alone = all(wrap.key == key for wrap in wraps) and len(generations) == len(wraps)
     return is_alone and len(wraps) <= GENERATIONS_MAX and (is_optional or bool(wraps))

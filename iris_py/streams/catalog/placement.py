@@ -1,7 +1,7 @@
-"""The choice of stores by the catalog's leader: for partitions, and for the voters of the catalog itself.
+"""The choice of stores by the catalog's leader, for partitions and for the votes of the catalog.
 
-Replicas of a partition are on different hosts, then in different zones, then on the stores with the least bytes, then on those
-that lead the fewest partitions.
+Replicas of a partition are on different hosts, then in different zones, then on the stores with the least bytes, then on the
+stores with the fewest led partitions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from iris_py.streams.limits import CATALOG_VOTERS, STORE_PARTITIONS_MAX
+from iris_py.streams.catalog.limits import CATALOG_VOTERS
+from iris_py.streams.limits import STORE_PARTITIONS_MAX
 from iris_py.streams.raft.limits import LEARNERS_MAX
 from iris_py.streams.raft.membership import MemberSet
 
@@ -25,24 +26,27 @@ __all__ = ["NoPlacement", "StoreUsage", "next_members", "place_stream", "replace
 
 
 class StoreUsage(msgspec.Struct, frozen=True, gc=False):
-    """The report of a store that can take partitions: it runs, and its disk has room."""
+    """The report of a running store with room for partitions."""
 
     used_bytes: int = 0
     leads: int = 0
 
 
 class NoPlacement(Exception):
-    """Too few hosts have stores that can take a replica.
+    """Too few hosts have stores with room for a replica.
 
     Attributes:
         replicas: The wanted number of replicas.
-        hosts: The hosts with such stores.
+        hosts: The hosts of stores with room.
     """
 
     def __init__(self, replicas: int, hosts: Iterable[str]) -> None:
         self.replicas = replicas
         self.hosts = tuple(sorted(hosts))
-        super().__init__(f"{replicas} replicas want {replicas} hosts, and stores with room are on {len(self.hosts)}")
+        super().__init__(replicas, self.hosts)
+
+    def __str__(self) -> str:
+        return f"{self.replicas} replicas want {self.replicas} hosts, and the stores with room are on {', '.join(self.hosts)}"
 
 
 def place_stream(
@@ -53,13 +57,12 @@ def place_stream(
     Args:
         catalog: The catalog.
         partitions: The number of partitions.
-        replicas: The number of replicas of each.
-        partition_bytes: The bytes that a partition may grow to: they count for its stores at once, so that the partitions of
-            a stream spread.
-        usage: The stores that can take partitions.
+        replicas: The number of replicas of a partition.
+        partition_bytes: The largest size of a partition. The chosen stores count as filled: the partitions of a stream spread.
+        usage: The stores with room.
 
     Raises:
-        NoPlacement: There are too few hosts.
+        NoPlacement: Too few hosts have stores with room.
     """
     chooser = _StoreChooser(catalog, usage)
     return tuple(chooser.choose((), replicas, partition_bytes) for _ in range(partitions))
@@ -68,10 +71,10 @@ def place_stream(
 def replace_store(
     catalog: Catalog, entry: StreamEntry, partition: int, leaving: bytes, usage: Mapping[bytes, StoreUsage]
 ) -> ReplicaStores:
-    """Return the stores of a partition without one of them, and with another one.
+    """Return the stores of a partition with a replacement for a store.
 
     Raises:
-        NoPlacement: There are too few hosts.
+        NoPlacement: Too few hosts have stores with room.
     """
     present = entry.placement[partition]
     kept = tuple(store for store in present if store != leaving)
@@ -80,7 +83,7 @@ def replace_store(
 
 
 class _StoreChooser:
-    """Chooses stores, and counts the chosen ones as if they had the partitions already."""
+    """Chooses stores, and counts chosen stores as filled."""
 
     def __init__(self, catalog: Catalog, usage: Mapping[bytes, StoreUsage]) -> None:
         self._catalog = catalog
@@ -89,7 +92,7 @@ class _StoreChooser:
         self._added: Counter[bytes] = Counter()
 
     def choose(self, kept: ReplicaStores | tuple[()], replicas: int, size: int) -> ReplicaStores:
-        """Return kept stores and new ones; with new ones alone, the store that leads the fewest partitions is first."""
+        """Return kept and new stores. Without kept stores the store with the fewest led partitions comes first."""
         chosen = list(kept)
         stores = self._catalog.stores
         while len(chosen) < replicas:
@@ -122,10 +125,10 @@ class _StoreChooser:
 
 
 def next_members(catalog: Catalog, members: MemberSet) -> MemberSet:
-    """Return the members of the catalog's group after the next change; the present ones if nothing is to be done.
+    """Return the members of the catalog's group after the next change, or the present members.
 
-    All stores follow the catalog as learners. Up to three of them vote, on different hosts. Retired voters go when other
-    ones have come.
+    All stores follow the catalog as learners. Up to three stores vote, on different hosts. A retired voter leaves after the
+    arrival of a replacement.
     """
     voters, learners, stores = members.voters, members.learners, catalog.stores
     for store in sorted(stores):

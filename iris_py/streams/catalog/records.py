@@ -7,12 +7,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from iris_py.streams.blocks import ID_BYTES
-from iris_py.streams.description import StreamDescription
-from iris_py.streams.limits import (
+from iris_py.streams.catalog.limits import (
     CATALOG_STREAMS_MAX,
     GENERATIONS_MAX,
     NAME_BYTES_MAX,
-    PARTITIONS_MAX,
     REMOVED_STREAMS_MAX,
     REPLICAS_MAX,
     RETIRED_STORES_MAX,
@@ -20,6 +18,8 @@ from iris_py.streams.limits import (
     STREAM_KEYS_MAX,
     WRAP_BYTES_MAX,
 )
+from iris_py.streams.description import StreamDescription
+from iris_py.streams.limits import PARTITIONS_MAX
 from iris_py.streams.raft.messages import Number
 
 __all__ = ["CatalogSnapshot", "Id", "KeyWrap", "KeyWraps", "Placement", "ReplicaStores", "StoreEntry", "StreamEntry"]
@@ -33,15 +33,15 @@ Placement: TypeAlias = Annotated[tuple[ReplicaStores, ...], msgspec.Meta(min_len
 
 
 class StoreEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A store, by its words at its last start."""
+    """A store, as announced at the last start."""
 
     store: Id
     process: Id
-    """The node of its process."""
+    """The node of the process."""
     starts: Number
-    """The number of its starts. An old copy of its directory has a lower one."""
+    """The number of starts. An old copy of the directory has a lower number."""
     version: Number
-    """The newest version of changes that the store reads."""
+    """The newest readable version of changes."""
     name: Name
     host: Name
     zone: Annotated[str, msgspec.Meta(max_length=NAME_BYTES_MAX)] = ""
@@ -49,12 +49,12 @@ class StoreEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class KeyWrap(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
-    """A data key of a stream, encrypted under one generation of the stream's secret."""
+    """A data key of a stream, encrypted under a generation of the stream's secret."""
 
     key: Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
     """The number of the data key, from 1 on."""
     generation: Id
-    """The id of the group whose key encrypts it."""
+    """The id of the group with the encrypting key."""
     wrapped: Annotated[bytes, msgspec.Meta(min_length=1, max_length=WRAP_BYTES_MAX)]
 
 
@@ -70,16 +70,16 @@ class StreamEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wraps: KeyWraps = ()
     """Sorted by key and generation."""
     revision: Number = 0
-    """The number of changes of its settings."""
+    """The number of changes of the settings."""
 
     @property
     def newest_key(self) -> int:
-        """The number of the newest data key; 0 for none."""
+        """The number of the newest data key; 0 without data keys."""
         return self.wraps[-1].key if self.wraps else 0
 
     @property
     def generations(self) -> frozenset[bytes]:
-        """The generations that open data keys of the stream."""
+        """The generations with wraps of data keys."""
         return frozenset(wrap.generation for wrap in self.wraps)
 
 

@@ -1,6 +1,6 @@
-"""The promises of a catalog, checked at each applied change, at each search and at the end.
+"""The promises of a catalog, checked at every change, at every search and at the end.
 
-The checks read snapshots, so they share no bookkeeping with the machine.
+The checks read snapshots, and share no bookkeeping with the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(CatalogSnapshot)
 
 
 class _AppliedChange(NamedTuple):
-    """A change at its index, None for blocks of other kinds, and the catalog behind it."""
+    """A change, or None for blocks of other kinds, and the catalog after the block."""
 
     change: CatalogChange | None
     result: ChangeResult | None
@@ -44,7 +44,7 @@ class CatalogChecks:
     """Notes applied changes, and raises at the first broken promise.
 
     Attributes:
-        accepted: The number of changes that had an effect.
+        accepted: The number of changes with an effect.
         searches: The number of answered searches.
     """
 
@@ -57,7 +57,7 @@ class CatalogChecks:
     def note_applied(
         self, index: int, change: CatalogChange | None, result: ChangeResult | None, before: bytes, after: bytes
     ) -> None:
-        """Check a change that a store has applied: all stores have the same result and the same catalog."""
+        """Check an applied change: all stores have the same result and the same catalog."""
         applied = _AppliedChange(change, result, after)
         known = self._applied.setdefault(index, applied)
         if known is not applied:
@@ -75,7 +75,7 @@ class CatalogChecks:
         self._check_step(change, _decode(before), _decode(after))
 
     def _check_step(self, change: CatalogChange, before: CatalogSnapshot, after: CatalogSnapshot) -> None:
-        """Check an effect: nothing disappears but what the change names, and nothing that was removed comes back."""
+        """Check an effect: streams disappear only by their removal, and never come back."""
         old, new = ({entry.stream: entry for entry in each.streams} for each in (before, after))
         gone = old.keys() - new.keys()
         assert gone == ({change.stream} if isinstance(change, RemoveStream) else set()), f"{change} removed {gone}"
@@ -108,7 +108,8 @@ class CatalogChecks:
         old, new = ({entry.store: entry for entry in each.stores} for each in (before, after))
         gone = old.keys() - new.keys()
         assert gone == ({change.store} if isinstance(change, ForgetStore) else set()), f"{change} removed {gone}"
-        assert not gone & {store for entry in after.streams for stores in entry.placement for store in stores}
+        placed = {store for entry in after.streams for stores in entry.placement for store in stores}
+        assert not gone & placed, "a store with partitions was removed"
         assert gone | set(before.retired) <= set(after.retired), "a retired store is not known as such"
         assert not set(after.retired) & new.keys(), "a retired store is there again"
         for store, entry in new.items():
@@ -122,7 +123,7 @@ class CatalogChecks:
         assert ([answer] if answer is not None else []) == expected, f"the search for {name!r} at {index} is wrong"
 
     def check_acked(self, index: int, change: CatalogChange, last: int) -> None:
-        """Check an acknowledged change at the end: its effect is there, unless a later change names the same stream."""
+        """Check an acknowledged change at the end: a created stream exists, unless a later change removed the stream."""
         applied = self._applied[index]
         assert applied.change == change, f"another change is at the acknowledged index {index}"
         if isinstance(change, CreateStream) and applied.result is not None and applied.result.refusal is None:

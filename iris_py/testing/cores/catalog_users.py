@@ -46,7 +46,7 @@ _REPEATED: Final = 0.15
 
 
 class CatalogUsers:
-    """Draws changes. Users read the catalog of a leader, which other changes may follow before the commit.
+    """Draws changes. Users read the catalog of a leader, and other changes may come before the commit.
 
     Attributes:
         sent: All changes.
@@ -58,8 +58,8 @@ class CatalogUsers:
 
         Args:
             rng: The source of randomness.
-            stores: Stores with a replica of the catalog; as many others come without one.
-            may_share_hosts: Whether a partition may have two replicas on one host.
+            stores: Stores with a replica of the catalog. Users know as many stores without a replica.
+            may_share_hosts: Whether replicas of a partition may share a host.
         """
         self.sent: list[CatalogChange] = []
         self._rng = rng
@@ -90,7 +90,7 @@ class CatalogUsers:
     # Stores
 
     def _admit(self, catalog: Catalog) -> AdmitStore:
-        """A store starts; or an old copy of its directory, with as many or fewer starts, in another process."""
+        """A store starts, or another process starts on an old copy of the directory."""
         rng = self._rng
         store = rng.choice(self._stores)
         starts = self.starts[store]
@@ -114,7 +114,7 @@ class CatalogUsers:
     # Streams
 
     def _create(self, catalog: Catalog) -> CreateStream:
-        """A new stream, or one whose creation comes once more behind its removal."""
+        """Create a stream, or repeat a creation behind the removal."""
         rng = self._rng
         late = [each for each in self.sent if isinstance(each, CreateStream) and catalog.is_removed(each.stream)]
         if late and rng.random() < _REPEATED:
@@ -155,7 +155,7 @@ class CatalogUsers:
         return DropKey(entry.stream, rng.randint(1, entry.newest_key))
 
     def _move(self, catalog: Catalog, entry: StreamEntry) -> MoveReplica:
-        """Move a replica, from a retiring store if there is one; or anywhere."""
+        """Move a replica, first from retiring stores, sometimes to a random place."""
         rng = self._rng
         partition = rng.randrange(len(entry.placement))
         present = entry.placement[partition]

@@ -31,7 +31,7 @@ _CHANGES_MAX: Final = 4
 
 
 class CatalogSimulation(StreamSimulation):
-    """Stores with a catalog each.
+    """Stores with catalogs.
 
     Attributes:
         catalogs: The catalogs of running stores, by store.
@@ -48,7 +48,7 @@ class CatalogSimulation(StreamSimulation):
         self._waiting: dict[bytes, list[tuple[int, str]]] = {}  # confirmed ends with names, by store
 
     def propose(self, store: SimulatedStore, producer: bytes) -> int | None:
-        """Propose some changes at a leader, and search for a name between them; returns the index of the last one."""
+        """Propose some changes at a leader, and search between changes; returns the last index."""
         index = None
         for _ in range(self.rng.randint(1, _CHANGES_MAX)):
             if store.replica is not None and store.replica.is_leader:
@@ -74,7 +74,7 @@ class CatalogSimulation(StreamSimulation):
         super().ask_end(store)
 
     def check_end(self) -> None:
-        """Check that all members have the same catalog, with every acknowledged change."""
+        """Check the acknowledged changes, and compare the catalogs of all members."""
         leader = self.leaders()[0]
         assert leader.replica is not None
         for member in leader.replica.context.members.newest.stores:
@@ -117,7 +117,7 @@ class CatalogSimulation(StreamSimulation):
             self._answer(store)
 
     def _answer(self, store: SimulatedStore) -> None:
-        """Answer the searches whose confirmed end the store has applied."""
+        """Answer searches up to the applied index."""
         waiting, self._waiting[store.id] = self._waiting[store.id], []
         for index, name in waiting:
             if index > store.applied:
@@ -135,7 +135,7 @@ class CatalogSchedule(StreamSchedule):
         self.has_snapshots = self.has_snapshots or (not is_all_damaged and seed % 4 == 0)
 
     def run(self) -> StreamReport:
-        """Run the schedule, heal everything, and compare the catalogs.
+        """Run the schedule, end all faults, and compare the catalogs.
 
         Raises:
             AssertionError: A promise is broken.
@@ -152,7 +152,7 @@ class CatalogSchedule(StreamSchedule):
         return self._catalogs
 
     def _draw_members(self, members: MemberSet, *, voters_min: int) -> MemberSet:
-        """Take the step that a leader wants by its catalog, or any other one."""
+        """Take the next step according to a catalog, or a random step."""
         simulation = self._catalogs
         if simulation.rng.random() < 0.5:
             catalog = simulation.catalogs[simulation.rng.choice(list(simulation.catalogs))]

@@ -10,7 +10,7 @@ from iris_py.streams.catalog.records import KeyWrap, StoreEntry
 from iris_py.streams.description import StreamDescription
 
 if TYPE_CHECKING:
-    from iris_py.streams.catalog.changes import CatalogChange, Refusal
+    from iris_py.streams.catalog.changes import CatalogChange, CatalogRefusal
     from iris_py.streams.catalog.records import Placement
 
 CATALOG = bytes(range(16))
@@ -37,7 +37,7 @@ def wrap(key: int, generation: bytes = OLD, wrapped: bytes = b"key") -> KeyWrap:
     return KeyWrap(key, generation, wrapped)
 
 
-def apply(catalog: Catalog, change: CatalogChange) -> Refusal | bool:
+def apply(catalog: Catalog, change: CatalogChange) -> CatalogRefusal | bool:
     """Apply a change; returns the refusal, or whether the catalog changed. A refusal changes nothing."""
     before = catalog.encode()
     result = catalog.apply(encode_change(change))

@@ -12,6 +12,7 @@ from iris_py.streams.catalog.changes import (
     AdmitStore,
     BeginKey,
     CatalogChange,
+    CatalogRefusal,
     ChangeResult,
     ChangeSettings,
     CreateStream,
@@ -19,26 +20,24 @@ from iris_py.streams.catalog.changes import (
     ForgetStore,
     MakeCatalog,
     MoveReplica,
-    Refusal,
     RemoveGeneration,
     RemoveStream,
     RetireStore,
     encode_change,
 )
-from iris_py.streams.catalog.machine import Catalog, DamagedCatalog, make_catalog_id, must_give_way
-from iris_py.streams.catalog.records import CatalogSnapshot, KeyWrap, StoreEntry, StreamEntry
-from iris_py.streams.description import StreamDescription
-from iris_py.streams.limits import (
+from iris_py.streams.catalog.limits import (
     CATALOG_STREAMS_MAX,
     CATALOG_WRAPS_MAX,
     NAME_BYTES_MAX,
     REMOVED_STREAMS_MAX,
     RETIRED_STORES_MAX,
-    STORE_PARTITIONS_MAX,
     STORES_MAX,
-    STREAM_BYTES_MIN,
     WRAP_BYTES_MAX,
 )
+from iris_py.streams.catalog.machine import Catalog, DamagedCatalog, make_catalog_id, must_give_way
+from iris_py.streams.catalog.records import CatalogSnapshot, KeyWrap, StoreEntry, StreamEntry
+from iris_py.streams.description import StreamDescription
+from iris_py.streams.limits import STORE_PARTITIONS_MAX, STREAM_BYTES_MIN
 from iris_py.streams.raft.limits import SNAPSHOT_BYTES_MAX
 from tests.unit.iris_py.streams.catalog.network import (
     BILLS,
@@ -62,10 +61,10 @@ KEYS = (wrap(1), wrap(2), wrap(2, NEW))
 
 def test_nothing_counts_before_the_catalog_is_made() -> None:
     catalog = Catalog()
-    assert apply(catalog, AdmitStore(store_entry(A))) is Refusal.NO_CATALOG
+    assert apply(catalog, AdmitStore(store_entry(A))) is CatalogRefusal.NO_CATALOG
     assert apply(catalog, MakeCatalog(CATALOG, False)) is True
     assert apply(catalog, MakeCatalog(CATALOG, False)) is False
-    assert apply(catalog, MakeCatalog(CATALOG[::-1], False)) is Refusal.OTHER_CATALOG
+    assert apply(catalog, MakeCatalog(CATALOG[::-1], False)) is CatalogRefusal.OTHER_CATALOG
     assert catalog.id == CATALOG
 
 
@@ -88,17 +87,17 @@ def test_a_search_finds_settings_keys_and_stores() -> None:
 def test_the_same_creation_counts_once_and_another_one_of_the_name_is_refused() -> None:
     catalog = make_catalog(new_stream())
     assert apply(catalog, new_stream()) is False
-    assert apply(catalog, new_stream(BILLS)) is Refusal.NAME_TAKEN
-    assert apply(catalog, new_stream(ORDERS, "bills")) is Refusal.INVALID
+    assert apply(catalog, new_stream(BILLS)) is CatalogRefusal.NAME_TAKEN
+    assert apply(catalog, new_stream(ORDERS, "bills")) is CatalogRefusal.INVALID
 
 
 def test_a_removed_stream_never_comes_back_under_its_id() -> None:
     catalog = make_catalog(new_stream(), RemoveStream(ORDERS))
     assert catalog.is_removed(ORDERS)
     assert catalog.find("orders") is None
-    assert apply(catalog, new_stream()) is Refusal.REMOVED
+    assert apply(catalog, new_stream()) is CatalogRefusal.REMOVED
     assert apply(catalog, RemoveStream(ORDERS)) is False
-    assert apply(catalog, ChangeSettings(ORDERS, 0, 1.0, STREAM_BYTES_MIN, "refuse")) is Refusal.REMOVED
+    assert apply(catalog, ChangeSettings(ORDERS, 0, 1.0, STREAM_BYTES_MIN, "refuse")) is CatalogRefusal.REMOVED
     assert apply(catalog, new_stream(BILLS)) is True
     assert not catalog.is_removed(BILLS)
 
@@ -107,7 +106,7 @@ def test_a_late_removal_does_not_touch_a_new_stream_of_the_name() -> None:
     catalog = make_catalog(new_stream(), RemoveStream(ORDERS), new_stream(BILLS))
     assert apply(catalog, RemoveStream(ORDERS)) is False
     assert catalog.find("orders") is not None
-    assert apply(catalog, RemoveStream(CATALOG)) is Refusal.NO_STREAM
+    assert apply(catalog, RemoveStream(CATALOG)) is CatalogRefusal.NO_STREAM
     assert not catalog.is_removed(CATALOG)
 
 
@@ -132,27 +131,27 @@ def test_the_oldest_removal_is_forgotten_beyond_the_bound(monkeypatch: pytest.Mo
     ],
 )
 def test_a_creation_that_contradicts_itself_is_refused(change: CreateStream) -> None:
-    assert apply(make_catalog(), change) is Refusal.INVALID
+    assert apply(make_catalog(), change) is CatalogRefusal.INVALID
 
 
 @pytest.mark.parametrize("placement", [((A, A, B),), ((A, B, bytes(16)),)])
 def test_a_partition_is_on_different_known_stores(placement: tuple[tuple[bytes, ...], ...]) -> None:
-    assert apply(make_catalog(), new_stream(placement=placement)) is Refusal.UNPLACEABLE
+    assert apply(make_catalog(), new_stream(placement=placement)) is CatalogRefusal.UNPLACEABLE
 
 
 @pytest.mark.parametrize("may_share_hosts", [False, True])
 def test_replicas_share_a_host_only_on_a_network_of_one_host(may_share_hosts: bool) -> None:
     catalog = make_catalog(may_share_hosts=may_share_hosts, stores=(A, B))
     apply(catalog, AdmitStore(store_entry(C, host="host1")))
-    assert apply(catalog, new_stream()) is (True if may_share_hosts else Refusal.UNPLACEABLE)
+    assert apply(catalog, new_stream()) is (True if may_share_hosts else CatalogRefusal.UNPLACEABLE)
 
 
 def test_a_store_has_a_bound_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "STORE_PARTITIONS_MAX", 2)
     catalog = make_catalog()
-    assert apply(catalog, new_stream(placement=((A,),) * 3)) is Refusal.UNPLACEABLE
+    assert apply(catalog, new_stream(placement=((A,),) * 3)) is CatalogRefusal.UNPLACEABLE
     assert apply(catalog, new_stream(placement=((A,),) * 2)) is True
-    assert apply(catalog, new_stream(BILLS, "bills", ((A,),))) is Refusal.UNPLACEABLE
+    assert apply(catalog, new_stream(BILLS, "bills", ((A,),))) is CatalogRefusal.UNPLACEABLE
     assert apply(catalog, RemoveStream(ORDERS)) is True
     assert apply(catalog, new_stream(BILLS, "bills", ((A,),))) is True
 
@@ -162,18 +161,18 @@ def test_streams_stores_and_wraps_have_bounds(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(machine, "STORES_MAX", 4)
     monkeypatch.setattr(machine, "CATALOG_WRAPS_MAX", 2)
     catalog = make_catalog()
-    assert apply(catalog, AdmitStore(store_entry(CATALOG))) is Refusal.FULL
-    assert apply(catalog, new_stream(wraps=tuple(wrap(1, bytes([n]) * 16) for n in range(3)))) is Refusal.FULL
+    assert apply(catalog, AdmitStore(store_entry(CATALOG))) is CatalogRefusal.FULL
+    assert apply(catalog, new_stream(wraps=tuple(wrap(1, bytes([n]) * 16) for n in range(3)))) is CatalogRefusal.FULL
     assert apply(catalog, new_stream(wraps=(wrap(1), wrap(1, NEW)))) is True
-    assert apply(catalog, BeginKey(ORDERS, (wrap(2),))) is Refusal.FULL
-    assert apply(catalog, new_stream(BILLS, "bills")) is Refusal.FULL
+    assert apply(catalog, BeginKey(ORDERS, (wrap(2),))) is CatalogRefusal.FULL
+    assert apply(catalog, new_stream(BILLS, "bills")) is CatalogRefusal.FULL
 
 
 def test_a_data_key_has_a_wrap_for_each_of_four_generations() -> None:
     catalog = make_catalog(new_stream(wraps=(wrap(1),)))
     for number in range(3):
         assert apply(catalog, AddWraps(ORDERS, (wrap(1, bytes([number]) * 16),))) is True
-    assert apply(catalog, AddWraps(ORDERS, (wrap(1, NEW),))) is Refusal.FULL
+    assert apply(catalog, AddWraps(ORDERS, (wrap(1, NEW),))) is CatalogRefusal.FULL
 
 
 def test_the_settings_change_by_the_revision_that_was_read() -> None:
@@ -181,13 +180,13 @@ def test_the_settings_change_by_the_revision_that_was_read() -> None:
     first = ChangeSettings(ORDERS, 0, 60.0, STREAM_BYTES_MIN, "refuse")
     assert apply(catalog, first) is True
     assert apply(catalog, first) is False
-    assert apply(catalog, ChangeSettings(ORDERS, 0, 70.0, STREAM_BYTES_MIN, "refuse")) is Refusal.OUTDATED
+    assert apply(catalog, ChangeSettings(ORDERS, 0, 70.0, STREAM_BYTES_MIN, "refuse")) is CatalogRefusal.OUTDATED
     assert apply(catalog, ChangeSettings(ORDERS, 1, 70.0, STREAM_BYTES_MIN, "refuse")) is True
-    assert apply(catalog, first) is Refusal.OUTDATED
+    assert apply(catalog, first) is CatalogRefusal.OUTDATED
     found = catalog.find("orders")
     assert found is not None
     assert (found.description.max_age_s, found.revision) == (70.0, 2)
-    assert apply(catalog, ChangeSettings(BILLS, 0, 1.0, STREAM_BYTES_MIN, "refuse")) is Refusal.NO_STREAM
+    assert apply(catalog, ChangeSettings(BILLS, 0, 1.0, STREAM_BYTES_MIN, "refuse")) is CatalogRefusal.NO_STREAM
 
 
 def test_one_replica_moves_from_the_stores_that_were_read() -> None:
@@ -196,25 +195,25 @@ def test_one_replica_moves_from_the_stores_that_were_read() -> None:
     assert apply(catalog, move) is True
     assert apply(catalog, move) is False
     assert [catalog.count_replicas(store) for store in (A, B, C, D)] == [1, 1, 0, 1]
-    assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, C), (B, C, D))) is Refusal.OUTDATED
+    assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, C), (B, C, D))) is CatalogRefusal.OUTDATED
     assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, D), (D, A, B))) is True
     for stores in ((D, A), (D, A, A)):
-        assert apply(catalog, MoveReplica(ORDERS, 0, (D, A, B), stores)) is Refusal.INVALID
-    assert apply(catalog, MoveReplica(ORDERS, 1, (D, A, B), (D, A, C))) is Refusal.INVALID
-    assert apply(catalog, MoveReplica(ORDERS, 0, (D, A, B), (D, A, bytes(16)))) is Refusal.UNPLACEABLE
+        assert apply(catalog, MoveReplica(ORDERS, 0, (D, A, B), stores)) is CatalogRefusal.INVALID
+    assert apply(catalog, MoveReplica(ORDERS, 1, (D, A, B), (D, A, C))) is CatalogRefusal.INVALID
+    assert apply(catalog, MoveReplica(ORDERS, 0, (D, A, B), (D, A, bytes(16)))) is CatalogRefusal.UNPLACEABLE
 
 
 def test_two_replicas_do_not_move_at_once() -> None:
     catalog = make_catalog(new_stream(), AdmitStore(store_entry(CATALOG)))
-    assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, C), (A, D, CATALOG))) is Refusal.INVALID
+    assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, C), (A, D, CATALOG))) is CatalogRefusal.INVALID
 
 
 def test_a_store_that_starts_again_keeps_its_partitions_and_an_old_copy_is_refused() -> None:
     catalog = make_catalog(new_stream(), AdmitStore(store_entry(A, 57)))
     assert apply(catalog, AdmitStore(store_entry(A, 57))) is False
-    assert apply(catalog, AdmitStore(store_entry(A, 42))) is Refusal.OLD_COPY
+    assert apply(catalog, AdmitStore(store_entry(A, 42))) is CatalogRefusal.OLD_COPY
     clone = msgspec.structs.replace(store_entry(A, 57), process=bytes(16))
-    assert apply(catalog, AdmitStore(clone)) is Refusal.OLD_COPY
+    assert apply(catalog, AdmitStore(clone)) is CatalogRefusal.OLD_COPY
     assert apply(catalog, AdmitStore(store_entry(A, 58, host="moved"))) is True
     assert catalog.stores[A].host == "moved"
     assert catalog.count_replicas(A) == 1
@@ -222,22 +221,22 @@ def test_a_store_that_starts_again_keeps_its_partitions_and_an_old_copy_is_refus
 
 def test_a_store_retires_is_forgotten_when_it_is_empty_and_never_comes_back() -> None:
     catalog = make_catalog(new_stream())
-    assert apply(catalog, ForgetStore(A)) is Refusal.HOLDS_PARTITIONS
-    assert apply(catalog, ForgetStore(D)) is Refusal.HOLDS_PARTITIONS, "it is empty, and does not retire"
+    assert apply(catalog, ForgetStore(A)) is CatalogRefusal.HOLDS_PARTITIONS
+    assert apply(catalog, ForgetStore(D)) is CatalogRefusal.HOLDS_PARTITIONS, "it is empty, and does not retire"
     assert apply(catalog, RetireStore(A)) is True
     assert apply(catalog, RetireStore(A)) is False
     assert apply(catalog, AdmitStore(store_entry(A, 2))) is True
     assert catalog.is_retired(A), "a start does not end the retirement"
-    assert apply(catalog, new_stream(BILLS, "bills", ((A,),))) is Refusal.UNPLACEABLE
-    assert apply(catalog, ForgetStore(A)) is Refusal.HOLDS_PARTITIONS
+    assert apply(catalog, new_stream(BILLS, "bills", ((A,),))) is CatalogRefusal.UNPLACEABLE
+    assert apply(catalog, ForgetStore(A)) is CatalogRefusal.HOLDS_PARTITIONS
     assert apply(catalog, MoveReplica(ORDERS, 0, (A, B, C), (D, B, C))) is True
     assert apply(catalog, ForgetStore(A)) is True
     for change, result in (
         (ForgetStore(A), False),
         (RetireStore(A), False),
-        (AdmitStore(store_entry(A, 99)), Refusal.RETIRED),
-        (RetireStore(bytes(16)), Refusal.NO_STORE),
-        (ForgetStore(bytes(16)), Refusal.NO_STORE),
+        (AdmitStore(store_entry(A, 99)), CatalogRefusal.RETIRED),
+        (RetireStore(bytes(16)), CatalogRefusal.NO_STORE),
+        (ForgetStore(bytes(16)), CatalogRefusal.NO_STORE),
     ):
         assert apply(catalog, change) is result
     assert catalog.is_retired(A)
@@ -246,7 +245,7 @@ def test_a_store_retires_is_forgotten_when_it_is_empty_and_never_comes_back() ->
 def test_no_store_is_forgotten_when_its_id_could_not_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "RETIRED_STORES_MAX", 1)
     catalog = make_catalog(RetireStore(A), RetireStore(B), ForgetStore(A))
-    assert apply(catalog, ForgetStore(B)) is Refusal.FULL
+    assert apply(catalog, ForgetStore(B)) is CatalogRefusal.FULL
 
 
 def test_a_new_data_key_begins_once() -> None:
@@ -254,9 +253,9 @@ def test_a_new_data_key_begins_once() -> None:
     begin = BeginKey(ORDERS, (wrap(2), wrap(2, NEW)))
     assert apply(catalog, begin) is True
     assert apply(catalog, begin) is False
-    assert apply(catalog, BeginKey(ORDERS, (wrap(2, OLD, b"of another node"),))) is Refusal.OUTDATED
+    assert apply(catalog, BeginKey(ORDERS, (wrap(2, OLD, b"of another node"),))) is CatalogRefusal.OUTDATED
     for wraps in ((), (wrap(4),), (wrap(3), wrap(4)), (wrap(3), wrap(3, OLD, b"twice"))):
-        assert apply(catalog, BeginKey(ORDERS, wraps)) is Refusal.INVALID
+        assert apply(catalog, BeginKey(ORDERS, wraps)) is CatalogRefusal.INVALID
     assert catalog.streams[ORDERS].newest_key == 2
 
 
@@ -266,7 +265,7 @@ def test_a_rotation_adds_wraps_and_never_replaces_one() -> None:
     assert apply(catalog, add) is True
     assert apply(catalog, add) is False
     assert catalog.streams[ORDERS].wraps == (wrap(1, NEW), wrap(1), wrap(2, NEW), wrap(2))
-    assert apply(catalog, AddWraps(ORDERS, (wrap(3, NEW),))) is Refusal.OUTDATED
+    assert apply(catalog, AddWraps(ORDERS, (wrap(3, NEW),))) is CatalogRefusal.OUTDATED
 
 
 def test_the_last_wrap_of_a_data_key_survives_its_generation() -> None:
@@ -279,7 +278,7 @@ def test_the_last_wrap_of_a_data_key_survives_its_generation() -> None:
 
 def test_an_old_data_key_is_dropped_and_the_newest_one_is_kept() -> None:
     catalog = make_catalog(new_stream(wraps=KEYS[:1]), BeginKey(ORDERS, KEYS[1:]))
-    assert apply(catalog, DropKey(ORDERS, 2)) is Refusal.KEY_NEEDED
+    assert apply(catalog, DropKey(ORDERS, 2)) is CatalogRefusal.KEY_NEEDED
     assert apply(catalog, DropKey(ORDERS, 1)) is True
     assert apply(catalog, DropKey(ORDERS, 1)) is False
     assert catalog.streams[ORDERS].wraps == (wrap(2, NEW), wrap(2))
@@ -288,7 +287,7 @@ def test_an_old_data_key_is_dropped_and_the_newest_one_is_kept() -> None:
 @pytest.mark.parametrize("body", [b"", bytes((VERSION,)), bytes((VERSION,)) + b"\x91\x63", bytes((VERSION,)) + b"\xc1"])
 def test_a_malformed_change_is_refused(body: bytes) -> None:
     catalog = make_catalog(new_stream())
-    assert catalog.apply(body) == ChangeResult(Refusal.MALFORMED)
+    assert catalog.apply(body) == ChangeResult(CatalogRefusal.MALFORMED)
     assert not catalog.is_outdated
     assert apply(catalog, RemoveStream(ORDERS)) is True
 
@@ -296,8 +295,8 @@ def test_a_malformed_change_is_refused(body: bytes) -> None:
 def test_a_change_of_a_newer_version_stops_the_machine() -> None:
     catalog = make_catalog(new_stream())
     before = catalog.encode()
-    assert catalog.apply(bytes((VERSION + 1,)) + b"\x91\x63") == ChangeResult(Refusal.NEWER)
-    assert catalog.apply(encode_change(RemoveStream(ORDERS))) == ChangeResult(Refusal.NEWER)
+    assert catalog.apply(bytes((VERSION + 1,)) + b"\x91\x63") == ChangeResult(CatalogRefusal.NEWER)
+    assert catalog.apply(encode_change(RemoveStream(ORDERS))) == ChangeResult(CatalogRefusal.NEWER)
     assert catalog.is_outdated
     assert catalog.encode() == before
 
@@ -308,8 +307,8 @@ def test_the_version_of_changes_is_that_of_the_oldest_store() -> None:
     assert apply(catalog, AdmitStore(store_entry(A, version=3))) is True
     assert apply(catalog, AdmitStore(store_entry(B, version=3))) is True
     assert catalog.version == 3
-    assert apply(catalog, AdmitStore(store_entry(C, version=2))) is Refusal.OLD_VERSION
-    assert apply(catalog, AdmitStore(store_entry(B, 2, version=2))) is Refusal.OLD_VERSION
+    assert apply(catalog, AdmitStore(store_entry(C, version=2))) is CatalogRefusal.OLD_VERSION
+    assert apply(catalog, AdmitStore(store_entry(B, 2, version=2))) is CatalogRefusal.OLD_VERSION
 
 
 @pytest.mark.parametrize(
