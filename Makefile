@@ -196,7 +196,7 @@ schedules: $(READY) ## a thousand random schedules of subscriptions, of groups, 
 soak: $(READY) ## networks of fifty simulated nodes through hundreds of schedules of faults
 	$(BIN)/python -m iris_py.testing.soak
 
-soak-streams: $(READY) ## thousands of schedules of faults for replicated streams: crashes at each write, damaged disks, changes of members: STREAM_SCHEDULES=100 for fewer
+soak-streams: $(READY) ## thousands of schedules of faults for replicated streams and their catalog: crashes at each write, damaged disks, changes of members: STREAM_SCHEDULES=100 for fewer
 	$(BIN)/python -m iris_py.testing.stream_soak --schedules $(or $(STREAM_SCHEDULES),2000)
 	$(BIN)/python -m iris_py.testing.stream_soak --all --schedules $(or $(STREAM_SCHEDULES),1000)
 	$(BIN)/python -m iris_py.testing.stream_soak --catalog --schedules $(or $(STREAM_SCHEDULES),1000)

@@ -17,7 +17,7 @@ from iris_py.streams.raft.limits import LEARNERS_MAX
 from iris_py.streams.raft.membership import MemberSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from iris_py.streams.catalog.machine import Catalog
     from iris_py.streams.catalog.records import Placement, ReplicaStores, StreamEntry
@@ -40,9 +40,9 @@ class NoPlacement(Exception):
         hosts: The hosts of stores with room.
     """
 
-    def __init__(self, replicas: int, hosts: Iterable[str]) -> None:
+    def __init__(self, replicas: int, hosts: Sequence[str]) -> None:
         self.replicas = replicas
-        self.hosts = tuple(sorted(hosts))
+        self.hosts = tuple(hosts)
         super().__init__(replicas, self.hosts)
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class _StoreChooser:
             candidates = self._candidates(chosen)
             if not candidates:
                 hosts = {stores[store].host for store in (*chosen, *self._candidates(())) if store in stores}
-                raise NoPlacement(replicas, hosts)
+                raise NoPlacement(replicas, sorted(hosts))
             store = min(candidates, key=lambda each: (zones[stores[each].zone], self._bytes[each], self._leads[each], each))
             chosen.append(store)
             self._bytes[store] += size
