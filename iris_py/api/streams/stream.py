@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.codec import AnyCodec, Codec
     from iris_py.api.streams.info import StreamInfo
-    from iris_py.api.streams.port import PendingBatch, StreamHost, StreamPort
+    from iris_py.api.streams.port import PendingBatch, StreamHost
     from iris_py.api.streams.records import ReadEnd, ReadStart
     from iris_py.streams.batches import NewRecord
     from iris_py.wire.headers import HeaderValue
@@ -92,6 +92,7 @@ class Stream(Unpicklable, Generic[Payload]):
                 async with asyncio.timeout(timeout):
                     while (placed := port.add(record)) is None:
                         await port.wait_for_room(record.key)
+                        port = self._host.find(self._name)  # the stream may have been removed meanwhile
             except TimeoutError:
                 raise disk_too_slow(self._name) from None
         partition, batch, number = placed
@@ -155,7 +156,6 @@ class StreamWriter(Unpicklable, Generic[Payload]):
     def __init__(self, host: StreamHost, name: str, codec: Codec[Any, Any] | None) -> None:
         self.appended = 0
         self._host, self._name, self._codec = host, name, codec
-        self._port: StreamPort | None = None
         self._batches: deque[PendingBatch] = deque()
 
     def __repr__(self) -> str:
@@ -183,11 +183,11 @@ class StreamWriter(Unpicklable, Generic[Payload]):
         Raises:
             IrisError: An error of :meth:`Stream.append`, also for earlier records.
         """
-        self._host.check()
-        port = self._port = self._port or self._host.find(self._name)
+        port = self._host.find(self._name)
         record = make_record(self._name, self._codec, payload, key, headers)
         while (placed := port.add(record)) is None:
             await port.wait_for_room(record.key)
+            port = self._host.find(self._name)  # the stream may have been removed meanwhile
         self.appended += 1
         batch = placed[1]
         if not self._batches or self._batches[-1] is not batch:

@@ -372,6 +372,42 @@ def test_a_stuck_disk_bounds_the_memory_and_appends_say_what_became_of_them(data
     run(main())
 
 
+@pytest.mark.parametrize(("is_removed", "error"), [(True, iris.NoStream), (False, iris.ConfigurationError)])
+def test_an_append_that_waits_for_room_ends_with_its_stream_and_appends_nothing(
+    data: Path, *, is_removed: bool, error: type[Exception]
+) -> None:
+    async def main() -> None:
+        StuckFile.is_free.set()
+        async with iris.open_streams(data, disk=StuckDisk()) as streams:
+            notes = await streams.create_stream("notes")
+            StuckFile.is_free.clear()
+            writer = notes.writer()
+
+            async def write() -> None:
+                while True:
+                    await writer.append(bytes(10_000))
+
+            waiting: list[asyncio.Task[object]] = [asyncio.create_task(write())]
+            before = -1
+            while writer.appended != before:
+                before = writer.appended
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            waiting.append(asyncio.create_task(notes.append(b"late", timeout=TIMEOUT_S)))
+            await asyncio.sleep(0)
+            ending = asyncio.create_task(streams.remove_stream("notes") if is_removed else streams.close())
+            await asyncio.sleep(0)
+            StuckFile.is_free.set()
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [error, error]
+            await ending
+            if is_removed:
+                with pytest.raises(iris.NoStream):  # also without a wait
+                    await writer.append(b"later")
+
+    run(main())
+
+
 def test_an_unfinished_stream_is_none(data: Path) -> None:
     async def main() -> None:
         async with iris.open_streams(data):
