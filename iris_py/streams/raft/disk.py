@@ -6,7 +6,7 @@ failed write it fails all writes up to the next cut.
 
 from __future__ import annotations
 
-from collections import deque
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +15,9 @@ from iris_py.streams.raft.entries import LogBase
 from iris_py.streams.raft.membership import MemberSet
 from iris_py.streams.raft.messages import Number
 from iris_py.streams.replica_state import ReplicaState, SavedState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "CutLog",
@@ -133,11 +136,9 @@ class DiskQueue:
         self.durable = durable
         self.number = durable.number
         self._ticket = 0
-        self._pending: deque[int] = deque()  # tickets without a report
+        self._pending: dict[int, DiskRequest] = {}  # requests without a report, by ticket
         self._writing: list[Block] = []
-        self._written: dict[int, int] = {}  # first index by the ticket of a write
-        self._points: deque[tuple[int, int]] = deque()  # ticket of a sync, and the index it makes durable
-        self._saves: deque[tuple[int, SavedState]] = deque()
+        self._points: dict[int, int] = {}  # the index that a sync makes durable, by ticket
         self._fills: dict[int, int] = {}  # index by ticket
         self._synced = base
         self._ignored = 0
@@ -160,52 +161,42 @@ class DiskQueue:
         """Request the writes since the last flush, and one sync for all of them."""
         if self._writing:
             blocks, self._writing = tuple(self._writing), []
-            ticket = self._next()
-            self._written[ticket] = blocks[0].header.index
-            self.requests.append(WriteBlocks(ticket, blocks))
-            self._sync(blocks[-1].header.index)
+            self._request(WriteBlocks, blocks)
+            self._points[self._request(SyncLog)] = blocks[-1].header.index
 
     def save(self, state: ReplicaState) -> None:
         """Save a state."""
         self.number += 1
-        saved = SavedState(self.number, state)
-        ticket = self._next()
-        self._saves.append((ticket, saved))
-        self.requests.append(SaveState(ticket, saved))
+        self._request(SaveState, SavedState(self.number, state))
 
     def fill(self, block: Block) -> None:
         """Put a block into a hole."""
-        ticket = self._next()
-        self._fills[ticket] = block.header.index
-        self.requests.append(FillBlock(ticket, block))
+        self._fills[self._request(FillBlock, block)] = block.header.index
 
     def cut(self, end: int) -> None:
         """Remove everything behind an index."""
         self.flush()
         self._limit(end)
-        self.requests.append(CutLog(self._next(), end))
+        self._request(CutLog, end)
 
     def rewrite(self, index: int, last: int) -> None:
         """Write everything behind an index once more, and sync all blocks up to the last one."""
-        self.requests.append(RewriteTail(self._next(), index))
-        self._sync(last)
+        self._request(RewriteTail, index)
+        self._points[self._request(SyncLog)] = last
 
     def save_snapshot(self, snapshot: GroupSnapshot) -> int:
         """Save a snapshot; returns the ticket."""
         self.flush()
-        ticket = self._next()
-        self.requests.append(SaveSnapshot(ticket, snapshot))
-        return ticket
+        return self._request(SaveSnapshot, snapshot)
 
     def drop_before(self, base: LogBase) -> None:
         """Remove blocks up to a base."""
-        self.requests.append(DropBefore(self._next(), base))
+        self._request(DropBefore, base)
 
     def reset(self, base: LogBase) -> None:
         """Remove all blocks."""
         self._limit(base.index)
-        self._points.append((self._next(), base.index))
-        self.requests.append(ResetLog(self._ticket, base))
+        self._points[self._request(ResetLog, base)] = base.index
 
     def load(self, first: int, last: int) -> int:
         """Read blocks; returns the ticket."""
@@ -215,14 +206,11 @@ class DiskQueue:
 
     def note_done(self, ticket: int) -> None:
         """Take the report that a request is done."""
-        if self._pending and self._pending[0] == ticket:
-            self._pending.popleft()
-        self._written.pop(ticket, None)
+        request = self._pending.pop(ticket, None)
         self._fills.pop(ticket, None)
-        if self._points and self._points[0][0] == ticket:
-            self._synced = max(self._synced, self._points.popleft()[1])
-        if self._saves and self._saves[0][0] == ticket:
-            self.durable = self._saves.popleft()[1]
+        self._synced = max(self._synced, self._points.pop(ticket, 0))
+        if isinstance(request, SaveState):
+            self.durable = request.saved
 
     def note_failed(self, ticket: int) -> int | None:
         """Take the report that a request failed.
@@ -231,29 +219,25 @@ class DiskQueue:
             The last index before a write that failed; -1 for later writes, which fail with it; None for any other request,
             after which nobody knows the content of the disk.
         """
-        first = self._written.pop(ticket, None)
-        if first is None:
+        request = self._pending.pop(ticket, None)
+        if not isinstance(request, WriteBlocks):
             return None
-        end = -1
-        if ticket > self._ignored:
-            end = first - 1
-            self._ignored = self._ticket
-            self._writing = []
-            self._points = deque((other, min(index, end)) for other, index in self._points)
-        self.note_done(ticket)
+        if ticket <= self._ignored:
+            return -1
+        end = request.blocks[0].header.index - 1
+        self._ignored = self._ticket
+        self._writing = []
+        self._points = {other: min(index, end) for other, index in self._points.items()}
         return end
 
-    def _sync(self, index: int) -> None:
-        ticket = self._next()
-        self._points.append((ticket, index))
-        self.requests.append(SyncLog(ticket))
+    def _request(self, kind: Callable[..., DiskRequest], *arguments: object) -> int:
+        """Make a request that the disk executes behind all others; returns the ticket."""
+        self._ticket += 1
+        self._pending[self._ticket] = request = kind(self._ticket, *arguments)
+        self.requests.append(request)
+        return self._ticket
 
     def _limit(self, end: int) -> None:
         self._synced = min(self._synced, end)
-        self._points = deque((ticket, min(index, end)) for ticket, index in self._points)
+        self._points = {ticket: min(index, end) for ticket, index in self._points.items()}
         self._fills = {ticket: index for ticket, index in self._fills.items() if index <= end}
-
-    def _next(self) -> int:
-        self._ticket += 1
-        self._pending.append(self._ticket)
-        return self._ticket

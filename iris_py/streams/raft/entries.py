@@ -237,20 +237,14 @@ class Entries:
 
     def cut(self, end: int) -> None:
         """Remove all blocks behind an index."""
-        for index in range(max(end, self.base.index) + 1, self.last + 1):
-            self._forget(index)
-            self._starts.pop(index, None)
-            self._expected.pop(index, None)
+        self._forget_all(max(end, self.base.index) + 1, self.last)
         self.holes.remove(end + 1, self.last)
         for column in (self._chains, self._terms, self._offsets):
             del column[end - self.base.index :]
 
     def drop_before(self, base: LogBase) -> None:
         """Remove all blocks up to a base in this log."""
-        for index in range(self.base.index + 1, base.index + 1):
-            self._forget(index)
-            self._starts.pop(index, None)
-            self._expected.pop(index, None)
+        self._forget_all(self.base.index + 1, base.index)
         for column in (self._chains, self._terms, self._offsets):
             del column[: base.index - self.base.index]
         self.holes.remove(self.base.index + 1, base.index)
@@ -284,6 +278,12 @@ class Entries:
         self._recent_bytes += len(block.data)
         while self._recent_bytes > RECENT_BYTES_MAX and len(self._recent) > 1:
             self._forget(next(iter(self._recent)))
+
+    def _forget_all(self, first: int, last: int) -> None:
+        for index in range(first, last + 1):
+            self._forget(index)
+            self._starts.pop(index, None)
+            self._expected.pop(index, None)
 
     def _forget(self, index: int) -> None:
         block = self._recent.pop(index, None)

@@ -354,14 +354,14 @@ class Replica:
         if self._leadership is not None:
             context.halt(f"two leaders in the term {message.term}")
             return
-        is_new = self._election.leader != sender or self._leader_log is None
+        if self._election.leader != sender:
+            self._leader_log = None
         self._election.note_leader(sender)
-        if is_new or self._leader_log is None:
-            self._leader_log = LeaderLog(context, sender)
+        self._leader_log = self._leader_log or LeaderLog(context, sender)
         if isinstance(message, Replicate):
             self._leader_log.take(message)
-            return
-        self._take_snapshot(message)
+        else:
+            self._take_snapshot(message)
 
     def _take_snapshot(self, piece: StatePiece) -> None:
         """Take a piece of a snapshot: of the leader, or of a member if blocks before its base are missing."""

@@ -118,13 +118,9 @@ class Leadership:
 
     def has_quorum(self) -> bool:
         """Whether a majority of voters was heard lately."""
-        context = self._context
-        voters = context.members.newest.voters
-        since = context.now - ELECTION_S_MAX
-        heard = sum(
-            store == context.store or (store in self._followers and self._followers[store].heard_at > since) for store in voters
-        )
-        return heard >= context.members.newest.majority or context.now - self._began_at < ELECTION_S_MAX
+        now = self._context.now
+        heard_at = self._reached(now, lambda progress: progress.heard_at)
+        return max(heard_at, self._began_at) > now - ELECTION_S_MAX
 
     def handle_acked(self, sender: bytes, acked: Acked) -> None:
         """Take an acknowledgement."""
@@ -176,16 +172,7 @@ class Leadership:
     def find_commit(self) -> int:
         """Return the index synced by a majority of sound voters, if the block is of the present term."""
         context = self._context
-        matches = []
-        for store in context.members.newest.voters:
-            if store == context.store:
-                matches.append(context.disk.synced)
-            elif store in self._followers:
-                matches.append(self._followers[store].counted)
-        majority = context.members.newest.majority
-        if len(matches) < majority:
-            return context.commit
-        index = sorted(matches, reverse=True)[majority - 1]
+        index = int(self._reached(context.disk.synced, lambda progress: progress.counted))
         return index if index > context.commit and context.entries.term_at(index) == self.term else context.commit
 
     def ask_end(self, token: int) -> bool:
@@ -201,16 +188,7 @@ class Leadership:
 
     def take_confirmed(self) -> list[tuple[int, int]]:
         """Return tokens and indexes of confirmed questions."""
-        context = self._context
-        members = context.members.newest
-        rounds = [
-            self._round if store == context.store else self._followers[store].round
-            for store in members.voters
-            if store == context.store or store in self._followers
-        ]
-        if len(rounds) < members.majority:
-            return []
-        confirmed = sorted(rounds, reverse=True)[members.majority - 1]
+        confirmed = self._reached(self._round, lambda progress: progress.round)
         found = []
         while self._reads and self._reads[0][0] <= confirmed:
             _round, token, index = self._reads.popleft()
@@ -234,6 +212,18 @@ class Leadership:
             if not progress.epoch and progress.match == context.entries.last and store in context.members.newest.voters
         ]
         return ready[0] if ready else None
+
+    def _reached(self, own: float, measure: Callable[[_FollowerProgress], float]) -> float:
+        """Return the value that a majority of voters has reached.
+
+        Args:
+            own: The value of the leader.
+            measure: Returns that of a follower.
+        """
+        context = self._context
+        members = context.members.newest
+        values = [own if store == context.store else measure(self._followers[store]) for store in members.voters]
+        return sorted(values, reverse=True)[members.majority - 1]
 
     def _find_fork(self, behind: Behind) -> int:
         """Return the end of the part in common with a follower's log, or a guess further back."""
