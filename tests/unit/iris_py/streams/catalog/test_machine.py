@@ -166,6 +166,8 @@ def test_streams_stores_and_wraps_have_bounds(monkeypatch: pytest.MonkeyPatch) -
     assert apply(catalog, new_stream(wraps=(wrap(1), wrap(1, NEW)))) is True
     assert apply(catalog, BeginKey(ORDERS, (wrap(2),))) is CatalogRefusal.FULL
     assert apply(catalog, new_stream(BILLS, "bills")) is CatalogRefusal.FULL
+    assert apply(catalog, RemoveStream(ORDERS)) is True
+    assert apply(catalog, new_stream(BILLS, "bills", wraps=(wrap(1), wrap(1, NEW)))) is True
 
 
 def test_a_data_key_has_a_wrap_for_each_of_four_generations() -> None:

@@ -55,6 +55,12 @@ def test_the_partitions_of_a_stream_spread() -> None:
     assert max(Counter(stores[0] for stores in found).values()) <= 2
 
 
+def test_a_chosen_store_counts_as_filled() -> None:
+    catalog = catalog_of(("h1", ""), ("h2", ""))
+    assert place_stream(catalog, 2, 1, 20, usage_of(0, 10)) == ((A,), (B,))
+    assert place_stream(catalog, 2, 1, 5, usage_of(0, 10)) == ((A,), (A,))
+
+
 def test_too_few_hosts_are_an_error_with_their_names() -> None:
     catalog = catalog_of(("h1", ""), ("h1", ""), ("h2", ""))
     with pytest.raises(NoPlacement) as caught:
