@@ -75,10 +75,8 @@ if TYPE_CHECKING:
 #: The number of links at which a node without a ring stops dialling, because one of their peers lets it join. Too small: a
 #: stuck contact delays the join; too large: a start of many nodes dials needlessly.
 CONTACTS_ENOUGH: Final = 3
-
 #: The largest number of found nodes to merge rings with, whose link is about to open. Beyond it, the oldest is forgotten.
 TO_MERGE_MAX: Final = 64
-
 _COMPLETIONS: Final = (CastsTaken, Settled, GroupJoined, GroupLeft, Claimed, Departed)
 
 
@@ -101,6 +99,7 @@ class Overlay:
 
     Attributes:
         counters: The dropped messages, by reason.
+        gather_claims: Sends the claims of the local node no earlier than at a time: more will follow, and are sent together.
     """
 
     def __init__(self, local: NodeInfo, config: OverlayConfig, rng: Rng, signer: Signer) -> None:
@@ -136,6 +135,7 @@ class Overlay:
         self._tables: list[TableChanged] = []
         self._ring = ring = Pastry(local, config.ring, rng, signer)
         self._groups = GroupLayer(local, config.groups, rng, ring, self.counters, signer)
+        self.gather_claims = self._groups.gather_claims
         self._vantage = vantage = Vantage()
         self._hearsay = hearsay = Hearsay(config.contacts)
         self._contacts = Contacts(local, config.contacts, vantage, hearsay)

@@ -43,16 +43,18 @@ class _OwnTable:
         group: The group of the table.
         path: Its path.
         parent: The table above it; None for the top table.
+        proof: The proof of this node's membership; empty before the first claim.
         split: Its split, as far as all publishers know it.
         count: Number of entries of this node in it.
     """
 
-    __slots__ = ("count", "group", "parent", "path", "split")
+    __slots__ = ("count", "group", "parent", "path", "proof", "split")
 
     def __init__(self, group: Group, path: bytes, parent: _OwnTable | None) -> None:
         self.group = group
         self.path = path
         self.parent = parent
+        self.proof = b""
         self.split = UNSPLIT
         self.count = 0
 
@@ -334,9 +336,9 @@ class OwnClaims:
         """Claim entries in a table, or without room for a further table in one above it; return the table and the claim."""
         while True:
             group = table.group
-            proof = group.keys.proof(self._local.id)
+            table.proof = table.proof or group.keys.proof(self._local.id)
             try:
-                number = self._overlay.claim(group.id, proof, pack(added), pack(removed), now)
+                number = self._overlay.claim(group.id, table.proof, pack(added), pack(removed), now)
             except TooManyGroupsError:
                 if table.parent is None:
                     raise

@@ -15,7 +15,7 @@ from iris_overlay.errors import InfoError, MessageError, StateError, TooManyGrou
 from iris_overlay.events import Departed, ProtocolViolated
 from iris_overlay.groups.casts import Casts
 from iris_overlay.groups.death_reports import REPORTERS, DeathReports
-from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, ENTRIES_MAX, apply, count, is_packed
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, ENTRIES_MAX, count, effect, is_packed
 from iris_overlay.groups.followers import FollowerKind
 from iris_overlay.groups.io import HandoverDone, Outbox
 from iris_overlay.groups.memberships import OwnMemberships
@@ -284,7 +284,9 @@ class GroupLayer:
         self._check_join(group, attributes, is_table=True)
         if not (is_packed(added) and is_packed(removed)):
             raise InfoError("the entries are not packed: use entries.pack")
-        if len(apply(self._memberships.entries_of(group), added, removed)) > ENTRIES_BYTES_MAX:
+        entries = self._memberships.entries_of(group)
+        really_added, really_removed = effect(entries, added, removed)
+        if len(entries) + len(really_added) - len(really_removed) > ENTRIES_BYTES_MAX:
             raise InfoError(f"a node has at most {ENTRIES_MAX} entries in one table: describe several of them by one")
         is_new = group not in self._memberships.groups
         number = self._memberships.claim(group, attributes, added, removed, now)
@@ -293,6 +295,10 @@ class GroupLayer:
             self._entrust_groups(now)
         self._finish_turn(now)
         return number
+
+    def gather_claims(self, until: float) -> None:
+        """Send the claims of the local node no earlier than at a time: more will follow, and are sent together."""
+        self._memberships.gather_claims(until)
 
     def leave_group(self, group: GroupId, now: float) -> None:
         """Leave a group or a table. `GroupLeft` follows, even if the node was no member."""

@@ -18,7 +18,7 @@ import msgspec
 from iris_overlay.events import ClaimConfirmed, Claimed, EntriesPromoted, GroupJoined, GroupLeft, SplitTold, TableFull
 from iris_overlay.groups.claim_rates import OWN_COST_MAX, ClaimRate, cost_of
 from iris_overlay.groups.directory import INCARNATIONS_BELIEVED
-from iris_overlay.groups.entries import apply, count
+from iris_overlay.groups.entries import count
 from iris_overlay.groups.messages import (
     BATCH_MAX,
     PROBED_MEMBERS_MAX,
@@ -104,6 +104,7 @@ class OwnMemberships:
         "_counters",
         "_deadlines",
         "_gather",
+        "_gather_until",
         "_is_active",
         "_leaving",
         "_local",
@@ -140,6 +141,7 @@ class OwnMemberships:
         self._signer = signer
         self._clock = clock
         self._claim_rate = ClaimRate(OWN_COST_MAX, 0.0)
+        self._gather_until = 0.0
         self._is_active = False
         self._leaving: dict[GroupId, _OwnMembership] = {}
         # Waiting completions, by the stamp of the command.
@@ -191,12 +193,16 @@ class OwnMemberships:
             membership.root = None if old is None else old.root
         table = membership.table = membership.table or OwnEntries()
         membership.attributes = attributes
-        table.wanted, table.wanted_stamp = apply(table.wanted, added, removed), self.stamp
+        table.want(added, removed, self.stamp)
         self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
-        self._gather.set(group, now)
+        self._gather.set(group, max(now, self._gather_until))
         return self.stamp
+
+    def gather_claims(self, until: float) -> None:
+        """Send the claims of all tables no earlier than at a time."""
+        self._gather_until = until
 
     def is_table(self, group: GroupId) -> bool:
         """Return whether a joined group is a table."""
@@ -454,8 +460,8 @@ class OwnMemberships:
 
     def _claim(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
         """Send the changes of a table, or wait if the node has claimed too much lately."""
-        wait_s = self._claim_rate.wait_s(now)
-        if wait_s:
+        wait_s = max(self._claim_rate.wait_s(now), self._gather_until - now)
+        if wait_s > 0.0:
             self._gather.set(group, now + wait_s)
         else:
             self._claim_rate.charge(self._send(group, membership, now))

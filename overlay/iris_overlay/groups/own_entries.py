@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from iris_overlay.groups.entries import apply, checksum, count, diff, split
+from iris_overlay.groups.entries import apply, apply_exactly, checksum, count, split
 from iris_overlay.groups.messages import Claim
 from iris_overlay.groups.promotions import PROMOTED_MAX
 from iris_overlay.groups.splits import UNSPLIT
@@ -33,6 +33,8 @@ class OwnEntries:
     __slots__ = (
         "_acknowledged",
         "_acknowledged_stamp",
+        "_change",
+        "_change_unsent",
         "_sent",
         "_sent_stamp",
         "promoted",
@@ -50,6 +52,9 @@ class OwnEntries:
         self.promoted = b""
         self.split = UNSPLIT
         self.unconfirmed = 0
+        # The changes from the acknowledged entries to the wanted ones, and from the sent ones: whether an entry is added.
+        self._change: dict[bytes, bool] = {}
+        self._change_unsent: dict[bytes, bool] = {}
         self._sent = b""
         self._sent_stamp = 0
         # None if no root is known to have entries of this node.
@@ -60,6 +65,21 @@ class OwnEntries:
     def is_in_transit(self) -> bool:
         """Return whether a claim with changes is unacknowledged."""
         return self._sent_stamp > self._acknowledged_stamp
+
+    def want(self, added: bytes, removed: bytes, stamp: int) -> None:
+        """Change the wanted entries.
+
+        Args:
+            added: Packed entries.
+            removed: Packed entries; harmless if they are not wanted.
+            stamp: The stamp of the command.
+        """
+        self.wanted, really_added, really_removed = apply_exactly(self.wanted, added, removed)
+        self.wanted_stamp = stamp
+        if self._sent_stamp:
+            for noted in (self._change, self._change_unsent):
+                _note(noted, really_removed, is_added=False)
+                _note(noted, really_added, is_added=True)
 
     def promote(self, entries: bytes) -> bytes:
         """Note packed entries as promoted; return those that this node has."""
@@ -77,6 +97,7 @@ class OwnEntries:
     def acknowledge(self, stamp: int) -> bool:
         """Note that a root has the entries sent last, with this stamp. Return whether later changes wait."""
         self._acknowledged, self._acknowledged_stamp = self._sent, stamp
+        self._change = self._change_unsent.copy()
         return self.wanted_stamp > stamp
 
     def forget_root(self) -> None:
@@ -94,11 +115,22 @@ class OwnEntries:
         base, added, removed = 0, entries, b""
         if self._acknowledged is not None and self._acknowledged_stamp == stamp:
             base, added = stamp, b""
-        elif self._acknowledged is not None:
-            changes = diff(self._acknowledged, entries)
-            if sum(map(len, changes)) < len(entries):
-                base, (added, removed) = self._acknowledged_stamp, changes
-        self._sent, self._sent_stamp = entries, stamp
+        elif self._acknowledged is not None and len(self._change) < count(entries):
+            base = self._acknowledged_stamp
+            added, removed = _packed(self._change, is_added=True), _packed(self._change, is_added=False)
+        self._sent, self._sent_stamp, self._change_unsent = entries, stamp, {}
         head = (said.group, said.attributes, stamp, said.permit)
         promoted, told = (b"", b"") if base else (self.promoted, self.split.pack())
         return Claim(info, *head, base, count(entries), checksum(entries), added, removed, promoted, told)
+
+
+def _note(noted: dict[bytes, bool], entries: bytes, *, is_added: bool) -> None:
+    """Note that packed entries are added, which were not there, or removed."""
+    for entry in split(entries):
+        if noted.pop(entry, None) is None:
+            noted[entry] = is_added
+
+
+def _packed(noted: dict[bytes, bool], *, is_added: bool) -> bytes:
+    """Return the packed entries that are added, or those that are removed."""
+    return b"".join(sorted([entry for entry, state in noted.items() if state is is_added]))

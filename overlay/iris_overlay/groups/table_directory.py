@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iris_overlay.groups.directory import Directory, Outcome
-from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, checksum, compose, count, diff, effect
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, apply_exactly, checksum, compose, count, diff
 from iris_overlay.groups.messages import STAMP_SHIFT
 from iris_overlay.groups.promotions import EntryCounts, Promotions
 from iris_overlay.groups.splits import SplitChoice, SplitLog
@@ -80,16 +80,17 @@ class TableDirectory(Directory):
             INCOMPLETE if the claim does not apply to the entries here, or leads to others than the member has.
         """
         node, member = record.info.id, self.members.get(record.info.id)
-        entries, change = None, None
+        entries: bytes | None = None
+        exact: tuple[bytes, bytes] | None = None
         if member is not None and member.record.stamp == claim.stamp:
             entries = member.entries
         elif claim.base == 0:
             entries = claim.added
         elif member is not None and member.record.stamp == claim.base:
-            entries = apply(member.entries, claim.added, claim.removed)
-            change = effect(member.entries, claim.added, claim.removed)
+            entries, added, removed = apply_exactly(member.entries, claim.added, claim.removed)
+            exact = added, removed
         if entries is not None and count(entries) == claim.count and checksum(entries) == claim.checksum:
-            return self.register(record, expires, entries, change)
+            return self.register(record, expires, entries, exact)
         tombstone = self.tombstones.get(node)
         if tombstone is not None and record.stamp <= tombstone[0]:
             return self.register(record, expires)  # which refuses it, and says why
@@ -97,7 +98,7 @@ class TableDirectory(Directory):
         return Outcome.OUTDATED if is_outdated else Outcome.INCOMPLETE
 
     def register(
-        self, record: MemberRecord, expires: float, entries: bytes = b"", change: tuple[bytes, bytes] | None = None
+        self, record: MemberRecord, expires: float, entries: bytes = b"", exact: tuple[bytes, bytes] | None = None
     ) -> Outcome:
         """Add or renew a member with all of its entries, unless a newer entry for the node exists.
 
@@ -105,7 +106,7 @@ class TableDirectory(Directory):
             record: The member.
             expires: The expiry without renewal.
             entries: The packed entries.
-            change: The added and removed ones, if known; to find them takes milliseconds for a member with many entries.
+            exact: The added and removed ones, if known; to find them takes milliseconds for a member with many entries.
         """
         member = self.members.get(record.info.id)
         before = None if member is None else (member.record, member.entries)
@@ -119,7 +120,7 @@ class TableDirectory(Directory):
                 self._note(record.info.id, TableChange(0, True, entries, b""))
             else:
                 is_new = (before[0].info, before[0].attributes) != (record.info, record.attributes)
-                self._note(record.info.id, TableChange(before[0].stamp, is_new, *(change or diff(before[1], entries))))
+                self._note(record.info.id, TableChange(before[0].stamp, is_new, *(exact or diff(before[1], entries))))
         return outcome
 
     def count_entries(self, entries_max: int) -> None:

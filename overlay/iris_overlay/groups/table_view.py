@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
 
 from iris_overlay.events import GroupMember, MemberChange, TableChanged
 from iris_overlay.groups.directory import MEMBERS_MAX
-from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply, diff, split
+from iris_overlay.groups.entries import ENTRIES_BYTES_MAX, apply_exactly, compose, diff, split
 from iris_overlay.groups.promotions import PROMOTED_MAX
 from iris_overlay.groups.splits import UNSPLIT, unpack_split
 from iris_overlay.groups.table_directory import TABLE_BYTES_MAX
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 
     from iris_overlay.groups.messages import EntryRow, MemberRecord, TablePart
     from iris_overlay.ids import GroupId, NodeId
+
+
+#: The exact change of a member's entries: the added and the removed ones.
+_EntriesChange: TypeAlias = "tuple[bytes, bytes]"
+_NO_CHANGE: Final = b"", b""
+
+
+class _ChangedMember(NamedTuple):
+    """A member after a row of a part."""
+
+    record: MemberRecord
+    entries: bytes
+    change: _EntriesChange | None
+    """The change of the entries; None if unknown."""
 
 
 class _Shown(NamedTuple):
@@ -74,7 +88,8 @@ class TableView:
         self.split = self._told_split = UNSPLIT
         # Whether a root sent the table.
         self._is_known = False
-        self._changed: dict[NodeId, None] = {}
+        # With the change of the entries that the owner was told; None if unknown.
+        self._changed: dict[NodeId, _EntriesChange | None] = {}
         self._told: dict[NodeId, _Shown] = {}
         # The size and `is_watched` of the last event; None before the first.
         self._told_size: tuple[int, bool] | None = None
@@ -85,7 +100,7 @@ class TableView:
 
     def note(self, node: NodeId) -> None:
         """Tell the owner about a node with the next event, because the node is left out of the table, or is so no longer."""
-        self._changed[node] = None
+        self._changed.setdefault(node, _NO_CHANGE)
 
     def replace(self, parts: Sequence[TablePart], *, keeps_later: bool = False) -> bool:
         """Take a whole table. Return False, and take nothing, if it is none, or exceeds a bound.
@@ -134,7 +149,7 @@ class TableView:
 
     def change(self, parts: Sequence[TablePart]) -> bool:
         """Apply changes. Return False, and apply none, if they do not apply to this table, or it would exceed a bound."""
-        changes: dict[NodeId, tuple[MemberRecord, bytes] | None] = {node: None for part in parts for node in part.removed}
+        changes: dict[NodeId, _ChangedMember | None] = {node: None for part in parts for node in part.removed}
         for part in parts:
             records = {record.info.id: record for record in part.members}
             for row in part.rows:
@@ -145,7 +160,7 @@ class TableView:
             if records:
                 return False  # an honest root sends a row with each record
         present = {node: len(self._entries.get(node, b"")) for node in changes}
-        growth = sum(len(change[1]) for change in changes.values() if change is not None) - sum(present.values())
+        growth = sum(len(change.entries) for change in changes.values() if change is not None) - sum(present.values())
         count = len(self.members) + sum((change is not None) - (node in self.members) for node, change in changes.items())
         if self._size_bytes + growth > TABLE_BYTES_MAX or count > MEMBERS_MAX:
             return False
@@ -157,8 +172,8 @@ class TableView:
                 self.members.pop(node, None)
                 self._entries.pop(node, None)
             else:
-                self.members[node], self._entries[node] = change
-            self._changed[node] = None
+                self.members[node], self._entries[node] = change.record, change.entries
+            self._changed[node] = _join(self._changed.get(node, _NO_CHANGE), None if change is None else change.change)
         self._size_bytes += growth
         return True
 
@@ -170,24 +185,26 @@ class TableView:
             self._unreported |= new
 
     def _changed_by(
-        self, row: EntryRow, record: MemberRecord | None, changes: dict[NodeId, tuple[MemberRecord, bytes] | None]
-    ) -> tuple[MemberRecord, bytes] | None:
+        self, row: EntryRow, record: MemberRecord | None, changes: dict[NodeId, _ChangedMember | None]
+    ) -> _ChangedMember | None:
         """Return the record and entries of a member after a row; None if the row does not apply, or has too many entries."""
-        if row.node in changes:
-            before = changes[row.node]
-        else:
-            before = (self.members[row.node], self._entries[row.node]) if row.node in self.members else None
+        before = changes.get(row.node)
+        if row.node not in changes and row.node in self.members:
+            before = _ChangedMember(self.members[row.node], self._entries[row.node], _NO_CHANGE)
         if record is None and before is not None:
-            record = before[0]
+            record = before.record
+        change: _EntriesChange | None = None
         if row.base == 0:
             entries = row.added
-        elif before is not None and before[0].stamp == row.base:
-            entries = apply(before[1], row.added, row.removed)
+        elif before is not None and before.record.stamp == row.base:
+            entries, added, removed = apply_exactly(before.entries, row.added, row.removed)
+            change = _join(before.change, (added, removed))
         else:
             return None
         if record is None or len(entries) > ENTRIES_BYTES_MAX:
             return None
-        return (record if record.stamp == row.stamp else structs.replace(record, stamp=row.stamp)), entries
+        record = record if record.stamp == row.stamp else structs.replace(record, stamp=row.stamp)
+        return _ChangedMember(record, entries, change)
 
     def event(self, group: GroupId, masked: Collection[NodeId], *, is_watched: bool) -> TableChanged | None:
         """Return what the owner does not know yet; None if it knows everything, or no root sent the table.
@@ -202,7 +219,7 @@ class TableView:
         changed, self._changed = self._changed, {}
         changes: dict[NodeId, MemberChange] = {}
         removed: list[NodeId] = []
-        for node in changed:
+        for node, change in changed.items():
             record, told = self.members.get(node), self._told.get(node)
             if record is None or node in masked:
                 if self._told.pop(node, None) is not None:
@@ -212,7 +229,7 @@ class TableView:
             if told is None:
                 changes[node] = MemberChange(member, entries, b"")
             else:
-                difference = diff(told.entries, entries)
+                difference = diff(told.entries, entries) if change is None else change
                 if told.member != member or any(difference):
                     changes[node] = MemberChange(None if told.member == member else member, *difference)
             self._told[node] = _Shown(member, entries)
@@ -223,3 +240,8 @@ class TableView:
             return None
         self._told_size, self._told_split = size, self.split
         return TableChanged(group, changes, tuple(removed), *size, promoted, self.split)
+
+
+def _join(first: _EntriesChange | None, second: _EntriesChange | None) -> _EntriesChange | None:
+    """Return the net change of two changes; None if one of them is unknown."""
+    return None if first is None or second is None else compose(first, second)

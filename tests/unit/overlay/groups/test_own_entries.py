@@ -227,3 +227,33 @@ def test_tables_have_no_time_of_joining() -> None:
     fixture.claims(1.0)
     fixture.members.later(Later(T, MemberRecord(OTHER, b"", 1, since=5)), 1.0)
     assert fixture.claims() == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_claims_lead_a_root_to_the_wanted_entries_whatever_is_lost(seed: int) -> None:
+    rng = random.Random(seed)
+    fixture, held, stamp = joined(*range(20)), packed(*range(20)), 1
+    for now in range(2, 200):
+        for _ in range(rng.randrange(3)):
+            some = rng.sample(range(40), rng.randrange(4))
+            fixture.claim(packed(*some[:2]), packed(*some[2:]), now=float(now))
+        for _target, sent, base, added, removed in fixture.claims(float(now))[-1:]:
+            if rng.random() < 0.3:
+                continue  # lost
+            assert base in (0, stamp), "the root can apply it"
+            held, stamp = entries.apply(held if base else b"", added, removed), sent
+            assert held == fixture.members.entries_of(T)
+            fixture.apply(sent, float(now))
+
+
+def test_claims_are_gathered_until_a_time() -> None:
+    fixture = joined(*range(5))
+    fixture.members.gather_claims(2.5)
+    fixture.claim(packed(8), now=2.0)
+    assert fixture.members.deadline() == 2.5
+    assert fixture.claims(2.0) == []
+    fixture.claim(packed(9), now=2.2)
+    assert fixture.claims(2.5) == [(ROOT, 3, 1, packed(8, 9), b"")]
+    fixture.apply(3, 2.5)
+    fixture.claim(packed(10), now=2.6)
+    assert fixture.claims(2.6) == [(ROOT, 4, 3, packed(10), b"")]
