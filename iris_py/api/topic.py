@@ -359,6 +359,10 @@ class Topics:
         queue, alias = self._make_queue(pattern, options, queue_type=OthersQueue)
         return Opening(self._subscribe(partial(Inbox, queue, None), alias))
 
+    def gather_changes(self, seconds: float) -> None:
+        """Tell publishers of changed subscriptions after a time (seconds): many are about to change, and are told together."""
+        self._core.overlay.gather_claims(self._loop.time() + seconds)
+
     def _make_queue(
         self,
         pattern: str,

@@ -185,6 +185,20 @@ async def test_a_client_that_subscribes_and_unsubscribes_all_the_time_leaves_not
 
 
 @in_loop
+async def test_the_end_of_a_client_with_many_subscriptions_leaves_turns_for_others() -> None:
+    text = HERE + "[nats.limits]\nsubscriptions_per_client = 100_000\n"
+    async with opened(text) as (door, _native), honest_client(door, QUIET) as honest:
+        greedy = await RawClient.connect(door, QUIET)
+        greedy.send(b"".join(b"SUB $SYS.%d %d\r\n" % (number, number) for number in range(2000)))
+        await greedy.flush()
+        before = honest.rounds
+        greedy.writer.close()
+        while (door.statistics.client_subscriptions or 0) > 1:
+            await honest.go_round(1)
+        assert honest.rounds - before > ROUNDS
+
+
+@in_loop
 async def test_strangers_of_many_addresses_leave_places_for_clients() -> None:
     text = f"[users.ann]\ntoken = '{hash_token('t')}'\npublish = ['>']\nsubscribe = ['>']\n"
     text = HERE + "[nats.limits]\nconnections = 16\nconnections_per_address = 2\n" + text

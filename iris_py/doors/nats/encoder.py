@@ -149,7 +149,10 @@ def permission_error(use: str, subject: bytes, queue: bytes = b"") -> bytes:
 
 def _quote(name: bytes) -> str:
     """Return a name in quotes, written as Go does, without a byte that ends the line."""
-    return f'"{"".join(map(_escape, name.decode(errors="surrogateescape")))}"'
+    text = name.decode(errors="surrogateescape")
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return f'"{"".join(map(_escape, text))}"'
 
 
 def _escape(character: str) -> str:

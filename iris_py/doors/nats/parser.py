@@ -7,6 +7,7 @@ and returns these messages together. Other control lines of ``PUB`` are remember
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Final
 
 from iris_py.doors.nats.operations import (
@@ -54,11 +55,15 @@ class ProtocolParser:
 
     Args:
         payload_bytes_max: The largest size of a message: its header block and payload.
+
+    Attributes:
+        unread_bytes: The number of last bytes that the last call of `receive` did not read.
     """
 
-    __slots__ = ("_buffer", "_has_failed", "_known", "_line", "_payload_bytes_max")
+    __slots__ = ("_buffer", "_has_failed", "_known", "_line", "_payload_bytes_max", "unread_bytes")
 
     def __init__(self, payload_bytes_max: int) -> None:
+        self.unread_bytes = 0
         self._payload_bytes_max = payload_bytes_max
         self._buffer = bytearray()  # the beginning of a control line, or of the message of `_line`
         self._line: PubLine | None = None
@@ -70,15 +75,18 @@ class ProtocolParser:
         """The number of bytes received and not returned in operations."""
         return len(self._buffer)
 
-    def receive(self, data: bytes) -> list[Operation]:
+    def receive(self, data: bytes, operations_max: int = sys.maxsize) -> list[Operation]:
         """Return the operations that end in some received bytes.
 
         Args:
             data: Bytes of the connection; behind an error they are dropped.
+            operations_max: The number of operations to read at most. The owner passes the bytes behind these
+                again, which are the last `unread_bytes`.
 
         Returns:
             The operations, in order. An error is the last one, for ever.
         """
+        self.unread_bytes = 0
         if self._has_failed:
             return []
         buffer = self._buffer
@@ -96,10 +104,12 @@ class ProtocolParser:
             data = bytes(buffer)
             buffer.clear()
         operations: list[Operation] = []
-        at = self._read(data, operations)
+        at = self._read(data, operations, operations_max)
         if operations and isinstance(operations[-1], ProtocolFault):
             return self._fail(operations, None)
-        if at < len(data):
+        if at < len(data) and self._line is None and len(operations) == operations_max:
+            self.unread_bytes = len(data) - at
+        elif at < len(data):
             buffer += data[at:]
             fault = self._check_partial(buffer)
             if fault is not None:
@@ -128,14 +138,14 @@ class ProtocolParser:
         # The last byte may be a CR.
         return ProtocolFault.CONTROL_LINE if len(buffer) - name.end() > CONTROL_LINE_MAX + 1 else None
 
-    def _read(self, data: bytes, operations: list[Operation]) -> int:
-        """Read operations up to the first incomplete one; return its place."""
+    def _read(self, data: bytes, operations: list[Operation], operations_max: int) -> int:
+        """Read operations up to a number, or to the first incomplete one; return the place behind them."""
         at = 0
         while True:
             line, self._line = self._line, None
             if line is None:
                 end = data.find(_LINE_FEED, at)
-                if end < 0:
+                if end < 0 or len(operations) >= operations_max:
                     return at
                 text = data[at : end + 1]
                 at = end + 1

@@ -6,6 +6,7 @@ queue group of all clients. The node knows no subjects for replies (:mod:`iris_p
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.doors.nats.encoder import Delivery
@@ -16,7 +17,7 @@ from iris_py.patterns.topic.names import TopicTrie
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.subjects import NatsSubject
@@ -27,11 +28,16 @@ __all__ = ["Routes", "TopicDelivery"]
 
 #: Messages of the node, with the tokens of their topic.
 TopicDelivery: TypeAlias = "tuple[Tokens, Delivery]"
+#: A client, with its subscriptions to a topic.
+_ClientMatches: TypeAlias = "tuple[DoorClient, list[ClientSubscription]]"
 
 #: Subjects whose subscriptions are remembered, and these subscriptions in all. Beyond either all are forgotten. Too small: each
 #: message looks for its subscriptions; too large: memory.
 REMEMBERED_SUBJECTS_MAX: Final = 4096
 REMEMBERED_MATCHES_MAX: Final = 65_536
+#: Subscriptions of an ended client that leave the tables at a time, each in some 10 us. Too small: thousands take long, and
+#: count for the limits meanwhile; too large: other clients wait.
+ENDED_AT_ONCE: Final = 16
 
 
 class Routes:
@@ -62,8 +68,14 @@ class Routes:
         self._patterns_max = patterns_max
         self._by_key: dict[PatternKey, dict[ClientSubscription, None]] = {}
         self._plain: TopicTrie[ClientSubscription] = TopicTrie()
-        self._remembered: dict[bytes, list[ClientSubscription]] = {}
+        self._remembered: dict[bytes, list[_ClientMatches]] = {}
         self._remembered_matches = 0
+        self._ended: deque[ClientSubscription] = deque()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether subscriptions of ended clients are still in the tables."""
+        return bool(self._ended)
 
     @property
     def patterns(self) -> int:
@@ -109,9 +121,24 @@ class Routes:
 
     def remove(self, subscription: ClientSubscription) -> None:
         """Remove a subscription. Harmless if repeated."""
-        if not subscription.is_open:
-            return
-        subscription.is_open = False
+        if subscription.is_open:
+            subscription.is_open = False
+            self._remove(subscription)
+
+    def end(self, subscriptions: Collection[ClientSubscription]) -> None:
+        """End the subscriptions of a client at once. Beyond the first ones, `remove_ended` removes them from the tables."""
+        for subscription in subscriptions:
+            if subscription.is_open:
+                subscription.is_open = False
+                self._ended.append(subscription)
+        self.remove_ended()
+
+    def remove_ended(self) -> None:
+        """Remove some ended subscriptions from the tables: a client may have had thousands."""
+        for _ in range(min(ENDED_AT_ONCE, len(self._ended))):
+            self._remove(self._ended.popleft())
+
+    def _remove(self, subscription: ClientSubscription) -> None:
         self.count -= 1
         pattern = subscription.pattern
         if pattern.kind is SubjectKind.INBOX:
@@ -134,7 +161,7 @@ class Routes:
 
     def count_members(self, key: PatternKey) -> int:
         """Return the number of subscriptions with this pattern and queue group."""
-        return len(self._by_key.get(key, ()))
+        return sum(each.is_open for each in self._by_key.get(key, ()))
 
     def refuse(self, key: PatternKey) -> None:
         """End all subscriptions with a pattern that the node cannot serve, as of a cloud without exports."""
@@ -163,11 +190,14 @@ class Routes:
             return 0
         delivery = Delivery(line.subject, line.reply, line.header_bytes, contents)
         count = 0
-        for subscription in found:
-            if not subscription.is_open or (subscription.client is sender and not sender.hears_itself):
+        for client, subscriptions in found:
+            if client is sender and not sender.hears_itself:
                 continue
-            count += 1
-            self._give(subscription, delivery)
+            if len(subscriptions) > 1:
+                count += self._give_client(client, subscriptions, delivery)
+            elif subscriptions[0].is_open:
+                self._give(subscriptions[0], delivery)
+                count += 1
         return count
 
     def reply(self, sender: DoorClient | None, subject: NatsSubject, delivery: Delivery) -> int:
@@ -193,12 +223,11 @@ class Routes:
 
     def choose(self, key: PatternKey) -> ClientSubscription | None:
         """Choose a client of a queue group for a request, in turn; None without any."""
-        users = self._by_key.get(key)
-        if not users:
-            return None
-        subscription = next(iter(users))
-        del users[subscription]
-        users[subscription] = None
+        users = self._by_key.get(key, {})
+        subscription = next((each for each in users if each.is_open), None)
+        if subscription is not None:
+            del users[subscription]
+            users[subscription] = None
         return subscription
 
     def give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
@@ -250,11 +279,11 @@ class Routes:
             return 0
         if len(users) == 1:
             (only,) = users
-            if only.hidden and not only.hears(topic):
+            if not only.is_open or (only.hidden and not only.hears(topic)):
                 return 0
             self._give(only, delivery)
             return 1
-        hearing = [subscription for subscription in users if not subscription.hidden or subscription.hears(topic)]
+        hearing = [each for each in users if each.is_open and (not each.hidden or each.hears(topic))]
         if key.group:
             del hearing[1:]
             for subscription in hearing:  # the next one has the next turn
@@ -267,22 +296,45 @@ class Routes:
 
     # --
 
-    def _find(self, subject: NatsSubject) -> list[ClientSubscription]:
-        """Find and remember the subscriptions to a topic."""
+    def _find(self, subject: NatsSubject) -> list[_ClientMatches]:
+        """Find and remember the clients with subscriptions to a topic; those with many subscriptions get a message last."""
         if CLOUD_MARK in subject.name:
             return []
         tokens = subject.tokens
-        found = [each for each in self._plain.match(tokens) if not each.hidden or each.hears(tokens)]
-        self._remembered_matches += len(found)
+        matches = [each for each in self._plain.match(tokens) if not each.hidden or each.hears(tokens)]
+        by_client: dict[DoorClient, list[ClientSubscription]] = {}
+        for each in matches:
+            by_client.setdefault(each.client, []).append(each)
+        found = sorted(by_client.items(), key=_count_matches)
+        self._remembered_matches += len(matches)
         if len(self._remembered) >= REMEMBERED_SUBJECTS_MAX or self._remembered_matches > REMEMBERED_MATCHES_MAX:
             self._forget_matches()
-            self._remembered_matches = len(found)
+            self._remembered_matches = len(matches)
         self._remembered[subject.raw] = found
         return found
 
     def _forget_matches(self) -> None:
         self._remembered.clear()
         self._remembered_matches = 0
+
+    def _give_client(self, client: DoorClient, subscriptions: list[ClientSubscription], delivery: Delivery) -> int:
+        """Give messages to the subscriptions of a client, with a single write; return their number."""
+        is_limited = any(each.messages_max for each in subscriptions)
+        hearing = [each for each in subscriptions if each.is_open]
+        if is_limited:
+            for subscription in hearing:
+                self._give(subscription, delivery)
+            return len(hearing)
+        has_headers, messages = client.has_headers, len(delivery.contents)
+        texts = []
+        for subscription in hearing:
+            subscription.delivered += messages
+            texts.append(delivery.text(subscription.sid, has_headers=has_headers, count=messages))
+        if texts:
+            self.messages_out += len(texts) * messages
+            self.bytes_out += len(texts) * messages * len(delivery.contents[0])
+            client.write(b"".join(texts))
+        return len(texts)
 
     def _give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
         before = subscription.delivered
@@ -293,6 +345,10 @@ class Routes:
         if is_last:
             self.remove(subscription)
             subscription.client.forget_subscription(subscription)
+
+
+def _count_matches(matches: _ClientMatches) -> int:
+    return len(matches[1])
 
 
 def _is_local(subscription: ClientSubscription) -> bool:

@@ -7,6 +7,7 @@ Hence the operations of a client take effect in order, and a node without room h
 from __future__ import annotations
 
 import math
+import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
@@ -241,12 +242,23 @@ class NatsSession:
             return math.inf
         return min(self._greeting_until, self._heard_at + PING_S * (1 + self._pings), self._taken_at + STALLED_S)
 
-    def receive(self, data: bytes, now: float) -> None:
-        """Take bytes of the client. The owner has executed all commands."""
-        if self.end is None:
-            self._heard_at, self._pings = now, 0
-            self._operations += self._parser.receive(data)
-            self._proceed()
+    def receive(self, data: bytes, now: float, operations_max: int = sys.maxsize) -> int:
+        """Take bytes of the client. The owner has executed all commands.
+
+        Args:
+            data: The bytes.
+            now: The time (seconds).
+            operations_max: The number of operations to execute at most.
+
+        Returns:
+            The number of last bytes that were not taken, because they begin further operations.
+        """
+        if self.end is not None:
+            return 0
+        self._heard_at, self._pings = now, 0
+        self._operations += self._parser.receive(data, operations_max)
+        self._proceed()
+        return self._parser.unread_bytes
 
     def take_commands(self) -> list[Command]:
         """Return the commands for the owner, in order. More may follow behind a `PongWait` or a question about a password."""
@@ -554,8 +566,7 @@ class NatsSession:
         self.write(error * count)
 
     def _end_subscriptions(self) -> None:
-        for subscription in self._subscriptions.values():
-            self._place.routes.remove(subscription)
+        self._place.routes.end(self._subscriptions.values())
         self._subscriptions.clear()
         self._shapes.clear()
         self._served.clear()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from iris_py.doors.nats.session import SessionEnd
 from iris_py.errors import NodeClosed
 from iris_py.logs import EventLogger
-from iris_py.servers.nats.input_turns import ClientInput
+from iris_py.servers.nats.input_turns import OPERATIONS_MAX, ClientInput
 
 if TYPE_CHECKING:
     from iris_py.doors.limits import CountedConnection
@@ -98,7 +99,10 @@ class NatsConnection(asyncio.Protocol):
         is_waiting = self._task is not None or self._is_paused
         self._input.add(data)
         if not is_waiting:
-            self._proceed()
+            now = self._loop.time()
+            self._take_turn(now)
+            if not self._is_paused:
+                self._parts.turns.note(self._proceed, now)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the client, after its last messages. Harmless if repeated."""
@@ -121,27 +125,32 @@ class NatsConnection(asyncio.Protocol):
     # --
 
     def _proceed(self) -> None:
+        self._take_turn(self._loop.time())
+
+    def _take_turn(self, now: float) -> None:
         """Execute the operations of a turn."""
-        session, unread = self._session, self._input
-        delay = 0.0
+        session, unread, turns = self._session, self._input, self._parts.turns
+        delay: float | None = None
         if self._task is None and unread:
-            controls = session.controls
+            controls, messages = session.controls, session.messages_in
             # A client that goes to another door must not publish there before its last messages here.
             is_whole = session.is_leaving and not unread.is_control
-            session.receive(unread.take(is_whole=is_whole), self._loop.time())
+            is_short = unread.is_busy(now) and turns.has_others(self._proceed, now)
+            piece = unread.take(is_short=is_short, is_whole=is_whole)
+            rest = session.receive(piece, now, sys.maxsize if is_whole else OPERATIONS_MAX)
             self._execute()
-            delay = unread.finish(session.controls - controls)
+            delay = unread.finish(rest, session.controls - controls, session.messages_in - messages, now)
         if session.end is not None:
             unread.drop()
         if session.end is not None or session.is_leaving:
-            delay = 0.0
+            delay = 0.0 if unread else None
         if self._task is not None:
             return
-        if unread or delay:
-            self._pause()
-            self._parts.turns.add(self._proceed, delay)
-        else:
+        if delay is None:
             self._go_on()
+        else:
+            self._pause()
+            turns.add(self._proceed, delay)
 
     def _execute(self) -> None:
         """Execute the commands of the session; a task executes those that have to wait."""
@@ -222,10 +231,10 @@ class NatsConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _wake(self) -> None:
-        """Write the output in this turn of the event loop, together with what follows."""
+        """Write the output soon, together with what follows."""
         if not self._wakes:
             self._wakes = True
-            self._loop.call_soon(self._flush)
+            self._parts.turns.write_soon(self._flush)
 
     def _flush(self) -> None:
         self._wakes = False

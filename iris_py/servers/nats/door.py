@@ -128,7 +128,8 @@ class NatsDoor(AsyncClosable):
         self._tokens = ClientTokens(node, settings.roles, revocations) if nats.tokens else None
         self._clients = NatsClients(info, UserDirectory(settings.users, nats.no_user, self._tokens), limits)
         self._inboxes = InboxCluster(node, self._clients.routes)
-        self._patterns = NodePatterns(node, self._clients.routes, ClientClusters(node, self._clients.routes))
+        turns = InputTurns()
+        self._patterns = NodePatterns(node, self._clients.routes, ClientClusters(node, self._clients.routes), turns)
         self._requests = NativeRequests(node, self._clients.routes)
         self._execution = CommandExecution(node, self._patterns, self._inboxes, self._requests)
         self._connections = AcceptedConnections(counts, (FOREIGN_USER, *END_REASONS))
@@ -136,7 +137,7 @@ class NatsDoor(AsyncClosable):
             self._clients,
             self._patterns,
             self._execution,
-            InputTurns(),
+            turns,
             self._requests,
             self._connections,
             certificate,

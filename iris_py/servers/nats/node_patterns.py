@@ -7,6 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from iris_py.api.lifecycle import parts_of
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import ASKED_HEADER, read_carried
 from iris_py.doors.nats.subjects import subject_of_topic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from iris_py.patterns.messages import Message
     from iris_py.patterns.topic.names import Tokens
     from iris_py.servers.nats.client_clusters import ClientClusters
+    from iris_py.servers.nats.input_turns import InputTurns
 
 __all__ = ["NodePatterns"]
 
@@ -43,6 +45,9 @@ REMEMBERED_TOPICS_MAX: Final = 4096
 #: Subscriptions kept after their last client, for a client that comes again. Too small: services that come and go change the
 #: table of interest each time; too large: a client that subscribes and unsubscribes all the time fills the memory.
 LINGERING_MAX: Final = 4096
+#: Time between the removals of some subscriptions of ended clients (seconds). Too small: other clients wait; too large:
+#: thousands take long.
+ENDED_S: Final = 1e-3
 
 _GAP: Final = attrgetter("gap")
 
@@ -54,6 +59,7 @@ class NodePatterns:
         node: The node.
         routes: The subscriptions of the clients.
         clusters: The clusters that clients serve.
+        turns: The turns of the clients.
 
     Attributes:
         missed: Messages that the node missed or dropped. NATS has no way to tell clients.
@@ -61,7 +67,7 @@ class NodePatterns:
         unspeakable: Messages whose topic is no subject, or that have headers without a form in NATS.
     """
 
-    def __init__(self, node: Node, routes: Routes, clusters: ClientClusters) -> None:
+    def __init__(self, node: Node, routes: Routes, clusters: ClientClusters, turns: InputTurns) -> None:
         self.missed = 0
         self.received = 0
         self.unspeakable = 0
@@ -71,9 +77,10 @@ class NodePatterns:
         self._clusters = clusters
         self._shared: dict[PatternKey, SharedSubscription] = {}
         self._opening = OpeningPatterns()
-        self._turns = PatternTurns()
+        self._turns = PatternTurns(turns, parts_of(node).topics.gather_changes)
         self._closing: set[asyncio.Task[None]] = set()
         self._subjects: dict[tuple[str, str], tuple[bytes, Tokens]] = {}
+        self._timer: asyncio.TimerHandle | None = None
         self._is_leaving = False
 
     @property
@@ -93,6 +100,8 @@ class NodePatterns:
     def follow(self) -> None:
         """Subscribe for new patterns, and release the subscriptions without clients."""
         routes = self._routes
+        if routes.has_ended and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ENDED_S, self._remove_ended)
         if not routes.changed:
             return
         changed, routes.changed = routes.changed, {}
@@ -132,12 +141,19 @@ class NodePatterns:
     async def close(self) -> None:
         """End all subscriptions. Harmless if repeated."""
         self._is_leaving = True
+        if self._timer is not None:
+            self._timer.cancel()
         await self._clusters.leave()
         await self._end(list(self._shared))
         while self._closing:
             await asyncio.wait(self._closing)
 
     # --
+
+    def _remove_ended(self) -> None:
+        self._timer = None
+        self._routes.remove_ended()
+        self.follow()
 
     def _subscribe(self, key: PatternKey) -> None:
         receive = partial(self._receive, key)

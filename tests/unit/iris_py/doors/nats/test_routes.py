@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from iris_py.doors.nats import routes as routes_module
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
+from iris_py.doors.nats.routes import ENDED_AT_ONCE
 from iris_py.doors.nats.session import SessionEnd
 from iris_py.doors.nats.subscription import PatternKey
 from tests.nats.lone_door import DoorConnection, LoneDoor
@@ -139,7 +141,7 @@ def test_remembered_subscriptions_are_bounded_and_never_stale(monkeypatch: pytes
         for number in range(20):
             sender.send(b"PUB t.%d 1\r\nx\r\n" % number)
             assert len(routes._remembered) <= 5
-            assert sum(map(len, routes._remembered.values())) <= 12
+            assert sum(len(each) for found in routes._remembered.values() for _client, each in found) <= 12
         assert messages(client) == {b"x": 20 * wanted}
     client.send(b"".join(b"UNSUB %d\r\n" % wanted for wanted in range(1, 8)))
     sender.send(b"PUB t.19 1\r\nx\r\n")
@@ -163,3 +165,52 @@ def test_the_homes_of_clients_of_other_doors_are_bounded_and_corrected() -> None
     inboxes.note_home(b"_INBOX.d", "door2")  # an inbox for a single request
     inboxes.note_home(b"_INBOX.e", "door2")
     assert inboxes.home_of(("_INBOX", "e")) == "door2"
+
+
+def test_the_subscriptions_of_an_ended_client_hear_nothing_and_leave_the_tables_in_pieces() -> None:
+    door, count = LoneDoor(), 10 * ENDED_AT_ONCE
+    routes = door.clients.routes
+    greedy, other, sender = (door.connect(QUIET) for _ in range(3))
+    for number in range(count):
+        greedy.send(b"SUB a.%d 1%d\r\nSUB b.%d q 2%d\r\n" % (number, number, number, number))
+    keys = [PatternKey(f"a.{number}", "") for number in range(count)]
+    door.clients.close(greedy.session)
+    pieces = 1
+    while routes.has_ended:
+        assert routes.count == 2 * count - pieces * ENDED_AT_ONCE, "each piece is small"
+        last = count - 1
+        assert routes.receive(PatternKey(f"b.{last}", "q"), ("b", str(last)), Delivery(b"b", b"", 0, [b"x"])) == 0
+        assert routes.choose(PatternKey(f"b.{last}", "q")) is None
+        assert routes.count_members(PatternKey(f"b.{last}", "q")) == 0
+        sender.send(b"PUB a.%d 1\r\nx\r\n" % last)
+        assert routes.messages_out == 0
+        if pieces == 5:
+            other.send(b"SUB a.%d 1\r\n" % last)
+            sender.send(b"PUB a.%d 1\r\ny\r\n" % last)
+            assert messages(other) == {b"y": 1}
+            break
+        routes.remove_ended()
+        pieces += 1
+    while routes.has_ended:
+        routes.remove_ended()
+    assert routes.count == routes.patterns == 1
+    assert [routes.has_users(key) for key in keys] == [False] * (count - 1) + [True]
+
+
+def _note(order: list[tuple[str, bytes]], name: str, data: bytes) -> None:
+    order.append((name, data))
+
+
+def test_a_client_with_many_subscriptions_gets_a_message_in_a_single_write_behind_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    door = LoneDoor()
+    greedy, honest, sender = (door.connect(QUIET) for _ in range(3))
+    order: list[tuple[str, bytes]] = []
+    greedy.send(b"SUB > 1\r\nSUB a.* 2\r\nSUB a.b 3\r\n")
+    honest.send(b"SUB a.b 1\r\n")
+    for name, client in (("greedy", greedy), ("honest", honest)):
+        monkeypatch.setattr(client.session, "write", partial(_note, order, name))
+    sender.send(b"PUB a.b 1\r\nx\r\n")
+    assert [name for name, _data in order] == ["honest", "greedy"]
+    assert sorted(order[1][1].split(b"\r\n")[:-1:2]) == [b"MSG a.b %d 1" % sid for sid in (1, 2, 3)]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
 from iris_py.servers.nats import input_turns
 from iris_py.servers.nats.input_turns import (
+    AT_WORK_S,
+    BUSY_TURN_S,
     CONTROL_BURST_S,
     CONTROL_SHARE,
     CONTROL_TURN_S,
-    CONTROLS_MAX,
+    GATHER_S,
+    MANY_PATTERNS,
     PATTERNS_MAX,
     SLICE_BYTES_FIRST,
     SLICE_BYTES_MAX,
@@ -22,6 +26,9 @@ from iris_py.servers.nats.input_turns import (
     InputTurns,
     PatternTurns,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Clock:
@@ -41,11 +48,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def take(unread: ClientInput, clock: Clock, s_per_byte: float, controls: int = 0) -> tuple[bytes, float]:
+def take(
+    unread: ClientInput, clock: Clock, s_per_byte: float, controls: int = 0, *, is_short: bool = False, rest: int = 0
+) -> tuple[bytes, float]:
     """Take a turn; return its bytes, and the time before the next turn."""
-    piece = unread.take(is_whole=False)
+    piece = unread.take(is_short=is_short, is_whole=False)
+    rest = min(rest, len(piece) - 1)
     clock.now += len(piece) * s_per_byte
-    return piece, unread.finish(controls)
+    return piece[: len(piece) - rest], unread.finish(rest, controls, len(piece), clock.now) or 0.0
 
 
 def test_all_bytes_come_in_order_in_pieces_of_any_size(clock: Clock) -> None:
@@ -57,21 +67,62 @@ def test_all_bytes_come_in_order_in_pieces_of_any_size(clock: Clock) -> None:
         sent += data
         for _ in range(rng.randrange(4)):
             if unread:
-                got += take(unread, clock, rng.choice((1e-9, 1e-6, 1e-5)))[0]
+                got += take(unread, clock, rng.choice((1e-9, 1e-6, 1e-5)), rest=rng.choice((0, 7)))[0]
     while unread:
         got += take(unread, clock, 1e-9)[0]
     assert got == sent
 
 
-@pytest.mark.parametrize(("controls", "budget"), [(CONTROLS_MAX - 1, TURN_S), (CONTROLS_MAX, CONTROL_TURN_S)])
-def test_a_turn_takes_as_many_bytes_as_its_time_allows(clock: Clock, controls: int, budget: float) -> None:
+@pytest.mark.parametrize(
+    ("controls", "is_short", "budget"),
+    [(0, False, TURN_S), (0, True, BUSY_TURN_S), (1 << 20, False, CONTROL_TURN_S), (1 << 20, True, CONTROL_TURN_S)],
+)
+def test_a_turn_takes_as_many_bytes_as_its_time_allows(clock: Clock, controls: int, is_short: bool, budget: float) -> None:
     unread = ClientInput()
     unread.add(bytes(1 << 20))
-    s_per_byte = budget / 2000
-    sizes = [len(take(unread, clock, s_per_byte, controls)[0]) for _ in range(10)]
-    assert sizes[:3] == [SLICE_BYTES_FIRST, 2 * SLICE_BYTES_FIRST, pytest.approx(2000, abs=2)]
-    assert len(take(unread, clock, 1.0, controls)[0]) > 1990
-    assert len(take(unread, clock, 1e-9, controls)[0]) == SLICE_BYTES_MIN
+    s_per_byte = budget / 20_000
+    sizes = [len(take(unread, clock, s_per_byte, controls, is_short=is_short)[0]) for _ in range(30)]
+    assert sizes[0] == (SLICE_BYTES_FIRST * BUSY_TURN_S / TURN_S if is_short else SLICE_BYTES_FIRST) // 1
+    assert max(sizes) == pytest.approx(20_000, abs=2), "it never takes more"
+    assert sizes[-1] == pytest.approx(20_000, abs=2)
+    take(unread, clock, 1.0, controls, is_short=is_short)
+    size = len(take(unread, clock, 1e-9, controls, is_short=is_short)[0])
+    assert size == pytest.approx(SLICE_BYTES_MIN * budget / CONTROL_TURN_S, abs=1)
+
+
+def test_a_short_turn_takes_its_share_of_the_bytes_of_a_long_one(clock: Clock) -> None:
+    unread = ClientInput()
+    unread.add(bytes(1 << 20))
+    for _ in range(20):
+        take(unread, clock, 1e-7)
+    assert len(take(unread, clock, 1e-7)[0]) == pytest.approx(TURN_S / 1e-7, abs=2)
+    assert len(take(unread, clock, 1e-7, is_short=True)[0]) == pytest.approx(BUSY_TURN_S / 1e-7, abs=2)
+
+
+def test_a_client_is_busy_for_a_while_after_it_has_sent_more_than_fits_a_turn(clock: Clock) -> None:
+    unread = ClientInput()
+    for _ in range(100):
+        unread.add(bytes(500))
+        take(unread, clock, TURN_S / 600)
+        assert not unread
+        assert not unread.is_busy(clock.now), "all bytes fit a turn, whatever their number"
+    unread.add(bytes(5000))
+    while unread:
+        assert not unread.is_busy(clock.now) or len(take(unread, clock, 0.0, is_short=True)[0]) < 500
+        take(unread, clock, TURN_S / 600)
+    assert unread.is_busy(clock.now)
+    assert not unread.is_busy(clock.now + AT_WORK_S)
+
+
+def test_bytes_behind_too_many_operations_come_again(clock: Clock) -> None:
+    unread = ClientInput()
+    unread.add(b"abcdefgh")
+    assert unread.take(is_short=False, is_whole=False) == b"abcdefgh"
+    unread.finish(3, 0, 1, clock.now)
+    assert unread
+    assert unread.take(is_short=False, is_whole=False) == b"fgh"
+    unread.finish(0, 0, 1, clock.now)
+    assert not unread
 
 
 def test_cheap_bytes_come_in_large_pieces(clock: Clock) -> None:
@@ -86,70 +137,156 @@ def test_a_last_turn_takes_everything(clock: Clock) -> None:
     unread.add(bytes(100_000))
     take(unread, clock, 1.0)
     unread.add(b"end")
-    assert unread.take(is_whole=True) == bytes(100_000 - SLICE_BYTES_FIRST)
-    assert unread.take(is_whole=True) == b"end"
+    assert unread.take(is_short=False, is_whole=True) == bytes(100_000 - SLICE_BYTES_FIRST)
+    assert unread.finish(0, 0, 1, clock.now) == 0.0, "there is more"
+    assert unread.take(is_short=False, is_whole=True) == b"end"
+    assert unread.finish(0, 0, 1, clock.now) is None
     assert not unread
 
 
-def test_operations_besides_messages_get_a_share_of_the_time(clock: Clock) -> None:
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_operations_besides_messages_get_a_share_of_the_time_however_few_fit_a_turn(clock: Clock, size: int) -> None:
     unread = ClientInput()
-    unread.add(bytes(1 << 20))
     began, busy, delays = clock.now, 0.0, 0.0
     while busy < 1.0:
+        unread.add(bytes(size))
         before = clock.now
-        _piece, delay = take(unread, clock, 1e-6, CONTROLS_MAX)
+        _piece, delay = take(unread, clock, 1e-6, 1 << 20)
         busy += clock.now - before
         clock.now += delay
         delays += delay
-    assert busy <= CONTROL_BURST_S + CONTROL_SHARE * (clock.now - began) + CONTROL_TURN_S
+    assert busy <= CONTROL_BURST_S + CONTROL_SHARE * (clock.now - began) + 1e-3
     assert delays > 0.0
     assert unread.is_control
     assert take(unread, clock, 1e-3, 0)[1] == 0.0, "messages do not wait"
     assert not unread.is_control
 
 
-def test_clients_take_turns_and_others_come_in_between() -> None:
+def test_a_few_operations_among_messages_cost_their_share(clock: Clock) -> None:
+    unread = ClientInput()
+    unread.add(bytes(1 << 20))
+    piece = unread.take(is_short=False, is_whole=False)
+    clock.now += CONTROL_BURST_S
+    assert unread.finish(0, 10, 100, clock.now) == 0.0, "there is more, and nothing to wait for"
+    assert not unread.is_control
+    assert piece
+
+
+class Client:
+    """A client whose turns and outputs are noted."""
+
+    def __init__(self, turns: InputTurns, order: list[str], name: str, left: int = 0) -> None:
+        self.left = left
+        self._turns = turns
+        self._order = order
+        self._name = name
+
+    def proceed(self) -> None:
+        self._order.append(self._name)
+        self.left -= 1
+        if self.left > 0:
+            self._turns.add(self.proceed)
+
+    def receive(self) -> None:
+        """Do as a connection does when bytes arrive that fit a turn."""
+        self._turns.note(self.proceed, asyncio.get_running_loop().time())
+        self._turns.write_soon(lambda: self._order.append(f"{self._name} writes"))
+
+
+async def pass_rounds(order: list[str], until: Callable[[], bool]) -> None:
+    while not until():
+        order.append("-")
+        await asyncio.sleep(0)
+
+
+def test_between_two_turns_of_busy_clients_others_are_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_turns, "AT_WORK_S", 3600.0)
+
     async def main() -> list[str]:
-        turns, order = InputTurns(), []
-        left = {"a": 3, "b": 1}
+        turns, order = InputTurns(), list[str]()
+        busy = [Client(turns, order, name, 3) for name in "ab"]
+        light = Client(turns, order, "light")
+        light.receive()
+        for each in busy:
+            turns.add(each.proceed)
 
-        def proceed(name: str) -> None:
-            order.append(name)
-            left[name] -= 1
-            if left[name]:
-                turns.add(lambda: proceed(name))
+        async def send() -> None:
+            while busy[1].left:
+                light.receive()
+                await asyncio.sleep(0)
 
-        turns.add(lambda: proceed("a"))
-        turns.add(lambda: proceed("b"))
-        turns.add(lambda: order.append("late"), 1e-3)
-        while "late" not in order or left["a"]:
-            order.append("-")
-            await asyncio.sleep(0)
-        return [each for number, each in enumerate(order) if each != "-" or order[number - 1] != "-"]
+        sender = asyncio.create_task(send())
+        await pass_rounds(order, lambda: not busy[1].left)
+        await sender
+        return order
 
     order = asyncio.run(main())
-    assert [each for each in order if each not in ("-", "late")] == ["a", "b", "a", "a"]
-    assert "".join(order).replace("late", "").replace("--", "-").startswith("-ab-a-a")
+    assert [each for each in order if each in "ab"] == ["a", "b"] * 3, "in order"
+    between = "".join("t" if each in "ab" else "w" if each.endswith("writes") else each for each in order).split("t")[1:-1]
+    assert all(each.count("-") == 3 and "w" in each for each in between), "a round to read, and a round to write"
+
+
+def test_a_lone_busy_client_has_every_round() -> None:
+    async def main() -> list[str]:
+        turns, order = InputTurns(), list[str]()
+        busy = Client(turns, order, "a", 4)
+        busy.receive()
+        turns.add(busy.proceed)
+        await pass_rounds(order, lambda: not busy.left)
+        return order
+
+    assert "".join(asyncio.run(main())[1:]).replace("a writes", "") == "a-a-a-a"
+
+
+def test_a_client_is_at_work_for_a_while_after_it_has_sent_something() -> None:
+    turns, one, other = InputTurns(), (lambda: None), (lambda: None)
+    turns.note(one, 10.0)
+    assert turns.has_others(other, 10.0)
+    assert not turns.has_others(one, 10.0)
+    turns.note(one, 10.05)
+    turns.note(other, 10.06)
+    assert turns.has_others(one, 10.06)
+    assert turns.has_others(other, 10.06)
+    turns.note(other, 10.1)
+    assert not turns.has_others(other, 10.051 + AT_WORK_S)
+    assert not turns.has_others(one, 10.101 + AT_WORK_S)
+
+
+def test_a_client_with_an_error_leaves_the_others_their_turns() -> None:
+    async def main() -> list[str]:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        turns, order = InputTurns(), list[str]()
+        turns.write_soon(lambda: order.remove("nothing"))  # a ValueError
+        turns.write_soon(lambda: order.append("written"))
+        turns.add(Client(turns, order, "a").proceed)
+        await pass_rounds(order, lambda: "a" in order)
+        return order
+
+    assert [each for each in asyncio.run(main()) if each != "-"] == ["written", "a"]
 
 
 def test_few_subscriptions_begin_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
+    count = MANY_PATTERNS + PATTERNS_MAX + 1
 
     async def main() -> None:
-        turns, order = PatternTurns(), []
+        gathered: list[float] = []
+        turns, order = PatternTurns(InputTurns(), gathered.append), []
 
         async def begin(number: int) -> None:
             await turns.wait()
             order.append(number)
 
-        tasks = [asyncio.create_task(begin(number)) for number in range(PATTERNS_MAX + 5)]
-        for _ in range(10):
-            await asyncio.sleep(0)
+        tasks = [asyncio.create_task(begin(number)) for number in range(count)]
+        await pass_rounds([], lambda: bool(order))
         assert order == [*range(PATTERNS_MAX)]
+        assert gathered == [GATHER_S], "publishers are told together"
         tasks[PATTERNS_MAX].cancel()
-        turns._run()
+        for _ in range(count):
+            turns._run()
         await asyncio.gather(*tasks[PATTERNS_MAX + 1 :])
-        assert order == [*range(PATTERNS_MAX), *range(PATTERNS_MAX + 1, PATTERNS_MAX + 5)]
+        assert order == [*range(PATTERNS_MAX), *range(PATTERNS_MAX + 1, count)]
+        assert gathered == [GATHER_S], "once for all"
         await turns.wait()
 
     asyncio.run(main())
