@@ -59,6 +59,12 @@ class Attacker:
             pass
 
 
+def a_busy_neighbour(_port: int) -> None:
+    """Take a processor, without a connection: the part of the machine in the figures of all attackers."""
+    while True:
+        pass
+
+
 def silence(port: int) -> None:
     """Hold connections without a word, and begin them again."""
     while True:
@@ -170,6 +176,7 @@ def _begin_many(port: int, first: Callable[[int], bytes], rate: int) -> None:
 
 
 ATTACKS: Final[tuple[Callable[[int], None], ...]] = (
+    a_busy_neighbour,
     silence,
     a_byte_a_second,
     endless_sizes,
