@@ -9,6 +9,7 @@ import secrets
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import msgspec
 
@@ -115,25 +116,35 @@ class EmbeddedStream:
 
     async def wait_for_room(self, key: bytes | None) -> None:
         """Wait until the partition for a record takes one more."""
-        await self.partitions[self._partition_for(key)].wait_for_room()
+        number = self._turn if key is None else partition_of_key(key, len(self.partitions))
+        await self.partitions[number].wait_for_room()
+
+    def add_to_open(self, record: NewRecord) -> Placed | None:
+        """Add a record to the batch that takes more records; None if there is none, or if the record does not fit."""
+        partitions = self.partitions
+        if len(partitions) == 1:
+            return partitions[0].add_to_open(record)
+        key = record[1]
+        return partitions[self._turn if key is None else partition_of_key(key, len(partitions))].add_to_open(record)
 
     def add(self, record: NewRecord) -> Placed | None:
-        """Add a record to a batch of its partition; None without room."""
-        number = self._partition_for(record.key)
-        return self.partitions[number].add(record)
+        """Add a record to a batch of its partition, or to a new one; None without room.
 
-    def _partition_for(self, key: bytes | None) -> int:
-        """Return the partition of a key; without a key the partition of the open batch, or the next partition in turn."""
-        count = len(self.partitions)
-        if count == 1:
-            return 0
+        Records without a key go into the open batch, and a new batch to the next partition in turn.
+        """
+        partitions = self.partitions
+        if len(partitions) == 1:
+            return partitions[0].add(record)
+        key = record[1]
         if key is not None:
-            return partition_of_key(key, count)
-        if not self.partitions[self._turn].has_open_batch:
-            free = [
-                number for number in range(self._turn + 1, self._turn + count + 1) if self.partitions[number % count].has_room
-            ]
-            self._turn = (free[0] if free else self._turn + 1) % count
+            return partitions[partition_of_key(key, len(partitions))].add(record)
+        return partitions[self._turn].add_to_open(record) or partitions[self._next_turn()].add(record)
+
+    def _next_turn(self) -> int:
+        """Return the next partition in turn that has room."""
+        count = len(self.partitions)
+        free = [number for number in range(self._turn + 1, self._turn + count + 1) if self.partitions[number % count].has_room]
+        self._turn = (free[0] if free else self._turn + 1) % count
         return self._turn
 
     async def wait_for_more(self, position: Mapping[int, int]) -> None:
@@ -174,9 +185,11 @@ class EmbeddedHost:
     def __init__(self, directory: Path, disk: StoreDisk, threads: DiskThreads) -> None:
         self._directory, self._disk, self._threads = directory, disk, threads
         self._process = os.getpid()
+        self._is_own_thread, self._loop = threads.is_own_thread, threads.loop
         self._producer = secrets.token_bytes(ID_BYTES)
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._is_fork = False
         self._changes = asyncio.Lock()
         self._streams: dict[str, EmbeddedStream] = {}
         self._unreadable: dict[Path, str] = {}
@@ -189,8 +202,14 @@ class EmbeddedHost:
             disk.unlock(self._lock)
             raise
 
+        _hosts.add(self)
+
     def __str__(self) -> str:
         return str(self._directory)
+
+    def disown(self) -> None:
+        """Refuse all calls: this process is a fork of the one with the directory."""
+        self._is_closed = self._is_fork = True
 
     def _load(self) -> None:
         folder = self._directory / STREAMS
@@ -229,13 +248,15 @@ class EmbeddedHost:
         Raises:
             ConfigurationError: The call is one of these.
         """
-        if self._is_closed:
-            raise ConfigurationError(f"the streams in {self} are closed. Open them again with open_streams().")
-        if os.getpid() != self._process:
+        if not self._is_closed and self._is_own_thread() and self._loop.is_running():
+            return
+        if self._is_fork:
             raise ConfigurationError(
                 f"the streams in {self} belong to process {self._process}, and this process is a fork of it. Append in that "
                 "process."
             )
+        if self._is_closed:
+            raise ConfigurationError(f"the streams in {self} are closed. Open them again with open_streams().")
         self._threads.check_loop()
 
     def find(self, name: str) -> EmbeddedStream:
@@ -364,7 +385,7 @@ class EmbeddedHost:
 
     async def close(self) -> None:
         """Wait until the disk has everything appended, and release the directory; harmless if it is closed."""
-        if self._is_closed or os.getpid() != self._process:
+        if self._is_closed:
             return
         self._threads.check_loop()
         self._is_closed = True
@@ -373,3 +394,17 @@ class EmbeddedHost:
         await asyncio.gather(*(stream.close() for stream in self._streams.values()))
         self._disk.unlock(self._lock)
         self._threads.close()
+
+
+#: All hosts of this process.
+_hosts: WeakSet[EmbeddedHost] = WeakSet()
+
+
+def _handle_fork() -> None:
+    """Disown the hosts in the child of a fork."""
+    for host in list(_hosts):
+        host.disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_handle_fork)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeAlias, TypeVar
 
 from iris_py.api.loops import PartInLoop
 from iris_py.api.streams.info import PartitionInfo
@@ -19,11 +19,17 @@ from iris_py.streams.limits import MARK_INTERVAL_S, READ_THREADS, UNSYNCED_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
 
     from iris_py.api.streams.port import Placed
+    from iris_py.errors import IrisError
     from iris_py.store.log import PartitionLog
     from iris_py.streams.batches import NewRecord, ReadBatch
+
+#: The outcome of each batch; None for a function without batches, or after an unexpected error.
+Outcomes: TypeAlias = "Sequence[int | IrisError] | None"
+#: The time between two looks for appends whose time is over, in seconds. Too small: work while nothing is late; too large: a
+#: time-out comes late.
+LOOK_S: Final = 0.1
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -76,8 +82,9 @@ class PartitionAppends:
         self._threads = threads
         self._on_more = on_more
         self._waiting: list[PendingBatch] = []
-        self._unsynced_bytes = 0
-        self._unsynced_batches = 0
+        self._group: list[PendingBatch] = []
+        self._open: PendingBatch | None = None
+        self._closed_bytes = 0
         self._is_busy = False
         self._has_flush = False
         self._room: list[asyncio.Future[None]] = []
@@ -85,6 +92,7 @@ class PartitionAppends:
         self._trims = False
         self._marks = False
         self._timer: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
 
     @property
     def first_offset(self) -> int:
@@ -99,12 +107,9 @@ class PartitionAppends:
     @property
     def has_room(self) -> bool:
         """Whether one more record may wait for the disk."""
-        return self._unsynced_bytes < UNSYNCED_BYTES_MAX and self._unsynced_batches < UNSYNCED_BATCHES_MAX
-
-    @property
-    def has_open_batch(self) -> bool:
-        """Whether a batch waits that takes more records."""
-        return bool(self._waiting) and not self._waiting[-1].records.is_full
+        open_bytes = 0 if self._open is None else self._open.records.bytes
+        batches = len(self._waiting) + len(self._group)
+        return self._closed_bytes + open_bytes < UNSYNCED_BYTES_MAX and batches < UNSYNCED_BATCHES_MAX
 
     def info(self) -> PartitionInfo:
         """Return the state of the partition."""
@@ -114,18 +119,45 @@ class PartitionAppends:
 
     def add(self, record: NewRecord) -> Placed | None:
         """Add a record; return the number of the partition, the batch, and the number in the batch. None without room."""
-        if self._unsynced_bytes >= UNSYNCED_BYTES_MAX or self._unsynced_batches >= UNSYNCED_BATCHES_MAX:
+        batch = self._open
+        if batch is None or (number := batch.records.add(record)) is None:
+            return self._add_to_new(record)
+        return self._number, batch, number
+
+    def add_to_open(self, record: NewRecord) -> Placed | None:
+        """Add a record to the batch that takes more records; None if there is none, or if the record does not fit."""
+        batch = self._open
+        if batch is None or (number := batch.records.add(record)) is None:
             return None
-        waiting = self._waiting
-        if not waiting or not waiting[-1].records.has_room(record):
-            waiting.append(PendingBatch())
-            self._unsynced_batches += 1
-            if not (self._is_busy or self._has_flush):
-                self._has_flush = True
-                self._threads.loop.call_soon(self._flush)
-        batch = waiting[-1]
-        self._unsynced_bytes += record.size
-        return self._number, batch, batch.records.add(record)
+        return self._number, batch, number
+
+    def _add_to_new(self, record: NewRecord) -> Placed | None:
+        self._close_batch()  # also without room: no later record overtakes this one
+        if not self.has_room:
+            return None
+        loop = self._threads.loop
+        batch = self._open = PendingBatch(loop)
+        batch.records.add(record)
+        self._waiting.append(batch)
+        if not (self._is_busy or self._has_flush):
+            self._has_flush = True
+            loop.call_soon(self._flush)
+        if self._look is None:
+            self._look = loop.call_later(LOOK_S, self._expire)
+        return self._number, batch, 0
+
+    def _close_batch(self) -> None:
+        if self._open is not None:
+            self._closed_bytes += self._open.records.bytes
+            self._open = None
+
+    def _expire(self) -> None:
+        """Look for appends whose time is over, as long as batches wait for the disk."""
+        loop = self._threads.loop
+        batches = (*self._group, *self._waiting)
+        for batch in batches:
+            batch.expire(loop.time())
+        self._look = loop.call_later(LOOK_S, self._expire) if batches else None
 
     async def wait_for_room(self) -> None:
         """Wait until one more record may wait for the disk."""
@@ -149,49 +181,46 @@ class PartitionAppends:
     def _begin_job(self) -> None:
         """Begin the next write, if there is any: batches first."""
         if self._waiting:
-            group, self._waiting = self._waiting, []
-            records = [batch.records for batch in group]
-            self._submit(partial(self.log.append, records), partial(self._end_append, group))
+            self._close_batch()
+            self._group, self._waiting = self._waiting, []
+            self._submit(partial(self.log.append, [batch.records for batch in self._group]), self._end_append)
         elif self._trims:
             self._trims = False
-            self._submit(self.log.trim, self._check)
+            self._submit(self.log.trim, _ignore)
         elif self._marks:
             self._marks = False
-            self._submit(self.log.sync_mark, self._check)
+            self._submit(self.log.sync_mark, _ignore)
         else:
             _wake(self._idle)
 
-    def _submit(self, function: Callable[[], Any], end: Callable[[Future[Any]], None]) -> None:
+    def _submit(self, function: Callable[[], Outcomes], end: Callable[[Outcomes], None]) -> None:
         self._is_busy = True
-        self._threads.write.submit(function).add_done_callback(
-            lambda done: call_in_loop(self._threads.loop, self._end_job, end, done)
-        )
+        self._threads.write.start(partial(self._run, function), partial(call_in_loop, self._threads.loop, self._end_job, end))
 
-    def _end_job(self, end: Callable[[Future[Any]], None], done: Future[Any]) -> None:
+    def _run(self, function: Callable[[], Outcomes]) -> Outcomes:
+        """Run a function in a thread. An unexpected error stops the log: nobody knows what the disk holds."""
+        try:
+            return function()
+        except BaseException as exc:
+            self.log.stop(f"{type(exc).__name__}: {exc}")
+            return None
+
+    def _end_job(self, end: Callable[[Outcomes], None], outcomes: Outcomes) -> None:
         self._is_busy = False
-        end(done)
+        end(outcomes)
         self._begin_job()
 
-    def _end_append(self, group: Sequence[PendingBatch], done: Future[Any]) -> None:
-        self._check(done)
-        outcomes = (
-            [AppendUncertain(self.log.description.name, self._number, self.log.problem)] * len(group)
-            if done.exception() is not None
-            else done.result()
-        )
+    def _end_append(self, outcomes: Outcomes) -> None:
+        group, self._group = self._group, []
+        if outcomes is None:
+            outcomes = [AppendUncertain(self.log.description.name, self._number, self.log.problem)] * len(group)
         for batch, outcome in zip(group, outcomes, strict=True):
-            self._unsynced_bytes -= batch.records.bytes
-            self._unsynced_batches -= 1
+            self._closed_bytes -= batch.records.bytes
             batch.finish(outcome)
         _wake(self._room)
         self._on_more()
         if self.log.has_unsynced_mark and self._timer is None:
             self._timer = self._threads.loop.call_later(MARK_INTERVAL_S, self._mark)
-
-    def _check(self, done: Future[Any]) -> None:
-        """Stop the log after an unexpected error: nobody knows what the disk holds."""
-        if (error := done.exception()) is not None:
-            self.log.stop(f"{type(error).__name__}: {error}")
 
     # -- maintenance
 
@@ -209,8 +238,9 @@ class PartitionAppends:
         """Wait until the disk has everything, and close the files."""
         while self._is_busy or self._waiting:
             await self._wait_in(self._idle)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look):
+            if timer is not None:
+                timer.cancel()
         await self._threads.run(self.log.close)
 
     # -- reading
@@ -229,6 +259,10 @@ class PartitionAppends:
     async def find_time(self, time_ms: int) -> int:
         """Return the offset of the first record that is not older than a time."""
         return await asyncio.wrap_future(self._threads.read.submit(self.log.find_time, time_ms))
+
+
+def _ignore(_outcomes: Outcomes) -> None:
+    """Do nothing after a function without outcomes."""
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:

@@ -54,6 +54,13 @@ _HEADER: Final = struct.Struct("<4sBBH II II QQ QQ 8s 16sQ I16sQ Q 20x".replace(
 _CRC_PLACE: Final = 8
 _CRC: Final = struct.Struct("<I")
 _CHAIN_PLACE: Final = 56
+#: The parts of a header before its own checksum, up to its chain, and behind it.
+_FRONT: Final = struct.Struct("<4sBBH")
+_MIDDLE: Final = struct.Struct("<IIIQQQQ")
+_BACK: Final = struct.Struct("<16sQI16sQQ20x")
+_NO_CRC: Final = bytes(_CRC.size)
+#: The zeros behind a body whose size is a multiple of `ALIGNMENT`, and some bytes more.
+_PADDING: Final = tuple(bytes(-extra % ALIGNMENT) for extra in range(ALIGNMENT))
 
 
 class BlockKind(IntEnum):
@@ -143,13 +150,15 @@ def seal_block(header: BlockHeader, body: bytes, chain_before: bytes) -> Block:
         body: The body, of at most `BLOCK_BYTES_MAX`.
         chain_before: The chain of the block before.
     """
-    header = msgspec.structs.replace(header, body_crc=crc32(body), body_bytes=len(body), chain=ROOT_CHAIN)
-    packed = bytearray(_pack(header))
-    chain = _chain_of(bytes(packed), chain_before)
-    packed[_CHAIN_PLACE : _CHAIN_PLACE + CHAIN_BYTES] = chain
-    _CRC.pack_into(packed, _CRC_PLACE, crc32(packed))
-    padding = bytes(padded(HEADER_BYTES + len(body)) - HEADER_BYTES - len(body))
-    return Block(msgspec.structs.replace(header, chain=chain), bytes(packed) + body + padding)
+    kind, flags, _crc, _bytes, count, index, term, offset, time_ms, _chain, *rest = msgspec.structs.astuple(header)
+    body_crc, body_bytes = crc32(body), len(body)
+    front = _FRONT.pack(MAGIC, VERSION, kind, flags)
+    middle = _MIDDLE.pack(body_crc, body_bytes, count, index, term, offset, time_ms)
+    back = _BACK.pack(*rest)
+    chain = blake2b(chain_before + front + middle + back, digest_size=CHAIN_BYTES).digest()
+    header_crc = crc32(front + _NO_CRC + middle + chain + back)
+    data = b"".join((front, _CRC.pack(header_crc), middle, chain, back, body, _PADDING[body_bytes % ALIGNMENT]))
+    return Block(msgspec.structs.replace(header, body_crc=body_crc, body_bytes=body_bytes, chain=chain), data)
 
 
 def read_header(data: bytes | mmap, place: int = 0) -> BlockHeader | None:
@@ -234,11 +243,6 @@ def read_block(data: bytes | mmap, place: int, index: int, offset: int, chain_be
     check_chain(data, header, chain_before, place)
     check_body(header, data[place + HEADER_BYTES : place + HEADER_BYTES + header.body_bytes])
     return header
-
-
-def _pack(header: BlockHeader) -> bytes:
-    kind, flags, body_crc, *rest = msgspec.structs.astuple(header)
-    return _HEADER.pack(MAGIC, VERSION, kind, flags, 0, body_crc, *rest)
 
 
 def _chain_of(packed: bytes, chain_before: bytes) -> bytes:

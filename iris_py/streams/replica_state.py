@@ -24,6 +24,8 @@ VERSION: Final = 1
 # magic, version, is damaged; number; term, vote; mark: index, term, chain
 _SLOT: Final = struct.Struct(f"<4sBB2xQQ{ID_BYTES}sQQ{CHAIN_BYTES}s")
 _CRC: Final = struct.Struct("<I")
+#: The zeros behind a state, up to the end of its slot.
+_REST: Final = bytes(SLOT_BYTES - _SLOT.size - _CRC.size)
 
 
 class DamagedState(ValueError):
@@ -75,12 +77,11 @@ class SavedState(NamedTuple):
 
 def encode_slot(saved: SavedState) -> bytes:
     """Return the `SLOT_BYTES` of a state, for its slot."""
-    state = saved.state
+    state, mark = saved.state, saved.state.mark
     packed = _SLOT.pack(
-        MAGIC, VERSION, state.is_damaged, saved.number, state.term, state.vote, *msgspec.structs.astuple(state.mark)
+        MAGIC, VERSION, state.is_damaged, saved.number, state.term, state.vote, mark.index, mark.term, mark.chain
     )
-    packed += _CRC.pack(crc32(packed))
-    return packed + bytes(SLOT_BYTES - len(packed))
+    return packed + _CRC.pack(crc32(packed)) + _REST
 
 
 def decode_slots(data: bytes) -> SavedState | None:

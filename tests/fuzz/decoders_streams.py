@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from iris_py.streams.batches import RecordBatch, new_record
+from iris_py.streams.batches import RecordBatch
 from iris_py.streams.blocks import ROOT_CHAIN, Block, BlockHeader, BlockKind, DamagedBlock, read_block, seal_block
 from iris_py.streams.catalog.changes import ChangeResult, RemoveStream, encode_change
 from iris_py.streams.catalog.machine import Catalog, DamagedCatalog
@@ -33,7 +33,7 @@ SEGMENT = SegmentHeader(STREAM, 3, BEGINNING)
 def make_block(*values: bytes, key: bytes | None = None) -> Block:
     batch = RecordBatch()
     for value in values:
-        batch.add(new_record(value, key, encode_headers({"n": 1}).encoded if key else b""))
+        batch.add((value, key, encode_headers({"n": 1}).encoded if key else b""))
     flags, body = encode_columns(batch.columns())
     header = BlockHeader(BlockKind.RECORDS, flags, 0, 0, len(values), 1, 1, 0, TIME_MS, b"")
     return seal_block(header, body, ROOT_CHAIN)

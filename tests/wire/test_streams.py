@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py as iris
-from iris_py.streams.batches import RecordBatch, new_record, partition_of_key
+from iris_py.streams.batches import RecordBatch, partition_of_key
 from iris_py.streams.blocks import BlockHeader, BlockKind, read_header, seal_block
 from iris_py.streams.columns import decode_columns, encode_columns
 from iris_py.streams.description import StreamDescription, decode_copies, encode_copy
@@ -46,9 +46,9 @@ def test_the_reader_imports_nothing_of_iris() -> None:
 def make_blocks() -> list[Block]:
     """Return a block of each kind."""
     batch = RecordBatch()
-    batch.add(new_record(b"plain"))
-    batch.add(new_record(b"", b"key", encode_headers({"n": 1, "t": "text"}).encoded))
-    batch.add(new_record(b"last", b""))
+    batch.add((b"plain", None, b""))
+    batch.add((b"", b"key", encode_headers({"n": 1, "t": "text"}).encoded))
+    batch.add((b"last", b"", b""))
     flags, body = encode_columns(batch.columns())
     place, blocks = BEGINNING, []
     for kind, block_flags, count, block_body in (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from copy import copy
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iris_py.errors import IrisError
 from iris_py.streams.batches import RecordBatch
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping, Sequence
 
     from iris_py.api.streams.info import StreamInfo
@@ -19,83 +20,59 @@ if TYPE_CHECKING:
 __all__ = ["PartitionPort", "PendingBatch", "Placed", "StreamHost", "StreamPort"]
 
 
-#: The width of a timer for many appends, in seconds. Too small: a timer for few appends; too large: a time-out comes late.
-TIMER_S: Final = 0.1
-
-
 class PendingBatch:
     """A batch on the way to the disk, shared by many appends.
+
+    Args:
+        loop: The event loop.
 
     Attributes:
         records: The records.
         outcome: The offset of the first record, or the error; None before the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.records = RecordBatch()
         self.outcome: int | IrisError | None = None
-        self._waiters: list[asyncio.Future[int | IrisError]] = []
-        self._timers: dict[tuple[float, int], _WaitTimer] = {}
+        self._loop = loop
+        self._waiters: list[asyncio.Future[int]] = []
+        self._deadlines: list[float] = []
 
-    async def wait(self, timeout: float | None = None) -> int:
-        """Wait until the disk has the batch; return the offset of its first record.
+    def wait(self, timeout: float = math.inf) -> asyncio.Future[int]:
+        """Return a future for the offset of the first record, when the disk has the batch.
+
+        Its errors are an `IrisError` if the batch was not appended, or if that is uncertain, and `TimeoutError` for a disk that
+        did not answer in time.
 
         Args:
-            timeout: Seconds to wait; None to wait forever. Appends within `TIMER_S` share a timer, which ends up to `TIMER_S`
-                late.
-
-        Raises:
-            IrisError: The batch was not appended, or that is uncertain.
-            TimeoutError: The disk did not answer in time.
+            timeout: Seconds to wait. The owner of the batch looks from time to time, so the error comes late.
         """
-        outcome = self.outcome
-        if outcome is None:
-            loop = asyncio.get_running_loop()
-            waiter = loop.create_future()
-            if timeout is None:
-                self._waiters.append(waiter)
-            else:
-                key = (timeout, int(loop.time() / TIMER_S))
-                timer = self._timers.get(key)
-                if timer is None:
-                    timer = self._timers[key] = _WaitTimer(loop, timeout + TIMER_S)
-                timer.waiters.append(waiter)
-            outcome = await waiter
-        if isinstance(outcome, IrisError):
-            raise copy(outcome)  # each append has its own traceback
-        return outcome
+        waiter: asyncio.Future[int] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self._deadlines.append(self._loop.time() + timeout)
+        if self.outcome is not None:
+            self.finish(self.outcome)
+        return waiter
 
     def finish(self, outcome: int | IrisError) -> None:
         """Tell all appends the outcome."""
         self.outcome = outcome
-        groups = [self._waiters, *(timer.end() for timer in self._timers.values())]
-        self._waiters, self._timers = [], {}
-        for group in groups:
-            for waiter in group:
+        waiters, self._waiters, self._deadlines = self._waiters, [], []
+        if isinstance(outcome, IrisError):
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(copy(outcome))  # each append has its own traceback
+        else:
+            for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(outcome)
 
-
-class _WaitTimer:
-    """Appends whose time ends together.
-
-    Attributes:
-        waiters: A future for each append.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self.waiters: list[asyncio.Future[int | IrisError]] = []
-        self._handle = loop.call_later(seconds, self._expire)
-
-    def end(self) -> list[asyncio.Future[int | IrisError]]:
-        """Stop the timer; return the waiting appends."""
-        self._handle.cancel()
-        return self.waiters
-
-    def _expire(self) -> None:
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(TimeoutError())
+    def expire(self, now: float) -> None:
+        """Tell the appends whose time is over."""
+        if self._deadlines and min(self._deadlines) <= now:
+            for waiter, deadline in zip(self._waiters, self._deadlines, strict=True):
+                if deadline <= now and not waiter.done():
+                    waiter.set_exception(TimeoutError())
 
 
 #: A record in a batch: the partition, the batch, and the number of the record in the batch.
@@ -130,8 +107,11 @@ class StreamPort(Protocol):
     async def wait_for_room(self, key: bytes | None) -> None:
         """Wait until the partition for a record takes one more."""
 
+    def add_to_open(self, record: NewRecord) -> Placed | None:
+        """Add a record to the batch that takes more records; None if there is none, or if the record does not fit."""
+
     def add(self, record: NewRecord) -> Placed | None:
-        """Add a record to a batch of its partition; None without room."""
+        """Add a record to a batch of its partition, or to a new one; None without room."""
 
     async def wait_for_more(self, position: Mapping[int, int]) -> None:
         """Wait until a partition has a record behind its offset."""

@@ -13,7 +13,6 @@ from iris_py.api.streams.info import AppendReceipt
 from iris_py.api.streams.records import StreamRecords
 from iris_py.errors import ConfigurationError
 from iris_py.payloads import Payload
-from iris_py.streams.batches import new_record
 from iris_py.streams.errors import AppendUncertain, disk_too_slow, record_too_large
 from iris_py.streams.limits import KEY_BYTES_MAX, RECORD_BYTES_MAX
 from iris_py.wire.headers import encode_headers
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.codec import AnyCodec, Codec
     from iris_py.api.streams.info import StreamInfo
-    from iris_py.api.streams.port import PendingBatch, StreamHost
+    from iris_py.api.streams.port import PendingBatch, Placed, StreamHost
     from iris_py.api.streams.records import ReadEnd, ReadStart
     from iris_py.streams.batches import NewRecord
     from iris_py.wire.headers import HeaderValue
@@ -83,7 +82,8 @@ class Stream(Unpicklable, Generic[Payload]):
             StreamFull: The stream is full and refuses records, or the disk is full.
             StreamUnavailable: The partition takes no records; :exc:`StreamDamaged` if its files were changed.
         """
-        check_time("timeout", timeout)
+        if timeout is not APPEND_TIMEOUT_S:
+            check_time("timeout", timeout)
         port = self._host.find(self._name)
         record = make_record(self._name, self._codec, payload, key, headers)
         placed = port.add(record)
@@ -91,15 +91,16 @@ class Stream(Unpicklable, Generic[Payload]):
             try:
                 async with asyncio.timeout(timeout):
                     while (placed := port.add(record)) is None:
-                        await port.wait_for_room(record.key)
+                        await port.wait_for_room(record[1])
                         port = self._host.find(self._name)  # the stream may have been removed meanwhile
             except TimeoutError:
                 raise disk_too_slow(self._name) from None
         partition, batch, number = placed
         try:
-            return AppendReceipt(partition, await batch.wait(timeout) + number)
+            first = await batch.wait(timeout)
         except TimeoutError:
             raise AppendUncertain(self._name, partition, f"no answer of the disk for {timeout:g} s") from None
+        return AppendReceipt(partition, first + number)
 
     def writer(self) -> StreamWriter[Payload]:
         """Return a writer for many records.
@@ -156,7 +157,7 @@ class StreamWriter(Unpicklable, Generic[Payload]):
     def __init__(self, host: StreamHost, name: str, codec: Codec[Any, Any] | None) -> None:
         self.appended = 0
         self._host, self._name, self._codec = host, name, codec
-        self._batches: deque[PendingBatch] = deque()
+        self._batches: dict[int, deque[PendingBatch]] = {}
 
     def __repr__(self) -> str:
         return f"<StreamWriter of {self._name!r}: {self.appended} records>"
@@ -185,19 +186,30 @@ class StreamWriter(Unpicklable, Generic[Payload]):
         """
         port = self._host.find(self._name)
         record = make_record(self._name, self._codec, payload, key, headers)
-        while (placed := port.add(record)) is None:
-            await port.wait_for_room(record.key)
-            port = self._host.find(self._name)  # the stream may have been removed meanwhile
+        placed = port.add_to_open(record) or await self._begin(record)
         self.appended += 1
-        batch = placed[1]
-        if not self._batches or self._batches[-1] is not batch:
-            self._batches.append(batch)
-        if batch.records.is_full:
-            await asyncio.sleep(0)  # the disk takes full batches meanwhile
-            while self._batches and isinstance(self._batches[0].outcome, int):
-                self._batches.popleft()
-            if self._batches and self._batches[0].outcome is not None:
-                await self._batches[0].wait()  # it raises
+        batches = self._batches.get(placed[0])
+        if not batches or batches[-1] is not placed[1]:
+            await self._note(placed[0], placed[1])
+
+    async def _begin(self, record: NewRecord) -> Placed:
+        """Add a record to a new batch. Behind a full one the event loop has a turn before, and the disk takes the full one."""
+        if any(batches[-1].records.is_full for batches in self._batches.values() if batches):
+            await asyncio.sleep(0)
+        port = self._host.find(self._name)
+        while (placed := port.add(record)) is None:
+            await port.wait_for_room(record[1])
+            port = self._host.find(self._name)  # the stream may have been removed meanwhile
+        return placed
+
+    async def _note(self, partition: int, batch: PendingBatch) -> None:
+        """Note a new batch of a partition, and look at the earlier ones."""
+        batches = self._batches.setdefault(partition, deque())
+        batches.append(batch)
+        while isinstance(batches[0].outcome, int):
+            batches.popleft()
+        if batches[0].outcome is not None:
+            await batches[0].wait()  # it raises
 
     async def flush(self) -> None:
         """Wait until the disk has all records.
@@ -206,9 +218,10 @@ class StreamWriter(Unpicklable, Generic[Payload]):
             IrisError: The error of the first batch that failed. Records of other batches may be there.
         """
         self._host.check()
-        while self._batches:
-            await self._batches[0].wait()
-            self._batches.popleft()
+        for batches in list(self._batches.values()):
+            while batches:
+                await batches[0].wait()
+                batches.popleft()
 
 
 def make_record(
@@ -225,14 +238,17 @@ def make_record(
         EncodeError: The codec cannot encode the payload.
         MessageTooLarge: The payload is too large.
     """
-    try:
-        value = as_bytes(payload) if codec is None else encode(codec.encode_request, payload, topic=stream)
-    except TypeError as exc:
-        raise ConfigurationError(f"{exc}, or pass codec= to stream().") from None
-    if len(value) > RECORD_BYTES_MAX:
-        raise record_too_large(stream, len(value), RECORD_BYTES_MAX)
+    if codec is not None:
+        payload = encode(codec.encode_request, payload, topic=stream)
+    elif not isinstance(payload, bytes):
+        try:
+            payload = as_bytes(payload)
+        except TypeError as exc:
+            raise ConfigurationError(f"{exc}, or pass codec= to stream().") from None
+    if len(payload) > RECORD_BYTES_MAX:
+        raise record_too_large(stream, len(payload), RECORD_BYTES_MAX)
     if key is not None:
         key = key.encode() if isinstance(key, str) else key
         if not isinstance(key, bytes) or len(key) > KEY_BYTES_MAX:
             raise ConfigurationError(f"a key is text or bytes, at most {KEY_BYTES_MAX} bytes. Shorten key=.")
-    return new_record(value, key, encode_headers(headers).encoded if headers else b"")
+    return payload, key, encode_headers(headers).encoded if headers else b""

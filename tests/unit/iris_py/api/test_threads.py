@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import wait
+from queue import SimpleQueue
 
 import pytest
 
@@ -40,6 +41,21 @@ def test_threads_are_made_when_needed_and_bounded() -> None:
     wait([threads.submit(work, barrier) for _ in range(9)], PATIENCE_S)  # three at a time, or it would never end
     assert names == {"bounded-1", "bounded-2", "bounded-3"}
     threads.shutdown()
+
+
+def test_a_started_function_gives_its_result_in_its_thread_which_is_free_by_then() -> None:
+    threads = DaemonThreads(3, "started")
+    ends: SimpleQueue[tuple[int, str]] = SimpleQueue()
+
+    def end(result: int) -> None:
+        ends.put((result, threading.current_thread().name))
+
+    for number in range(10):  # a thread that were busy still would make another one necessary
+        threads.start(lambda number=number: number, end)  # type: ignore[misc] # the type of a default
+        assert ends.get(timeout=PATIENCE_S) == (number, "started-1")
+    threads.shutdown()
+    with pytest.raises(RuntimeError):
+        threads.start(int, end)
 
 
 def test_what_waits_can_be_cancelled_and_what_runs_cannot() -> None:

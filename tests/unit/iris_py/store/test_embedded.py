@@ -87,6 +87,88 @@ def test_a_writer_keeps_the_order_and_its_block_waits_for_the_disk(data: Path) -
     run(main())
 
 
+def test_a_writer_lets_others_run_after_each_full_batch_and_batches_go_to_the_partitions_in_turn(data: Path) -> None:
+    """No batch is filled to its last byte here: the next record does not fit."""
+    record = bytes(1000)
+    batches = 9
+
+    async def main() -> None:
+        async with iris.open_streams(data) as streams:
+            notes = await streams.create_stream("notes", partitions=3)
+            turns = 0
+
+            async def count_turns() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            counting = asyncio.create_task(count_turns())
+            async with notes.writer() as writer:
+                for _number in range(batches * (BATCH_BYTES_MAX // len(record)) + 1):
+                    await writer.append(record)
+                turns_before_the_end = turns
+            counting.cancel()
+            assert turns_before_the_end >= batches - 1
+            assert notes.info().records == writer.appended
+            assert all(partition.end_offset > 0 for partition in notes.info().partitions)
+
+    run(main())
+
+
+def test_a_writer_raises_the_error_of_an_earlier_record_of_the_same_partition(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with iris.open_streams(data) as streams:
+            notes = await streams.create_stream("notes", partitions=2)
+            writer = notes.writer()
+            await writer.append(b"safe", key="a")
+            await writer.flush()
+            assert notes.info().records == 1
+
+            def fail(file: DiskFile) -> None:
+                raise OSError(errno.EIO, "an error of the disk")
+
+            monkeypatch.setattr(DiskFile, "sync", fail)
+
+            async def write() -> None:
+                for number in range(1000):
+                    await writer.append(bytes(10_000), key="ac"[number % 2])
+
+            with pytest.raises(iris.AppendUncertain):
+                await write()
+            with pytest.raises(iris.IrisError):
+                await writer.flush()
+            monkeypatch.undo()
+
+    run(main())
+
+
+def test_a_fork_is_refused(data: Path) -> None:
+    program = f"""
+import os, iris_py as iris
+async def main():
+    async with iris.open_streams({str(data)!r}) as streams:
+        notes = await streams.create_stream("notes")
+        if not os.fork():
+            try:
+                await notes.append(b"of the fork")
+            except iris.ConfigurationError as error:
+                print(error, flush=True)
+            await streams.close()
+            os._exit(0)
+        os.wait()
+        await notes.append(b"of the first process")
+        print(notes.info().records)
+iris.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    refusal, records = done.stdout.splitlines()
+    assert "is a fork of it" in refusal
+    assert records == "1"
+
+
 def test_a_key_chooses_the_partition_and_the_order_stays(data: Path) -> None:
     async def main() -> None:
         async with iris.open_streams(data) as streams:

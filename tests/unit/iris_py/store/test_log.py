@@ -13,7 +13,7 @@ import pytest
 
 from iris_py.store.disk import DiskFile, StoreDisk
 from iris_py.store.log import LogIdentity, PartitionLog, create_log
-from iris_py.streams.batches import RecordBatch, new_record
+from iris_py.streams.batches import RecordBatch
 from iris_py.streams.blocks import HEADER_BYTES
 from iris_py.streams.description import StreamDescription
 from iris_py.streams.errors import AppendUncertain, StreamDamaged, StreamFull, StreamTruncated, StreamUnavailable
@@ -39,7 +39,7 @@ PADDING = 7
 def make_batch(*values: bytes) -> RecordBatch:
     batch = RecordBatch()
     for value in values:
-        batch.add(new_record(value))
+        batch.add((value, None, b""))
     return batch
 
 
