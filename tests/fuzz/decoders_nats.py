@@ -12,7 +12,13 @@ from iris_py.doors.door_messages import DoorAnnouncement, DoorGreeting, decode_m
 from iris_py.doors.door_table import ADDRESSES_MAX, DoorTable
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.headers import ReceivedBlock, carry, read_carried
-from iris_py.doors.nats.inbox_messages import InboxLoss, InboxReplies, decode_inbox_message, encode_inbox_message
+from iris_py.doors.nats.inbox_messages import (
+    InboxLoss,
+    InboxReplies,
+    InboxReply,
+    decode_inbox_message,
+    encode_inbox_message,
+)
 from iris_py.doors.nats.operations import Operation, ProtocolFault, PubRun
 from iris_py.doors.nats.parser import CONTROL_LINE_MAX, ProtocolParser
 from iris_py.doors.nats.settings import NatsLimits
@@ -206,7 +212,8 @@ class InsiderSource(Source):
                 contents = [self.content()] * (1 + self.byte() % 3) + ([self.content()] if self.byte() < 32 else [])
                 reply = self.text() if self.flag() else b""
                 header_bytes = self.byte() % 70 if self.byte() < 192 else self.number(-(1 << 63), (1 << 63) - 1)
-                return encode_inbox_message(InboxReplies(self.text(), reply, header_bytes, contents))
+                replies = [InboxReply(self.text(), reply, header_bytes, contents) for _ in range(1 + self.byte() % 3)]
+                return encode_inbox_message(InboxReplies(replies))
 
 
 class _NodePlace:

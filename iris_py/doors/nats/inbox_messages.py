@@ -15,8 +15,10 @@ from iris_py.doors.nats.subjects import INBOX_BYTES_MAX, NatsSubject, SubjectKin
 
 __all__ = [
     "INBOXES",
+    "REPLIES_MAX",
     "InboxLoss",
     "InboxReplies",
+    "InboxReply",
     "decode_inbox_message",
     "delivery_of",
     "door_cluster_of",
@@ -32,11 +34,13 @@ _DOOR_DIGITS: Final = 16
 _VERSION: Final = b"\x01"
 #: Messages in one batch. Too small: many messages for a fast responder; too large: a faulty node fills the memory of a door.
 _CONTENTS_MAX: Final = 65_536
+#: Batches in one message. Too small: the replies of a turn are several messages; too large: as above.
+REPLIES_MAX: Final = 1024
 
 _Subject = Annotated[bytes, msgspec.Meta(min_length=1, max_length=INBOX_BYTES_MAX)]
 
 
-class InboxReplies(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class InboxReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Replies to an inbox; all contents have the same size."""
 
     subject: _Subject
@@ -47,6 +51,12 @@ class InboxReplies(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The size of the header block in front of each payload; 0 or less for none."""
     contents: Annotated[list[bytes], msgspec.Meta(min_length=1, max_length=_CONTENTS_MAX)]
     """The header block and payload of each message."""
+
+
+class InboxReplies(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Replies to inboxes of one door, in order."""
+
+    replies: Annotated[list[InboxReply], msgspec.Meta(min_length=1, max_length=REPLIES_MAX)]
 
 
 class InboxLoss(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -86,14 +96,15 @@ def decode_inbox_message(content: bytes) -> InboxMessage | None:
         return None
 
 
-def delivery_of(message: InboxReplies) -> tuple[NatsSubject, Delivery] | None:
+def delivery_of(message: InboxReply) -> tuple[NatsSubject, Delivery] | None:
     """Return the inbox and the messages for its clients; None if no NATS server would deliver them."""
     subject = read_subject(message.subject)
     if not isinstance(subject, NatsSubject) or subject.kind is not SubjectKind.INBOX:
         return None
     if message.reply and not isinstance(read_subject(message.reply), NatsSubject):
         return None
-    size = len(message.contents[0])
-    if message.header_bytes > size or any(len(each) != size for each in message.contents):
+    contents = message.contents
+    size = len(contents[0])
+    if message.header_bytes > size or (len(contents) > 1 and any(len(each) != size for each in contents)):
         return None
-    return subject, Delivery(subject.raw, message.reply, message.header_bytes, message.contents)
+    return subject, Delivery(subject.raw, message.reply, message.header_bytes, contents)

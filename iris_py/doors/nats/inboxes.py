@@ -24,6 +24,9 @@ __all__ = ["HOMES_MAX", "AskedClient", "Inboxes"]
 #: Clients of other doors whose home is remembered; the longest unused is forgotten. Too small: a reply goes to all doors; too
 #: large: memory, some 250 bytes for each.
 HOMES_MAX: Final = 65_536
+#: Clients whose subscriptions are remembered; beyond it all are forgotten. Too small: each reply looks for its subscriptions;
+#: too large: memory.
+MATCHES_MAX: Final = 4096
 
 
 class AskedClient(Protocol):
@@ -45,6 +48,8 @@ class Inboxes:
 
     def __init__(self, homes_max: int = HOMES_MAX) -> None:
         self._trie: TopicTrie[ClientSubscription] = TopicTrie()
+        # By an inbox without its last token: the subscriptions, if that token does not matter.
+        self._matches: dict[Tokens, list[ClientSubscription]] = {}
         self._homes: OrderedDict[Tokens, str] = OrderedDict()
         self._homes_max = homes_max
         self._noted = b"", ""  # the subject for replies without the token of the request, and the home, of the last message
@@ -55,17 +60,32 @@ class Inboxes:
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription to an inbox, or to a pattern of inboxes."""
         self._trie.add(subscription.pattern.tokens, subscription)
+        self._matches.clear()
 
     def remove(self, subscription: ClientSubscription) -> None:
         """Remove a subscription."""
         self._trie.remove(subscription.pattern.tokens, subscription)
+        self._matches.clear()
 
     def match(self, tokens: Tokens) -> list[ClientSubscription]:
         """Return the subscriptions to an inbox, a single member of each queue group."""
-        found = [each for each in self._trie.match(tokens) if not each.hidden or each.hears(tokens)]
+        remembered = self._matches.get(tokens[:-1])
+        if remembered is not None:
+            return remembered
+        matched = self._trie.match(tokens)
+        found = [each for each in matched if not each.hidden or each.hears(tokens)]
         if any(each.queue for each in found):
             chosen = {each.key if each.queue else each: each for each in found}
             return list(chosen.values())
+        # More than one would be memory: each client may have thousands of equal subscriptions.
+        if (
+            len(matched) <= 1
+            and not any(each.hidden for each in matched)
+            and not self._trie.literal_bits(tokens) >> (len(tokens) - 1)
+        ):
+            if len(self._matches) >= MATCHES_MAX:
+                self._matches.clear()
+            self._matches[tokens[:-1]] = found
         return found
 
     def hears(self, client: DoorClient, tokens: Tokens) -> bool:
@@ -94,6 +114,10 @@ class Inboxes:
             self._idle[client] = told
         else:
             told()
+
+    def is_own(self, inbox: bytes) -> bool:
+        """Return whether an inbox is one of the door itself."""
+        return inbox in self._asked
 
     def answer(self, sender: DoorClient | None, inbox: bytes, delivery: Delivery) -> bool:
         """Take a reply to an inbox of the door itself; return whether there is such an inbox.

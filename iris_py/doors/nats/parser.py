@@ -20,6 +20,7 @@ from iris_py.doors.nats.operations import (
     SubLine,
     UnsubLine,
 )
+from iris_py.doors.nats.subjects import INBOX
 
 if TYPE_CHECKING:
     from iris_py.doors.nats.operations import Operation
@@ -47,6 +48,7 @@ _NAMES: Final = (b"PUB", b"HPUB", b"SUB", b"UNSUB", b"CONNECT", b"PING", b"PONG"
 _BEGINNINGS: Final = frozenset(name[:length] for name in _NAMES for length in range(1, len(name) + 1))
 _NAME_BYTES_MAX: Final = max(map(len, _NAMES))
 _LINE_FEED: Final = b"\n"
+_INBOX: Final = INBOX.encode()
 _CARRIAGE_RETURN: Final = 13
 
 
@@ -148,8 +150,11 @@ class ProtocolParser:
                 if end < 0 or len(operations) >= operations_max:
                     return at
                 text = data[at : end + 1]
-                at = end + 1
                 line = self._known.get(text)
+                if line is None and (behind := self._read_single(data, at, operations)) > at:
+                    at = behind
+                    continue
+                at = end + 1
                 if line is None:
                     operation = self._read_line(text)
                     if not isinstance(operation, PubLine):
@@ -177,6 +182,26 @@ class ProtocolParser:
             else:
                 self._line = line
             return at
+
+    def _read_single(self, data: bytes, at: int, operations: list[Operation]) -> int:
+        """Read messages that each have a reply subject of their own, or are replies; return the place behind the last one.
+
+        Their control lines do not come again, so they are neither looked up nor remembered.
+        """
+        match, payload_bytes_max = _USUAL_PUB.match, self._payload_bytes_max
+        while (found := match(data, at)) is not None:
+            subject, reply, size = found.groups(b"")
+            begin = found.end()
+            total_bytes = int(size)
+            end = begin + total_bytes
+            if not (reply or subject.startswith(_INBOX)) or total_bytes > payload_bytes_max:
+                break
+            step = LINE_END + data[at:begin]
+            if not data.startswith(LINE_END, end) or data.startswith(step, end) or len(step) > REMEMBERED_LINE_BYTES_MAX:
+                break  # incomplete, wrong, a run, or long
+            operations.append(PubRun(PubLine(subject, reply, -1, total_bytes, step), [data[begin:end]]))
+            at = end + len(LINE_END)
+        return at
 
     def _read_line(self, text: bytes) -> Operation | PubLine:
         """Read a control line with its end."""

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from iris_py.doors.nats.subscription import ClientSubscription, DoorClient
     from iris_py.patterns.topic.names import Tokens
 
-__all__ = ["Routes", "TopicDelivery"]
+__all__ = ["InboxDelivery", "Routes", "TopicDelivery"]
 
 #: Messages of the node, with the tokens of their topic.
 TopicDelivery: TypeAlias = "tuple[Tokens, Delivery]"
 #: A client, with its subscriptions to a topic.
 _ClientMatches: TypeAlias = "tuple[DoorClient, list[ClientSubscription]]"
+#: Messages to an inbox.
+InboxDelivery: TypeAlias = "tuple[NatsSubject, Delivery]"
 
 #: Subjects whose subscriptions are remembered, and these subscriptions in all. Beyond either all are forgotten. Too small: each
 #: message looks for its subscriptions; too large: memory.
@@ -221,6 +223,34 @@ class Routes:
             self._give(subscription, delivery)
         return count
 
+    def reply_all(self, replies: Sequence[InboxDelivery]) -> list[InboxDelivery]:
+        """Give messages of another door to the subscriptions of their inboxes, with a single write for a client in general.
+
+        Args:
+            replies: The messages, in order, each with its inbox.
+
+        Returns:
+            The messages without a subscription.
+        """
+        unheard: list[InboxDelivery] = []
+        hearing: ClientSubscription | None = None  # of the messages in `gathered`
+        gathered: list[Delivery] = []
+        for subject, delivery in replies:
+            found = self.inboxes.match(subject.tokens)
+            only = found[0] if len(found) == 1 else None
+            is_usual = only is not None and only.is_open and not only.messages_max
+            if gathered and (only is not hearing or not is_usual):
+                self._give_all(hearing, gathered)
+                gathered = []
+            if is_usual and not self.inboxes.is_own(subject.raw):
+                hearing = only
+                gathered.append(delivery)
+            elif not self.reply(None, subject, delivery):
+                unheard.append((subject, delivery))
+        if gathered:
+            self._give_all(hearing, gathered)
+        return unheard
+
     def choose(self, key: PatternKey) -> ClientSubscription | None:
         """Choose a client of a queue group for a request, in turn; None without any."""
         users = self._by_key.get(key, {})
@@ -259,9 +289,7 @@ class Routes:
                     if subscription.is_open:
                         self._give(subscription, delivery)
             elif subscription.is_open and heard:
-                count = subscription.give_all(heard)
-                self.messages_out += count
-                self.bytes_out += sum([len(each.contents) * len(each.contents[0]) for each in heard])
+                self._give_all(subscription, heard)
 
     def receive(self, key: PatternKey, topic: Tokens, delivery: Delivery) -> int:
         """Give messages of the node to its users: to all subscriptions, or to a single member of a queue group.
@@ -335,6 +363,12 @@ class Routes:
             self.bytes_out += len(texts) * messages * len(delivery.contents[0])
             client.write(b"".join(texts))
         return len(texts)
+
+    def _give_all(self, subscription: ClientSubscription | None, deliveries: list[Delivery]) -> None:
+        """Give messages to a subscription without a largest number."""
+        if subscription is not None:
+            self.messages_out += subscription.give_all(deliveries)
+            self.bytes_out += sum([len(each.contents) * len(each.contents[0]) for each in deliveries])
 
     def _give(self, subscription: ClientSubscription, delivery: Delivery) -> None:
         before = subscription.delivered

@@ -105,6 +105,8 @@ class InboxMessages(msgspec.Struct, gc=False):
     subject: NatsSubject
     line: PubLine
     contents: list[bytes]
+    home: str
+    """The door of the inbox; empty if unknown."""
 
 
 class InboxEnd(NamedTuple):
@@ -536,8 +538,9 @@ class NatsSession:
             self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
         elif kind is _INBOX:
             if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
-                self.controls += 0 if routes.inboxes.home_of(subject.key) else len(contents)
-                self._commands.append(InboxMessages(subject, line, contents))
+                home = routes.inboxes.home_of(subject.key)
+                self.controls += 0 if home else len(contents)
+                self._commands.append(InboxMessages(subject, line, contents, home))
         elif line.reply:  # a door has no services of a server
             for _ in contents:
                 self.tell_no_responders(line)

@@ -17,6 +17,7 @@ from iris_py.patterns.topic.share_entries import check_group
 from iris_py.wire.names import CLOUD_MARK
 
 __all__ = [
+    "INBOX",
     "NatsSubject",
     "SubjectFault",
     "SubjectKind",
@@ -85,7 +86,7 @@ def read_subject(raw: bytes) -> NatsSubject | SubjectFault:
     Args:
         raw: A field of a control line: not empty, without blanks and line breaks.
     """
-    if _is_usual_inbox(raw):
+    if _USUAL_INBOX.fullmatch(raw) is not None and len(raw) <= INBOX_BYTES_MAX:
         name = raw.decode()
         return NatsSubject(raw, SubjectKind.INBOX, name, tuple(name.split(".")))
     tokens = tuple(raw.decode(errors="replace").split("."))
@@ -96,7 +97,8 @@ def read_subject(raw: bytes) -> NatsSubject | SubjectFault:
 
 def is_valid_subject(raw: bytes) -> bool:
     """Return whether a field of a control line is a subject of messages."""
-    return _is_usual_inbox(raw) or isinstance(read_subject(raw), NatsSubject)
+    is_usual = _USUAL_INBOX.fullmatch(raw) is not None and len(raw) <= INBOX_BYTES_MAX
+    return is_usual or isinstance(read_subject(raw), NatsSubject)
 
 
 def read_pattern(raw: bytes) -> NatsSubject | SubjectFault:
@@ -133,10 +135,6 @@ def subject_of_topic(topic: str, cloud: str = "") -> bytes | None:
     if _UNSPEAKABLE.search(topic) is not None:
         return None
     return (f"{topic}{CLOUD_MARK}{cloud}" if cloud else topic).encode()
-
-
-def _is_usual_inbox(raw: bytes) -> bool:
-    return _USUAL_INBOX.fullmatch(raw) is not None and len(raw) <= INBOX_BYTES_MAX
 
 
 def _classify(raw: bytes, tokens: Tokens, *, is_pattern: bool) -> NatsSubject | SubjectFault:

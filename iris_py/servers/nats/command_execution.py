@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from iris_py.api.lifecycle import parts_of
 from iris_py.doors.nats.headers import ASKED_HEADER, carry
@@ -45,12 +45,27 @@ class CommandExecution:
         self._requests = requests
         self._passwords = PasswordVerification()
 
+    def try_execute_all(self, session: NatsSession, commands: list[Command]) -> int:
+        """Execute commands at once as far as possible; return the number of executed ones. The next one has to wait."""
+        done, count = 0, len(commands)
+        while done < count:
+            end = done + 1
+            if type(commands[done]) is InboxMessages:
+                while end < count and type(commands[end]) is InboxMessages:
+                    end += 1
+                done += self._inboxes.try_send(cast("list[InboxMessages]", commands[done:end]), session.client_id)
+            elif self.try_execute(session, commands[done]):
+                done = end
+            if done < end:
+                break
+        return done
+
     def try_execute(self, session: NatsSession, command: Command) -> bool:
         """Execute a command at once; return False if it has to wait, without the messages already published."""
         if isinstance(command, TopicMessages):
             return self._try_publish(session, command)
         if isinstance(command, InboxMessages):
-            return self._inboxes.try_send(command, session.client_id)
+            return self._inboxes.try_send([command], session.client_id) == 1
         if isinstance(command, InboxEnd):
             self._requests.cancel(session, command.pattern)
             return True

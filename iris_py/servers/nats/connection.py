@@ -157,11 +157,11 @@ class NatsConnection(asyncio.Protocol):
         session, parts = self._session, self._parts
         parts.patterns.follow()
         while commands := session.take_commands():
-            for number, command in enumerate(commands):
-                if not parts.execution.try_execute(session, command):
-                    self._pause()
-                    self._task = self._loop.create_task(self._execute_late(commands[number:]))
-                    return
+            done = parts.execution.try_execute_all(session, commands)
+            if done < len(commands):
+                self._pause()
+                self._task = self._loop.create_task(self._execute_late(commands[done:]))
+                return
             parts.patterns.follow()
         if session.user is not None:
             self._place.admit()

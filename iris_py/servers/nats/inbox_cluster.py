@@ -7,7 +7,6 @@ doors a message.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -19,8 +18,10 @@ from iris_py.api.runtime import runtime_of
 from iris_py.doors.limits import RateLimits
 from iris_py.doors.nats.inbox_messages import (
     INBOXES,
+    REPLIES_MAX,
     InboxLoss,
     InboxReplies,
+    InboxReply,
     decode_inbox_message,
     delivery_of,
     door_cluster_of,
@@ -32,10 +33,11 @@ from iris_py.logs import EventLogger
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from iris_py.api.membership import Membership
     from iris_py.api.node import Node
-    from iris_py.doors.nats.inbox_messages import InboxMessage
-    from iris_py.doors.nats.routes import Routes
+    from iris_py.doors.nats.routes import InboxDelivery, Routes
     from iris_py.doors.nats.session import InboxMessages
     from iris_py.patterns.messages import Message
 
@@ -48,6 +50,9 @@ logger = EventLogger("iris_py.servers")
 CLIENT_PER_S: Final = 100.0
 DOOR_PER_S: Final = 1000.0
 _ALL: Final = "all"
+#: Bytes of replies to one home that travel as one message. Too small: each reply costs a message; too large: a message takes
+#: much of a record, and other messages wait.
+GATHERED_BYTES_MAX: Final = 32 * 1024
 #: Time that a door has for leaving its clusters (seconds).
 LEAVE_S: Final = 2.0
 
@@ -93,27 +98,22 @@ class InboxCluster(Handler):
             with suppress(NodeClosed):
                 await membership.leave(timeout=LEAVE_S)
 
-    def try_send(self, messages: InboxMessages, client: int) -> bool:
-        """Send replies of a client at once, to the home of their inbox or to all doors; return False if that has to wait.
+    def try_send(self, commands: Sequence[InboxMessages], client: int) -> int:
+        """Send replies of a client at once, to the homes of their inboxes or to all doors. Replies to one home go together.
 
         Args:
-            messages: The replies.
+            commands: The replies, in order.
             client: The number of the client.
+
+        Returns:
+            The number of sent commands, the first ones; the next one has to wait.
         """
-        home = self._routes.inboxes.home_of(messages.subject.key)
-        if not home and not self._may_ask_all(client, len(messages.contents)):
-            self.replies["lost"] += len(messages.contents)
-            return True
-        runtime = runtime_of(self._node)
-        cluster = door_cluster_of(home) if home else INBOXES
-        try:
-            count = runtime.core.broadcast(cluster, _encode(messages), asyncio.get_running_loop().time())
-        except IrisError:
-            return False
-        runtime.wake()
-        if count:
-            self.replies["home" if home else "all"] += len(messages.contents)
-        return bool(count)
+        sent = 0
+        for home, some in self._by_home(commands):
+            if not self._try_send(home, some, client):
+                break
+            sent += len(some)
+        return sent
 
     async def send(self, messages: InboxMessages, client: int) -> None:
         """Send replies of a client to the home of their inbox; to all doors if the home is unknown.
@@ -126,7 +126,7 @@ class InboxCluster(Handler):
             NodeClosed: The node was closed.
         """
         subject, contents = messages.subject, messages.contents
-        content = _encode(messages)
+        content = _encode([messages])
         inboxes = self._routes.inboxes
         if home := inboxes.home_of(subject.key):
             if await self._broadcast(door_cluster_of(home), content):
@@ -145,32 +145,71 @@ class InboxCluster(Handler):
             subject = read_subject(received.subject)
             if isinstance(subject, NatsSubject):
                 self._routes.inboxes.forget(subject.key, message.source)
-        elif self.deliver(received, message.source) == 0 and isinstance(received, InboxReplies):
-            self.replies["lost"] += len(received.contents)
+        elif received is None:
+            self.malformed += 1
+        elif lost := self.deliver(received, message.source):
+            self.replies["lost"] += sum([len(delivery.contents) for _subject, delivery in lost])
+            door = door_cluster_of(message.source)
             with suppress(NodeClosed):
-                await self._broadcast(door_cluster_of(message.source), encode_inbox_message(InboxLoss(received.subject)))
+                for subject in {subject.key: subject for subject, _delivery in lost}.values():  # of each client once
+                    await self._broadcast(door, encode_inbox_message(InboxLoss(subject.raw)))
 
-    def deliver(self, received: InboxMessage | None, source: str) -> int | None:
-        """Give replies to own clients; return the number of subscriptions, None for a malformed message.
+    def deliver(self, received: InboxReplies, source: str) -> list[InboxDelivery]:
+        """Give replies to own clients.
 
         Args:
-            received: The message; None if malformed.
+            received: The message.
             source: The id of the node with the message.
+
+        Returns:
+            The replies to inboxes that no client has.
         """
-        found = delivery_of(received) if isinstance(received, InboxReplies) else None
-        if found is None:
-            self.malformed += 1
-            return None
-        subject, delivery = found
-        if delivery.reply:
-            self._routes.inboxes.note_home(delivery.reply, source)
-        return self._routes.reply(None, subject, delivery)
+        found: list[InboxDelivery] = []
+        for reply in received.replies:
+            each = delivery_of(reply)
+            if each is None:
+                self.malformed += 1
+                continue
+            if reply.reply:
+                self._routes.inboxes.note_home(reply.reply, source)
+            found.append(each)
+        return self._routes.reply_all(found)
 
     # --
 
+    def _by_home(self, commands: Sequence[InboxMessages]) -> Iterator[tuple[str, list[InboxMessages]]]:
+        """Divide replies into those that travel as one message, each with their home; empty if unknown."""
+        some: list[InboxMessages] = []
+        home, size = "", 0
+        for each in commands:
+            own, own_size = each.home, each.line.total_bytes * len(each.contents)
+            if some and (own != home or not home or size + own_size > GATHERED_BYTES_MAX or len(some) == REPLIES_MAX):
+                yield home, some
+                some, size = [], 0
+            some.append(each)
+            home, size = own, size + own_size
+        yield home, some
+
+    def _try_send(self, home: str, commands: Sequence[InboxMessages], client: int) -> bool:
+        """Send replies for one home, or one for an unknown home; return False if that has to wait."""
+        messages = sum([len(each.contents) for each in commands])
+        if not home and not self._may_ask_all(client, messages):
+            self.replies["lost"] += messages
+            return True
+        runtime = runtime_of(self._node)
+        cluster = door_cluster_of(home) if home else INBOXES
+        try:
+            count = runtime.core.broadcast(cluster, _encode(commands), runtime.loop.time())
+        except IrisError:
+            return False
+        runtime.wake()
+        if count:
+            self.replies["home" if home else "all"] += messages
+        return bool(count)
+
     def _may_ask_all(self, client: int, count: int) -> bool:
         """Return whether replies of a client may go to all doors."""
-        now = asyncio.get_running_loop().time()
+        now = runtime_of(self._node).loop.time()
         return not self._client_rates.take(str(client), now, count) and not self._door_rates.take(_ALL, now, count)
 
     async def _broadcast(self, cluster: str, content: bytes) -> int:
@@ -185,9 +224,9 @@ class InboxCluster(Handler):
             return 0
 
 
-def _encode(messages: InboxMessages) -> bytes:
-    line = messages.line
-    return encode_inbox_message(InboxReplies(messages.subject.raw, line.reply, line.header_bytes, messages.contents))
+def _encode(commands: Sequence[InboxMessages]) -> bytes:
+    replies = [InboxReply(each.subject.raw, each.line.reply, each.line.header_bytes, each.contents) for each in commands]
+    return encode_inbox_message(InboxReplies(replies))
 
 
 class _AnyHome(Handler):
@@ -198,4 +237,8 @@ class _AnyHome(Handler):
 
     async def on_broadcast(self, message: Message) -> None:
         """Deliver replies for own clients."""
-        self._inboxes.deliver(decode_inbox_message(message.payload), message.source)
+        received = decode_inbox_message(message.payload)
+        if isinstance(received, InboxReplies):
+            self._inboxes.deliver(received, message.source)
+        else:
+            self._inboxes.malformed += 1

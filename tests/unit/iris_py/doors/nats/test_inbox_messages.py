@@ -10,16 +10,19 @@ from hypothesis import strategies as st
 from iris_py.doors.nats.inbox_messages import (
     InboxLoss,
     InboxReplies,
+    InboxReply,
     decode_inbox_message,
     delivery_of,
     door_cluster_of,
     encode_inbox_message,
 )
 
-RIGHT = InboxReplies(b"_INBOX.a.1", b"", 0, [b"x", b"y"])
+RIGHT = InboxReply(b"_INBOX.a.1", b"", 0, [b"x", b"y"])
 
 
-@pytest.mark.parametrize("message", [RIGHT, InboxReplies(b"_INBOX.a", b"_INBOX.b", 2, [b"xyz"]), InboxLoss(b"_INBOX.a.1")])
+@pytest.mark.parametrize(
+    "message", [InboxReplies([RIGHT, InboxReply(b"_INBOX.a", b"_INBOX.b", 2, [b"xyz"])]), InboxLoss(b"_INBOX.a.1")]
+)
 def test_messages_come_back_equal(message: InboxReplies | InboxLoss) -> None:
     assert decode_inbox_message(encode_inbox_message(message)) == message
 

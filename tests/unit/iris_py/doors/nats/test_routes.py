@@ -6,16 +6,20 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
+from iris_py.doors.nats import inboxes as inboxes_module
 from iris_py.doors.nats import routes as routes_module
 from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
 from iris_py.doors.nats.routes import ENDED_AT_ONCE
 from iris_py.doors.nats.session import SessionEnd
+from iris_py.doors.nats.subjects import NatsSubject, read_subject
 from iris_py.doors.nats.subscription import PatternKey
 from tests.nats.lone_door import DoorConnection, LoneDoor
 
 if TYPE_CHECKING:
     import pytest
+
+    from iris_py.doors.nats.routes import InboxDelivery
 
 QUIET = b'{"verbose":false,"pedantic":false}'
 
@@ -83,6 +87,48 @@ def test_a_queue_group_at_an_inbox_gets_a_reply_once() -> None:
         client.send(b"SUB _INBOX.x.* q 1\r\n")
     clients[0].send(b"PUB _INBOX.x.1 1\r\nr\r\n")
     assert sum(map(messages, clients), Counter()) == {b"r": 1}
+
+
+def replies(*found: tuple[bytes, bytes]) -> list[InboxDelivery]:
+    """Return messages of another door to inboxes."""
+    delivered = [(read_subject(inbox), Delivery(inbox, b"", 0, [content])) for inbox, content in found]
+    return [(subject, delivery) for subject, delivery in delivered if isinstance(subject, NatsSubject)]
+
+
+def test_replies_of_another_door_reach_each_client_in_order() -> None:
+    door = LoneDoor()
+    first, second = door.connect(QUIET), door.connect(QUIET)
+    first.send(b"SUB _INBOX.a.* 1\r\n")
+    second.send(b"SUB _INBOX.b.* 1\r\nSUB _INBOX.b.x 2\r\nUNSUB 2 1\r\n")
+    routes = door.clients.routes
+    sent = replies(
+        (b"_INBOX.a.1", b"1"), (b"_INBOX.a.2", b"2"), (b"_INBOX.b.x", b"3"), (b"_INBOX.c.1", b"4"), (b"_INBOX.a.3", b"5")
+    )
+    assert [delivery.subject for _subject, delivery in routes.reply_all(sent)] == [b"_INBOX.c.1"]
+    assert first.read() == b"".join(
+        b"MSG _INBOX.a.%b 1 1\r\n%b\r\n" % each for each in ((b"1", b"1"), (b"2", b"2"), (b"3", b"5"))
+    )
+    assert messages(second) == {b"3": 2}
+    assert (routes.count, routes.messages_out, routes.bytes_out) == (2, 5, 5)
+    first.session.finish(SessionEnd.SLOW)
+    assert routes.reply_all(sent[:2]) == sent[:2]
+
+
+def test_remembered_subscriptions_to_inboxes_are_bounded_and_never_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inboxes_module, "MATCHES_MAX", 3)
+    door = LoneDoor()
+    client, sender = door.connect(QUIET), door.connect(QUIET)
+    for number in range(8):
+        sender.send(b"PUB _INBOX.a.%d 1\r\nx\r\nPUB _INBOX.b%d.1 1\r\nx\r\n" % (number, number))
+        assert len(door.clients.routes.inboxes._matches) <= 3
+    for subscription, heard in ((b"SUB _INBOX.a.* 1", 1), (b"SUB _INBOX.a.7 2", 2), (b"UNSUB 1", 1), (b"UNSUB 2", 0)):
+        client.send(subscription + b"\r\n")
+        for _ in range(2):
+            sender.send(b"PUB _INBOX.a.7 1\r\nx\r\n")
+            assert messages(client) == ({b"x": heard} if heard else {})
+    client.send(b"SUB _INBOX.a.7 3\r\n")  # the last token matters
+    sender.send(b"PUB _INBOX.a.8 1\r\nx\r\nPUB _INBOX.a.7 1\r\ny\r\n")
+    assert messages(client) == {b"y": 1}
 
 
 def test_messages_of_the_node_to_several_topics_reach_each_subscription_in_order_and_up_to_its_number() -> None:
