@@ -304,7 +304,7 @@ class Communication:
             topic: The name: tokens with dots between them, as ``sensors.berlin.roof``; at most 255 bytes and 16 tokens.
             payload: At most ``max_message_bytes``, 16 MiB by default. Bytes, or with ``codec`` a value.
             headers: Small values by name that travel beside the payload: str, bytes, int, float or bool, at most 4 KiB in all.
-                A message with headers is not batched, which costs a few microseconds.
+                They cost some microseconds.
             codec: The type of the payload: a :class:`Codec`, a type, ``"json"`` or ``"msgpack"``; None for bytes. Subscribers
                 pass the same codec.
 

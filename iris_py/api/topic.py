@@ -78,7 +78,7 @@ class Topics:
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
         self._publisher = runtime.core.pubsub.publisher
-        self._add = self._publisher.add
+        self._add, self._add_headed = self._publisher.add, self._publisher.add_headed
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._flushed: asyncio.Future[None] | None = None
@@ -240,6 +240,17 @@ class Topics:
         if run is None or not run.is_unheard or runtime.closing is not None:
             return False
         return self._add(topic, payload) is not None
+
+    def add_headed(self, topic: str, headers: bytes, payload: bytes) -> int | None:
+        """Publish a message with encoded headers in the open batch; return the number of nodes, None without room there.
+
+        Args:
+            topic: The topic.
+            headers: The headers.
+            payload: The payload.
+        """
+        runtime = self._runtime
+        return None if runtime.closing is not None or runtime.tracing is not None else self._add_headed(topic, headers, payload)
 
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.

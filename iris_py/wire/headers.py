@@ -7,6 +7,7 @@ once and kept encoded, so a queued message takes as much memory as on the wire; 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -43,6 +44,9 @@ EXCLUSIVE_HEADER: Final = "iris-exclusive"
 _PASSED_ON: Final = frozenset(("iris-message-id",))
 _TYPES: Final = frozenset((str, bytes, int, float, bool))
 
+#: The size of headers, in front of them.
+HEAD_SIZE: Final = struct.Struct(">H")
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(dict[str, Any])
 
@@ -78,6 +82,10 @@ class Headers(Mapping[str, HeaderValue]):
 
     def __repr__(self) -> str:
         return repr(self._read())
+
+    def read(self) -> dict[str, HeaderValue]:
+        """Return the values by name, not to be changed. Decoded once, which takes more memory from then on."""
+        return self._read()
 
     def _read(self) -> dict[str, HeaderValue]:
         values = self._values
@@ -145,6 +153,21 @@ def decode_headers(encoded: bytes) -> Headers | None:
         if type(value) not in _TYPES or _NAME.fullmatch(name) is None:
             return None
     return Headers(encoded) if values else NO_HEADERS
+
+
+def put_headers(encoded: bytes, behind: bytes) -> bytes:
+    """Return encoded headers with their size, and a payload or a topic behind them."""
+    return HEAD_SIZE.pack(len(encoded)) + encoded + behind
+
+
+def take_headers(content: bytes) -> tuple[Headers, bytes] | None:
+    """Return headers and the bytes behind them, of :func:`put_headers`; None if they are malformed. Never raises."""
+    start = HEAD_SIZE.size
+    if len(content) < start:
+        return None
+    stop = start + HEAD_SIZE.unpack_from(content)[0]
+    headers = decode_headers(content[start:stop]) if stop <= len(content) else None
+    return None if headers is None else (headers, content[stop:])
 
 
 def visible_headers(headers: Headers) -> Headers:

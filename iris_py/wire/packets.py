@@ -96,11 +96,12 @@ PUBLICATIONS = frozenset((PUBLICATION, IMPORTED))
 IDENTITY_BYTES = 16
 #: Flag of a message that is a batch, see :func:`encode_run`.
 RUN = 2
-#: Flag of a message with application headers before the topic; ``HEAD_SIZE`` before them has their size.
+#: Flag of a message with application headers before the topic (:func:`iris_py.wire.headers.put_headers`).
 HEADED = 4
+#: Flag of publications whose payloads each begin with headers of their own.
+EACH_HEADED = 8
 #: Internal flag of an IMPORTED that has crossed from another cloud, above the 8 bits of flags on the wire.
 CROSSED = 256
-HEAD_SIZE = struct.Struct(">H")
 #: number of messages in a batch; a body cannot claim more than a receiver holds at once
 RUN_COUNT = struct.Struct(">H")
 #: Bytes of each message in a batch beside its payload, for the payload's size.
@@ -285,7 +286,7 @@ def encode_time_left(time_left_s: float) -> int:
     return int(time_left_s * 1000) + 1 if time_left_s < _TIME_LEFT_S_MAX else TIME_LEFT_MS_MAX
 
 
-def encode_run(head: bytes, payloads: list[bytes], sequence: int, kind: int = PUBLICATION) -> list[bytes]:
+def encode_run(head: bytes, payloads: list[bytes], sequence: int, kind: int = PUBLICATION, flags: int = 0) -> list[bytes]:
     """Encode a batch: consecutive publications to one topic with a shared head, their number, their sizes, and their payloads.
 
     A single publication is encoded without number and size.
@@ -295,17 +296,18 @@ def encode_run(head: bytes, payloads: list[bytes], sequence: int, kind: int = PU
         payloads: 1 to 65,535 published payloads.
         sequence: The number of the first publication.
         kind: A member of ``PUBLICATIONS``.
+        flags: Further flags of the message.
 
     Returns:
         The parts, to be joined.
     """
     count = len(payloads)
     if count == 1:
-        start = MESSAGE.pack(kind, 0, len(head), len(payloads[0]), sequence, 0)
+        start = MESSAGE.pack(kind, flags, len(head), len(payloads[0]), sequence, 0)
         return [start, head, *payloads]
     lengths = list(map(len, payloads))
     size = RUN_COUNT.size + count * RUN_MESSAGE_BYTES + sum(lengths)
-    start = MESSAGE.pack(kind, RUN, len(head), size, sequence, 0)
+    start = MESSAGE.pack(kind, RUN | flags, len(head), size, sequence, 0)
     return [start, head, struct.pack(f">H{count}I", count, *lengths), *payloads]
 
 

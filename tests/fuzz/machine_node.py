@@ -46,7 +46,7 @@ from iris_py.testing.cores.pair import BUDGET_BYTES, End
 from iris_py.wire import packets
 from iris_py.wire.cast_pieces import PIECE, cut
 from iris_py.wire.flows import MatchesBefore, encode_flow
-from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.headers import HEAD_SIZE, NO_HEADERS, encode_headers, put_headers
 from iris_py.wire.imported import ImportedHead
 from iris_security import Identity, Keyring, Secret
 from tests.fuzz.insider import Insider
@@ -290,11 +290,13 @@ class World:
 
     def publication(self, source: Source, payload: bytes, *, is_imported: bool) -> tuple[int, bytes, bytes]:
         """Return flags, head and payload of a publication."""
-        flags = source.byte() & 7
+        flags = source.byte() & 15
         head = source.choose(TOPICS).encode() if source.byte() < 240 else source.blob()
+        if flags & packets.EACH_HEADED:
+            payload = put_headers(source.choose(HEADERS), payload)
         if flags & packets.HEADED:
             headers = source.choose(HEADERS)
-            head = packets.HEAD_SIZE.pack(len(headers)) + headers + head
+            head = HEAD_SIZE.pack(len(headers)) + headers + head
         if is_imported:
             origin, number, missed = source.raw(1) * 16, source.number(0, U64), source.number(0, U64)
             head = ImportedHead(origin, bytes(4), number, missed, source.choose(CLOUDS)).encode() + head

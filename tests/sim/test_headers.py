@@ -270,6 +270,41 @@ def test_a_registration_counts_them_too() -> None:
     simulate(scenario)
 
 
+def test_publications_with_headers_travel_together() -> None:
+    """Those of one turn to one topic: in order, each with its own headers, and in one message on the wire."""
+    sent: list[tuple[bytes, dict[str, HeaderValue]]] = [(b"%d" % number, {"number": number}) for number in range(700)]
+    sent += [(b"", {"a": "b"}), (bytes(5000), {"c": b"d"})]
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        member, other = await simulation.start_nodes(2)
+        subscription = await member.subscribe("t")
+        await other.publish("t", b"first")
+        messages: list[tuple[bytes, object]] = []
+        received = member._core._inbound._receive_body
+        counts: list[int] = []
+
+        def note(receivers: Any, group: Any, peer: Any, body: bytes, start: int, stop: int, now: float) -> Any:
+            at = start
+            while at < stop:
+                kind, _flags, size, length, _id, _argument = packets.MESSAGE.unpack_from(body, at)
+                at += packets.MESSAGE_BYTES + size + length
+                counts.append(kind)
+            return received(receivers, group, peer, body, start, stop, now)
+
+        member._core._inbound._receive_body = note  # type: ignore[method-assign, assignment] # to see what was sealed
+        for payload, headers in sent:
+            other.try_publish("t", payload, headers=headers)
+        other.try_publish("t", b"last")
+        async for message in subscription:
+            messages.append((message.payload, dict(message.headers)))
+            if message.payload == b"last":
+                break
+        assert messages == [(b"first", {}), *sent, (b"last", {})]
+        assert 3 <= counts.count(packets.PUBLICATION) <= 5
+
+    simulate(scenario)
+
+
 def test_the_wire_has_them_in_the_head_of_the_message() -> None:
     """As docs/design.md 4.4 and 4.5 say, to the byte."""
     sealed: list[bytes] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from iris_py.wire.headers import NAME_BYTES_MAX, RESERVED_HEADERS, HeaderValue
+from iris_py.wire.headers import NAME_BYTES_MAX, RESERVED_HEADERS, Headers, HeaderValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,7 @@ __all__ = [
     "ReceivedBlock",
     "carry",
     "read_carried",
+    "reply_header",
     "responders_block",
     "take_key",
     "write_block",
@@ -48,6 +49,7 @@ _END: Final = b"\r\n\r\n"
 _OWN: Final = (RESERVED_HEADERS, DOOR_HEADERS)
 #: A subject for replies that may be a field of a control line.
 _REPLY: Final = re.compile(r"[^\x00-\x20\x7f]{1,512}")
+_encode: Final = msgspec.msgpack.Encoder().encode
 _BREAKS: Final = str.maketrans("\r\n\0", "   ")
 
 
@@ -107,6 +109,11 @@ def carry(content: bytes, header_bytes: int, reply: bytes) -> CarriedMessage:
     return CarriedMessage(headers, payload)
 
 
+def reply_header(reply: bytes) -> bytes:
+    """Return the encoded headers of a message with a subject for replies, and without a block, as :func:`carry` gives them."""
+    return _encode({REPLY_HEADER: reply.decode()})
+
+
 def read_carried(headers: Mapping[str, HeaderValue], payload: bytes) -> ReceivedBlock:
     """Return a message of the network as clients get it.
 
@@ -114,10 +121,14 @@ def read_carried(headers: Mapping[str, HeaderValue], payload: bytes) -> Received
         headers: The Iris headers, of any program.
         payload: The payload.
     """
+    if isinstance(headers, Headers):
+        headers = headers.read()
     if not headers:
         return ReceivedBlock(b"", 0, payload, 0)
     reply = headers.get(REPLY_HEADER)
     own_reply = reply.encode() if isinstance(reply, str) and _REPLY.fullmatch(reply) else b""
+    if len(headers) == 1 and reply is not None:  # the usual request
+        return ReceivedBlock(own_reply, 0, payload, 0)
     size = headers.get(HEAD_HEADER)
     if type(size) is int and 0 < size <= len(payload):  # programs may set any number
         return ReceivedBlock(own_reply, size, payload, 0)

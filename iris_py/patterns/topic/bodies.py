@@ -18,6 +18,7 @@ from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.flows import encode_moved
+from iris_py.wire.headers import HEAD_SIZE
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ CASTS_IN_FLIGHT_MAX: Final = 4
 #: Bytes of publications in one cast, and of those gathered for a group beyond which publishers wait. Too small: as above. Too
 #: large: it delays other messages at each node of the tree.
 CAST_BODY_BYTES: Final = packets.RUN_BODY_BYTES_MAX
+#: Bytes of a payload with headers that joins a batch. Too small: publications with headers cost more; too large: a copy of a
+#: large payload, and batches of one message.
+HEADED_BYTES_MAX: Final = 4096
 #: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES: Final = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 
@@ -46,7 +50,6 @@ class PublicationBatch:
 
     Attributes:
         head: The topic, and the headers before it.
-        kind: A member of ``packets.PUBLICATIONS``.
         payloads: The published payloads.
         room: Bytes left in the body; 0 after the end, negative if the first payload exceeds the body.
         limit: Largest size of the body.
@@ -57,11 +60,13 @@ class PublicationBatch:
     #: Whether nobody gets the messages.
     is_unheard: ClassVar[bool] = False
 
-    __slots__ = ("_before", "count", "head", "kind", "limit", "messages_max", "payloads", "room")
+    #: A member of ``packets.PUBLICATIONS``.
+    kind: ClassVar[int] = packets.PUBLICATION
 
-    def __init__(self, head: bytes, payload: bytes, used: int, count: int, kind: int) -> None:
+    __slots__ = ("_before", "count", "head", "limit", "messages_max", "payloads", "room")
+
+    def __init__(self, head: bytes, payload: bytes, used: int, count: int) -> None:
         self.head = head
-        self.kind = kind
         self.payloads = [payload]
         self.limit = BODY_BYTES
         self.count = count
@@ -105,6 +110,41 @@ class PublicationBatch:
         size = self.limit - self.room - self._before - count * (RUN_MESSAGE_COST - packets.RUN_MESSAGE_BYTES)
         self.room = 0
         return packets.encode_run(self.head, self.payloads, first, self.kind), size
+
+
+class ImportedBatch(PublicationBatch):
+    """A batch of publications from another cloud."""
+
+    kind: ClassVar[int] = packets.IMPORTED
+
+    __slots__ = ()
+
+
+class HeadedBatch(PublicationBatch):
+    """A batch of publications that each begin with headers of their own; never lengthened, as receivers read each alone."""
+
+    __slots__ = ()
+
+    def append(self, payload: bytes) -> bool:
+        """Append a publication; return False if it has no room."""
+        room = self.room - RUN_MESSAGE_COST - len(payload)
+        if room < 0:
+            return False
+        self.room = room
+        self.payloads.append(payload)
+        return True
+
+    def encode(self, first: int) -> tuple[list[bytes], int]:
+        """End the batch; return its message, in parts, and the size of the message."""
+        self.room = 0
+        if len(self.payloads) > 1:
+            parts = packets.encode_run(self.head, self.payloads, first, self.kind, packets.EACH_HEADED)
+        else:  # the headers stand before the topic
+            (content,) = self.payloads
+            stop = HEAD_SIZE.size + HEAD_SIZE.unpack_from(content)[0]
+            head, payload = content[:stop] + self.head, content[stop:]
+            parts = [packets.MESSAGE.pack(self.kind, packets.HEADED, len(head), len(payload), first, 0), head, payload]
+        return parts, sum(map(len, parts))
 
 
 class Bodies:

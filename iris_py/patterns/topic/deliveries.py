@@ -26,9 +26,9 @@ from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.flows import MISSED_ENTRIES, MatchesBefore, MissedEntries, decode_count, decode_entries
-from iris_py.wire.headers import NO_HEADERS, Headers, decode_headers
+from iris_py.wire.headers import NO_HEADERS, Headers, take_headers
 from iris_py.wire.imported import decode_imported
-from iris_py.wire.packets import CROSSED, HEADED
+from iris_py.wire.packets import CROSSED, EACH_HEADED, HEADED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -353,7 +353,14 @@ class Deliveries:
             self.received += len(payloads)
             counts.received += len(payloads)
         source = sender.peer.name
-        if imported is not None:
+        size = sum(map(len, payloads))
+        if flags & EACH_HEADED:
+            headed = headed_run(source, number, topic, payloads) if imported is None and headers is NO_HEADERS else None
+            if headed is None:
+                self._count_drop("malformed_headers", len(payloads))
+                return
+            run, size = headed, sum([len(message.payload) for message in headed])
+        elif imported is not None:
             run = imported_run(imported, topic, payloads, headers)
         elif len(payloads) == 1:
             run = [Message(payloads[0], source, number, "", topic, 0, headers)]
@@ -361,7 +368,6 @@ class Deliveries:
             run = list(map(Message, payloads, repeat(source), count(number), repeat(""), repeat(topic)))
         else:
             run = [Message(payload, source, each, "", topic, 0, headers) for each, payload in enumerate(payloads, number)]
-        size = sum(map(len, payloads))
         last = number + len(payloads) - 1
         if sender.way is not None:
             self._receive_cast(run, imported, sender, number, position, size, now)
@@ -762,11 +768,12 @@ def imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], head
     return [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
 
 
-def take_headers(head: bytes) -> tuple[Headers, bytes] | None:
-    """Split a head that begins with application headers into headers and rest; return None if malformed."""
-    start = packets.HEAD_SIZE.size
-    if len(head) < start:
-        return None
-    stop = start + packets.HEAD_SIZE.unpack_from(head)[0]
-    headers = decode_headers(head[start:stop]) if stop <= len(head) else None
-    return None if headers is None else (headers, head[stop:])
+def headed_run(source: str, number: int, topic: str, payloads: list[bytes]) -> list[Message] | None:
+    """Return publications that begin with headers of their own; None if one of them has none, or malformed ones."""
+    run: list[Message] = []
+    for each, payload in enumerate(payloads, number):
+        split = take_headers(payload)
+        if split is None or split[0] is NO_HEADERS:
+            return None
+        run.append(Message(split[1], source, each, "", topic, 0, split[0]))
+    return run

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.deliveries import BodySender, imported_run, take_headers
+from iris_py.patterns.topic.deliveries import BodySender, imported_run
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
 from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
 from iris_py.patterns.topic.share_index import Share
@@ -26,7 +26,7 @@ from iris_py.peers.balancer import SERVICE_TIME_WEIGHT
 from iris_py.peers.decrypted_message import PeerMessage
 from iris_py.wire import packets
 from iris_py.wire.flows import COUNT_MASK, messages_between
-from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.headers import NO_HEADERS, take_headers
 from iris_py.wire.imported import decode_imported
 from iris_py.wire.shares import FIRST_WINDOW, FOREIGN, SERVICE_US_MAX, WINDOW_MAX, TakenCounts, decode_numbers
 

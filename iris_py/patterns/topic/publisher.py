@@ -18,7 +18,7 @@ from iris_overlay.groups import entries as packed
 from iris_overlay.timers import DeadlineTable
 from iris_py.defaults import MAX_MESSAGE_BYTES
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.bodies import RUN_BYTES, Bodies, PublicationBatch
+from iris_py.patterns.topic.bodies import HEADED_BYTES_MAX, RUN_BYTES, Bodies, HeadedBatch, ImportedBatch, PublicationBatch
 from iris_py.patterns.topic.counted_patterns import CountedPatterns, skip_counts
 from iris_py.patterns.topic.held_publications import HeldPublications
 from iris_py.patterns.topic.imported_sequences import MissedTotals
@@ -26,7 +26,7 @@ from iris_py.patterns.topic.interest import InterestIndex
 from iris_py.patterns.topic.names import parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S, OutgoingFlows
 from iris_py.patterns.topic.pauses import Pauses
-from iris_py.patterns.topic.shapes import WILD_STEM, EntryHasher, literal_bits
+from iris_py.patterns.topic.shapes import EntryHasher, literal_bits
 from iris_py.patterns.topic.share_entries import without_shares
 from iris_py.patterns.topic.shared_slices import SharedSlice, SliceBatch
 from iris_py.patterns.topic.targets import AnyTarget, CastTarget, PublicationRoute, PublicationTarget
@@ -38,7 +38,7 @@ from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.outbound import RoomMade
 from iris_py.wire import packets
 from iris_py.wire.flows import FLUSH, MISSED_ENTRIES, NO_ANSWER, decode_range, encode_moved
-from iris_py.wire.headers import NO_HEADERS
+from iris_py.wire.headers import NO_HEADERS, put_headers
 from iris_py.wire.imported import Imported, ImportedHead
 from iris_py.wire.packets import RUN_MESSAGE_COST
 from iris_security.keyring import PROOF_BYTES
@@ -123,6 +123,7 @@ class Publisher:
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans = PlanCache()
         self._batch: PublicationBatch | None = None  # the open batch with receivers
+        self._headed = ""  # its topic, if messages with headers may be appended
         self._unheard = UnheardBatches(self._flows)
         self._batch_plan: TopicPlan  # of the open batch
         self._batch_choice: tuple[str, Choice] | None = None  # its topic, and the members of groups that get it
@@ -149,10 +150,17 @@ class Publisher:
         run.payloads.append(payload)
         return run.count
 
+    def add_headed(self, topic: str, headers: bytes, payload: bytes) -> int | None:
+        """Append a message with encoded headers to the open batch, as :meth:`add` does; None without room."""
+        run = self._batch
+        if topic != self._headed or run is None or len(payload) > min(HEADED_BYTES_MAX, self.max_message_bytes):
+            return None
+        return run.count if run.append(put_headers(headers, payload)) else None
+
     def publish(
         self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: Imported | None = None
     ) -> int | None:
-        """Send a message to every subscriber's node; return the number of nodes. Messages with headers are not batched.
+        """Send a message to every subscriber's node; return the number of nodes.
 
         Returns None without sending while the table of interest is unknown, or a receiver is congested or asks to wait; retry
         after ``RoomMade``.
@@ -253,7 +261,7 @@ class Publisher:
         if is_news or any(change.member is not None for change in event.changes.values()):
             self._change_version(now)
         else:
-            self._forget_plans(event.changes)
+            self._plans.forget_changed(event.changes.values())
         self._promote(packed.split(event.promoted))
         for node, change in event.changes.items():
             if node != self._local.id:
@@ -328,6 +336,7 @@ class Publisher:
             counts = self._counts.total() if found is None else found[1].counts
             counts.pauses_obeyed += 1
         self.runs.clear()
+        self._headed = ""
         self._imported_runs.clear()
         self._pauses.add(tag, peer.id, now)
         self._outbound.has_events = True
@@ -428,8 +437,12 @@ class Publisher:
         if imported is not None:
             return self._send_imported(topic, plan, payload, now, headers, imported)
         is_heard = plan.route.flows or plan.counted
-        if plan.local or (headers.encoded and is_heard):
+        if plan.local or (headers.encoded and is_heard and len(payload) > HEADED_BYTES_MAX):
             self._publish_alone(topic, plan, payload, now, headers)
+        elif headers.encoded and is_heard:
+            if self.add_headed(topic, headers.encoded, payload) is None:
+                self._begin_batch(plan, topic.encode(), put_headers(headers.encoded, payload), plan.count, now, HeadedBatch)
+                self._headed = topic
         elif (run := self.runs.get(topic)) is None or not run.append(payload):
             if is_heard:
                 self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
@@ -476,20 +489,26 @@ class Publisher:
         return count
 
     def _begin_batch(
-        self, plan: TopicPlan, head: bytes, payload: bytes, count: int, now: float, kind: int = packets.PUBLICATION
+        self,
+        plan: TopicPlan,
+        head: bytes,
+        payload: bytes,
+        count: int,
+        now: float,
+        make: Callable[[bytes, bytes, int, int], PublicationBatch] = PublicationBatch,
     ) -> PublicationBatch:
         if self._batch is None:
             self._outbound.before_flush[self.send_all] = None  # which ends the batch; so behind another one it is there
         else:
             self._end_batch(now)
         used = self._bodies.used_bytes(plan.route, RUN_BYTES + len(head) + len(payload), now) if plan.route.receivers else 0
-        batch = self._batch = PublicationBatch(head, payload, used, count, kind)
+        batch = self._batch = make(head, payload, used, count)
         self._batch_plan, self._batch_choice = plan, None
         return batch
 
     def _end_batch(self, now: float) -> None:
         """End the open batches: number their messages, and add them to the bodies."""
-        batch, self._batch = self._batch, None
+        batch, self._batch, self._headed = self._batch, None, ""
         if self._unheard.plans:
             self._unheard.end_all()
             self.runs.clear()
@@ -527,7 +546,7 @@ class Publisher:
         """Send a message without a batch, because of headers or local subscribers, or to absent nodes alone."""
         head, flags, kind, local = topic.encode(), 0, packets.PUBLICATION, plan.local
         if headers.encoded:
-            head = packets.HEAD_SIZE.pack(len(headers.encoded)) + headers.encoded + head
+            head = put_headers(headers.encoded, head)
             flags |= packets.HEADED
         if imported is not None:
             head, kind, local = imported.encode() + head, packets.IMPORTED, plan.takers
@@ -576,7 +595,7 @@ class Publisher:
         if begun is not None and begun.run is self._batch and begun.next == imported and begun.run.append(payload):
             begun.next = following(imported)
             return count
-        run = self._begin_batch(plan, head.encode() + topic.encode(), payload, count, now, packets.IMPORTED)
+        run = self._begin_batch(plan, head.encode() + topic.encode(), payload, count, now, ImportedBatch)
         self._imported_runs[topic] = ImportedRun(run, imported, count)
         return count
 
@@ -761,7 +780,9 @@ class Publisher:
         """Remove entries that a node no longer has, and the node with its last table."""
         self._index.change(target, b"", entries)
         self._counted.withdraw(target.counted, entries, now)
-        self._forget_holder(entries)
+        for entry in packed.split(entries) if self._casts else ():
+            if (cast := self._casts.get(entry)) is not None:
+                cast.holders -= 1
         if not target.entries:
             self._flows.withdraw(node)
         if target.is_gone:
@@ -770,27 +791,7 @@ class Publisher:
     def _forget_target(self, node: NodeId, now: float) -> None:
         """Remove the entries of an absent node, whose flow is forgotten."""
         target = self._targets[node]
-        entries = target.drop_lost()
-        self._index.change(target, b"", entries)
-        self._counted.withdraw(target.counted, entries, now)
-        self._forget_holder(entries)
-        if target.is_gone:
-            del self._targets[node]
-
-    def _forget_holder(self, entries: bytes) -> None:
-        """Count the promoted entries of a node that no longer has them."""
-        for entry in packed.split(entries) if self._casts else ():
-            if (cast := self._casts.get(entry)) is not None:
-                cast.holders -= 1
-
-    def _forget_plans(self, changes: dict[NodeId, MemberChange]) -> None:
-        """Forget the receivers of the topics for which known nodes may have added or removed entries."""
-        both = (entries for change in changes.values() for entries in (change.added, change.removed))
-        stems = {stem for entries in both for stem, _shape, _tag in packed.unpack(entries)}
-        if WILD_STEM in stems:
-            self._plans.clear()
-        else:
-            self._plans.forget(stems)
+        self._drop_entries(node, target, target.drop_lost(), now)
 
     def _change_version(self, now: float) -> None:
         """End all batches, and forget receivers: entries or subscriptions may have changed."""

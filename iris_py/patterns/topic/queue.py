@@ -51,6 +51,9 @@ OverflowPolicy: TypeAlias = Literal["drop_oldest", "drop_newest", "block", "disc
 POLICIES: Final = get_args(OverflowPolicy)
 
 
+_ENCODED: Final = attrgetter("headers.encoded")
+
+
 class SubscriptionQueue:
     """The messages of a subscription not yet taken by the application.
 
@@ -188,16 +191,14 @@ class SubscriptionQueue:
             size: Total bytes of their payloads.
         """
         waiting = self.waiting
-        if (
-            not self.lost
-            and messages[0].headers is NO_HEADERS  # a batch has equal headers
-            and len(waiting) + len(messages) <= self.messages_max
-            and self.bytes + size <= self.bytes_max
-        ):
+        # All messages of a batch have headers, or none has.
+        headed = 0 if messages[0].headers is NO_HEADERS else sum(map(len, map(_ENCODED, messages)))
+        if not self.lost and len(waiting) + len(messages) <= self.messages_max and self.bytes + size + headed <= self.bytes_max:
             waiting += messages
-            self.bytes += size
+            self.bytes += size + headed
+            self.headed_bytes += headed
             return 0
-        if messages[0].headers is NO_HEADERS:
+        if not headed:
             if self.policy == "drop_oldest" and not self.headed_bytes:
                 return self._put_over_oldest(messages, size)
             if self.policy == "drop_newest" and self._has_no_room(messages):

@@ -10,7 +10,7 @@ import msgspec
 
 from iris_py.patterns.topic.bodies import PublicationBatch
 from iris_py.wire import packets
-from iris_py.wire.headers import NO_HEADERS, Headers
+from iris_py.wire.headers import NO_HEADERS, Headers, put_headers
 from iris_py.wire.imported import ImportedHead
 from iris_py.wire.packets import MESSAGE_BYTES, RUN_MESSAGE_COST
 from iris_py.wire.shares import FOREIGN, encode_numbers
@@ -77,7 +77,7 @@ class SharedSlice(msgspec.Struct, frozen=True, gc=False):
         """Return the SHARED for members of a node, in parts."""
         head, flags = self.topic.encode(), 0
         if self.headers.encoded:
-            head = packets.HEAD_SIZE.pack(len(self.headers.encoded)) + self.headers.encoded + head
+            head = put_headers(self.headers.encoded, head)
             flags |= packets.HEADED
         if self.imported is not None:
             head = self.imported.encode() + head
@@ -98,7 +98,7 @@ class SliceBatch(PublicationBatch):
     __slots__ = ()
 
     def __init__(self, head: bytes, payload: bytes, used: int, count: int, messages_max: int) -> None:
-        super().__init__(head, payload, used, count, packets.PUBLICATION)
+        super().__init__(head, payload, used, count)
         self.messages_max = messages_max
         room = min(self.room, (messages_max - 1) * (RUN_MESSAGE_COST + len(payload)))
         self.limit -= self.room - room

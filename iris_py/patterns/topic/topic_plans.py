@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from iris_overlay.groups import entries as packed
 from iris_py.patterns.topic.alike_topics import AlikeTopics
+from iris_py.patterns.topic.shapes import WILD_STEM
 from iris_py.wire.imported import Imported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from iris_overlay.events import MemberChange
     from iris_py.observe.counts import GroupCounts
     from iris_py.patterns.topic.bodies import PublicationBatch
     from iris_py.patterns.topic.counted_patterns import MatchCount
@@ -142,6 +145,15 @@ class PlanCache:
             self._alike.forget(token)
         if tokens:
             self.by_topic = {topic: plan for topic, plan in self.by_topic.items() if plan.stem not in stems}
+
+    def forget_changed(self, changes: Iterable[MemberChange]) -> None:
+        """Forget the plans of the topics for which known nodes may have added or removed entries."""
+        both = (entries for change in changes for entries in (change.added, change.removed))
+        stems = {stem for entries in both for stem, _shape, _tag in packed.unpack(entries)}
+        if WILD_STEM in stems:
+            self.clear()
+        else:
+            self.forget(stems)
 
     def clear(self) -> None:
         """Forget all plans."""

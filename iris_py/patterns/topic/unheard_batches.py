@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from iris_py.patterns.topic.bodies import PublicationBatch
-from iris_py.wire import packets
 
 if TYPE_CHECKING:
     from iris_py.patterns.topic.outgoing_flows import OutgoingFlows
@@ -35,7 +34,7 @@ class UnheardBatch(PublicationBatch):
     __slots__ = ("dropped",)
 
     def __init__(self) -> None:
-        super().__init__(b"", b"", 0, 0, packets.PUBLICATION)
+        super().__init__(b"", b"", 0, 0)
         self.dropped = 0
         self.clear()
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from iris_py.api.lifecycle import parts_of
-from iris_py.doors.nats.headers import ASKED_HEADER, carry
+from iris_py.doors.nats.headers import ASKED_HEADER, carry, reply_header
 from iris_py.doors.nats.session import InboxEnd, InboxMessages, PongWait, SessionEnd, TopicMessages
 from iris_py.doors.nats.users import PasswordQuestion
 from iris_py.errors import IrisError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
 from iris_py.servers.nats.password_verification import PasswordVerification
+from iris_py.wire.headers import Headers, encode_headers
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
     from iris_py.api.node import Node
-    from iris_py.doors.nats.headers import CarriedMessage
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
     from iris_py.servers.nats.inbox_cluster import InboxCluster
@@ -49,15 +49,19 @@ class CommandExecution:
         """Execute commands at once as far as possible; return the number of executed ones. The next one has to wait."""
         done, count = 0, len(commands)
         while done < count:
-            end = done + 1
-            if type(commands[done]) is InboxMessages:
+            command, end = commands[done], done + 1
+            if type(command) is InboxMessages:
                 while end < count and type(commands[end]) is InboxMessages:
                     end += 1
                 done += self._inboxes.try_send(cast("list[InboxMessages]", commands[done:end]), session.client_id)
-            elif self.try_execute(session, commands[done]):
-                done = end
-            if done < end:
+                if done < end:
+                    break
+            elif not self.try_execute(session, command):
                 break
+            elif type(command) is TopicMessages and command.line.reply and end < count:
+                done = self._publish_alike(session, commands, done)
+            else:
+                done = end
         return done
 
     def try_execute(self, session: NatsSession, command: Command) -> bool:
@@ -118,9 +122,11 @@ class CommandExecution:
         has_native = bool(line.reply) and self._requests.natives.find(topic)
         count: int | None = 0
         if not self._topics.publish_unheard(topic, contents[0]):
-            carried = _carry(line, contents[0], has_native=has_native)
             try:
-                count = self._topics.try_publish(topic, carried.payload, carried.headers, None)
+                payload, headers = _carry(line, contents[0], has_native=has_native)
+                count = self._topics.add_headed(topic, headers.encoded, payload)
+                if count is None:
+                    count = self._topics.try_publish(topic, payload, headers, None)
             except (Overloaded, NodeClosed):
                 return False
             except IrisError as exc:
@@ -129,6 +135,34 @@ class CommandExecution:
         if line.reply:
             self._ask(session, command, contents[0], count, has_native=has_native)
         return True
+
+    def _publish_alike(self, session: NatsSession, commands: list[Command], at: int) -> int:
+        """Publish the requests behind an executed one to the same topic, as long as the batch has room.
+
+        Args:
+            session: The client.
+            commands: The commands.
+            at: The place of the executed one.
+
+        Returns:
+            The place behind the last published request.
+        """
+        topics, first = self._topics, commands[at]
+        at += 1
+        if not _is_plain_request(first):
+            return at
+        topic, has_native = first.topic, self._requests.natives.find(first.topic)
+        while not has_native and at < len(commands) and _is_plain_request(command := commands[at]) and command.topic == topic:
+            content, count = command.contents[0], 0
+            if not topics.publish_unheard(topic, content):
+                added = topics.add_headed(topic, reply_header(command.line.reply), content)
+                if added is None:
+                    break
+                count = added
+            if not count or has_native is None:
+                self._ask(session, command, content, count, has_native=has_native)
+            at += 1
+        return at
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
         """Publish as many messages as have room; the command keeps the others."""
@@ -153,8 +187,8 @@ class CommandExecution:
             else:
                 for content in contents:
                     has_native = bool(line.reply) and self._requests.natives.find(topic)
-                    carried = _carry(line, content, has_native=has_native)
-                    count = await self._node.publish(topic, carried.payload, headers=carried.headers)
+                    payload, headers = _carry(line, content, has_native=has_native)
+                    count = await self._node.publish(topic, payload, headers=headers)
                     if line.reply:
                         self._ask(session, command, content, count, has_native=has_native)
         except NodeClosed:
@@ -189,9 +223,19 @@ class CommandExecution:
         session.refuse_messages(line)
 
 
-def _carry(line: PubLine, content: bytes, *, has_native: bool | None) -> CarriedMessage:
-    """Return the form of a message in the network; with a mark if a member of a cluster answers the request."""
+def _is_plain_request(command: Command) -> TypeGuard[TopicMessages]:
+    """Return whether a command is a single request in this cloud, without a header block."""
+    if type(command) is not TopicMessages:
+        return False
+    line = command.line
+    return bool(line.reply) and line.header_bytes <= 0 and len(command.contents) == 1 and CLOUD_MARK not in command.topic
+
+
+def _carry(line: PubLine, content: bytes, *, has_native: bool | None) -> tuple[bytes, Headers]:
+    """Return payload and headers of a message in the network; with a mark if a member of a cluster answers the request."""
+    if line.header_bytes <= 0 and not has_native:  # the usual request
+        return content, Headers(reply_header(line.reply))
     carried = carry(content, line.header_bytes, line.reply)
     if has_native:
         carried.headers[ASKED_HEADER] = True
-    return carried
+    return carried.payload, encode_headers(carried.headers)

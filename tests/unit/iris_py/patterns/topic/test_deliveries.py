@@ -23,7 +23,7 @@ from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
 from iris_py.wire import packets
 from iris_py.wire.flows import NO_ANSWER, MissedEntries, decode_range
-from iris_py.wire.headers import HeaderValue, encode_headers
+from iris_py.wire.headers import HEAD_SIZE, HeaderValue, encode_headers, put_headers
 from iris_py.wire.imported import ImportedHead
 from iris_security import Keyring, Secret
 
@@ -58,7 +58,7 @@ class Outbound:
 
 def with_headers(headers: dict[str, HeaderValue], topic: bytes = b"a") -> bytes:
     encoded = encode_headers(headers).encoded
-    return packets.HEAD_SIZE.pack(len(encoded)) + encoded + topic
+    return HEAD_SIZE.pack(len(encoded)) + encoded + topic
 
 
 def imported_head(number: int, missed: int = 0, *, sequence: bytes = b"s" * 4, topic: bytes = b"a") -> bytes:
@@ -166,13 +166,47 @@ def test_a_head_with_malformed_headers_is_counted_for_every_message() -> None:
     for number, head in enumerate((b"", b"\x00", b"\x00\x01\xc1a", b"\x00\x05\x81a", b"\xff\xffa", b"\x10\x01" + bytes(4098))):
         receiver.receive(1 + 2 * number, [b"x", b"y"], head=head, flags=packets.HEADED)
     assert receiver.drops == {"malformed_headers": 12}
-    receiver.receive(13, [b"x"], head=with_headers({"n": 1}), flags=packets.HEADED | 0xF8)  # flags of newer versions
+    receiver.receive(13, [b"x"], head=with_headers({"n": 1}), flags=packets.HEADED | 0xF0)  # flags of newer versions
     assert receiver.taken_with_headers() == [(13, b"x", 0, {"n": 1})]
+
+
+def headed(number: int) -> bytes:
+    return put_headers(encode_headers({"n": number}).encoded, b"%d" % number)
+
+
+def test_each_message_of_a_batch_may_have_headers_of_its_own_and_they_count() -> None:
+    receiver = Receiver()
+    receiver.receive(1, [headed(1), headed(2)], flags=packets.EACH_HEADED)
+    receiver.receive(2, [headed(2), headed(3)], count=1, flags=packets.EACH_HEADED)  # late in part
+    receiver.receive(5, [headed(5)], flags=packets.EACH_HEADED)
+    assert receiver.queue.bytes == 4 + 4 * len(encode_headers({"n": 1}).encoded)
+    expected = [(1, b"1", 0, {"n": 1}), (2, b"2", 0, {"n": 2}), (3, b"3", 0, {"n": 3}), (5, b"5", 1, {"n": 5})]
+    first = receiver.queue.pop()
+    assert receiver.queue.headed_bytes == 3 * len(encode_headers({"n": 1}).encoded)
+    assert [(first.sequence, first.payload, 0, dict(first.headers)), *receiver.taken_with_headers()] == expected
+    assert (receiver.queue.bytes, receiver.queue.headed_bytes, receiver.drops) == (0, 0, {"late_publication": 1})
+
+
+def test_a_full_queue_drops_the_oldest_messages_with_headers_of_their_own() -> None:
+    receiver = Receiver(messages_max=2)
+    receiver.receive(1, [headed(1), headed(2), headed(3)], flags=packets.EACH_HEADED)
+    assert receiver.queue.bytes == 2 * len(encode_headers({"n": 1}).encoded) + 2
+    assert [each.payload for each in receiver.queue.take()] == [b"2", b"3"]
+
+
+def test_a_message_without_headers_of_its_own_drops_its_batch() -> None:
+    receiver = Receiver()
+    for number, wrong in enumerate((b"", b"\x00", b"\x00\x00x", b"\x00\x01\xc1x", b"\x00\x01\x80x", b"\xff\xffx")):
+        receiver.receive(1 + 2 * number, [headed(1), wrong], flags=packets.EACH_HEADED)
+    receiver.receive(13, [headed(1)], head=with_headers({"n": 1}), flags=packets.EACH_HEADED | packets.HEADED)
+    receiver.receive(14, [headed(1)], head=imported_head(1), flags=packets.EACH_HEADED | packets.CROSSED)
+    assert receiver.drops == {"malformed_headers": 14}
+    assert receiver.queue.take() == []
 
 
 def test_a_head_that_ends_with_its_headers_has_no_topic() -> None:
     receiver = Receiver()
-    receiver.receive(1, [b"x", b"y"], head=packets.HEAD_SIZE.pack(0), flags=packets.HEADED)
+    receiver.receive(1, [b"x", b"y"], head=HEAD_SIZE.pack(0), flags=packets.HEADED)
     assert receiver.drops == {"malformed": 2}
 
 

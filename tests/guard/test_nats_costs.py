@@ -1,0 +1,93 @@
+"""The cost of a request between the clients of NATS doors, counted in calls and not timed (:mod:`tests.guard.test_costs`)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, ExitStack
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+import iris_py
+from benchmarks.nats.calls import ask
+from benchmarks.nats.clients import READ_BYTES, Caller, Client, MessageReader, pub
+from iris_py.doors.settings import parse_settings
+from iris_py.servers.nats.door import open_nats_door
+from iris_security import Secret
+from tests.guard.test_costs import LOOSEST, ROUNDS, Counter
+from tests.integration.test_nats_door import HERE
+
+if TYPE_CHECKING:
+    from iris_py.servers.nats.door import NatsDoor
+
+SECRET = Secret(bytes(range(32)))
+UNDER_WAY = 32
+WARM_UP = 640
+REQUESTS = 3200
+#: Calls of functions of Python and of C for a request, by the number of doors. Handled one by one, requests took 148 and 412.
+MOST = {1: 114.0, 2: 245.0}
+
+
+def respond(client: Client) -> None:
+    """Answer requests until the door has gone."""
+    reader = MessageReader()
+    while data := client.socket.recv(READ_BYTES):
+        if replies := [pub(each.reply.decode(), bytes(64)) for each in reader.read(data)]:
+            client.socket.sendall(b"".join(replies))
+
+
+def call(caller: Caller, count: int) -> None:
+    """Ask, with some requests under way at a time."""
+    ask(caller, ["service"] * count, UNDER_WAY)
+
+
+def begin(ports: list[int], sockets: ExitStack) -> Caller:
+    """Start a responder at the last door; return a caller at the first one, which has had an answer."""
+    client, asking = Client(ports[-1]), Client(ports[0])
+    client.subscribe("service")
+    client.socket.settimeout(None)
+    responder = Thread(target=respond, args=(client,), daemon=True)
+    responder.start()
+    for each in (client, asking):
+        sockets.callback(each.socket.close)
+    sockets.callback(responder.join)  # before the sockets are closed
+    caller = Caller(asking, bytes(64))
+    caller.wait_for_responder("service")
+    return caller
+
+
+async def count_calls(doors: int) -> float:
+    """Return the calls for a request of a client of the first door to one of the last door. Clients are in other threads."""
+    with ExitStack() as sockets:
+        return await _count(doors, sockets)
+
+
+async def _count(doors: int, sockets: ExitStack) -> float:
+    opened: list[NatsDoor] = []
+    async with AsyncExitStack() as stack:
+        seeds: list[str] = []
+        for _ in range(doors):
+            connecting = iris_py.connect(secret=SECRET, listen="127.0.0.1:0", discovery=False, seeds=seeds)
+            node = await stack.enter_async_context(connecting)
+            opened.append(await stack.enter_async_context(open_nats_door(node, parse_settings(HERE, "door.toml"))))
+            seeds = [node.address]
+        caller = await asyncio.to_thread(begin, [int(door.address.rpartition(":")[2]) for door in opened], sockets)
+        await asyncio.to_thread(call, caller, WARM_UP)
+        fewest = float("inf")
+        for _ in range(ROUNDS):
+            with Counter() as counter:
+                await asyncio.to_thread(call, caller, REQUESTS)
+            cost = counter.each(REQUESTS)
+            fewest = min(fewest, cost.python + cost.built_in)
+            if fewest <= MOST[doors]:
+                break
+        for door in reversed(opened):
+            await door.close(timeout=0.1)
+    return fewest
+
+
+@pytest.mark.parametrize("doors", MOST)
+def test_a_request_costs_no_more_calls_than_it_did(doors: int) -> None:
+    found = asyncio.run(count_calls(doors))
+    assert MOST[doors] / LOOSEST < found <= MOST[doors], f"each request takes {found:.1f} calls"
