@@ -41,7 +41,7 @@ from iris_py.wire.names import refusals
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
@@ -78,7 +78,7 @@ class Topics:
         self._runtime = runtime
         self._core, self._driver, self._loop = runtime.core, runtime.driver, runtime.loop
         self._publisher = runtime.core.pubsub.publisher
-        self._add, self._add_headed = self._publisher.add, self._publisher.add_headed
+        self._add = self._publisher.add
         self._telling: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._ending: dict[SubscriptionQueue, asyncio.Future[None]] = {}
         self._flushed: asyncio.Future[None] | None = None
@@ -241,16 +241,20 @@ class Topics:
             return False
         return self._add(topic, payload) is not None
 
-    def add_headed(self, topic: str, headers: bytes, payload: bytes) -> int | None:
-        """Publish a message with encoded headers in the open batch; return the number of nodes, None without room there.
+    def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
+        """Publish messages in the open batch, like the last message of the same turn, which had headers, too.
 
         Args:
             topic: The topic.
-            headers: The headers.
-            payload: The payload.
+            contents: The payloads behind their headers (:func:`iris_py.wire.headers.put_headers`).
+
+        Returns:
+            The number of published messages, the first ones, and the number of nodes that get each.
         """
         runtime = self._runtime
-        return None if runtime.closing is not None or runtime.tracing is not None else self._add_headed(topic, headers, payload)
+        if runtime.closing is not None or runtime.tracing is not None or self._core.max_message_bytes < BODY_BYTES:
+            return 0, 0
+        return self._publisher.add_headed(topic, contents)
 
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.

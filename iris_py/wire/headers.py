@@ -66,28 +66,25 @@ class Headers(Mapping[str, HeaderValue]):
         self._values: dict[str, HeaderValue] | None = None
 
     def __getitem__(self, name: str) -> HeaderValue:
-        return self._read()[name]
+        return self.read()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
+        return iter(self.read())
 
     def __len__(self) -> int:
-        return len(self._read())
+        return len(self.read())
 
     def __bool__(self) -> bool:
         return bool(self.encoded)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._read().items()))
+        return hash(frozenset(self.read().items()))
 
     def __repr__(self) -> str:
-        return repr(self._read())
+        return repr(self.read())
 
     def read(self) -> dict[str, HeaderValue]:
         """Return the values by name, not to be changed. Decoded once, which takes more memory from then on."""
-        return self._read()
-
-    def _read(self) -> dict[str, HeaderValue]:
         values = self._values
         if values is None:
             values = self._values = _decoder.decode(self.encoded) if self.encoded else {}

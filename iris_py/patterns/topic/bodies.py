@@ -18,11 +18,11 @@ from iris_py.patterns.topic.targets import BodySegment, CastTarget
 from iris_py.peers.group import BODY_BYTES
 from iris_py.wire import packets
 from iris_py.wire.flows import encode_moved
-from iris_py.wire.headers import HEAD_SIZE
+from iris_py.wire.headers import HEAD_SIZE, HEADERS_BYTES_MAX
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.ids import GroupId
     from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
@@ -127,12 +127,20 @@ class HeadedBatch(PublicationBatch):
 
     def append(self, payload: bytes) -> bool:
         """Append a publication; return False if it has no room."""
-        room = self.room - RUN_MESSAGE_COST - len(payload)
-        if room < 0:
-            return False
+        return self.append_some([payload])[0] == 1
+
+    def append_some(self, contents: Sequence[bytes]) -> tuple[int, int]:
+        """Append publications as long as they have room; return how many had, and the number of receiving nodes."""
+        room, added = self.room, 0
+        for content in contents:
+            left = room - RUN_MESSAGE_COST - len(content)
+            if left < 0 or len(content) > HEADED_BYTES_MAX + HEADERS_BYTES_MAX:
+                break
+            room = left
+            added += 1
         self.room = room
-        self.payloads.append(payload)
-        return True
+        self.payloads += contents[:added]
+        return added, self.count
 
     def encode(self, first: int) -> tuple[list[bytes], int]:
         """End the batch; return its message, in parts, and the size of the message."""

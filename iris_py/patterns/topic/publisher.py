@@ -44,7 +44,7 @@ from iris_py.wire.packets import RUN_MESSAGE_COST
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from iris_overlay.events import MemberChange, TableChanged, ViewChanged
     from iris_overlay.ids import GroupId, NodeId
@@ -150,12 +150,10 @@ class Publisher:
         run.payloads.append(payload)
         return run.count
 
-    def add_headed(self, topic: str, headers: bytes, payload: bytes) -> int | None:
-        """Append a message with encoded headers to the open batch, as :meth:`add` does; None without room."""
+    def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
+        """Append payloads behind their headers to the open batch; return how many had room, and the number of nodes."""
         run = self._batch
-        if topic != self._headed or run is None or len(payload) > min(HEADED_BYTES_MAX, self.max_message_bytes):
-            return None
-        return run.count if run.append(put_headers(headers, payload)) else None
+        return run.append_some(contents) if topic == self._headed and isinstance(run, HeadedBatch) else (0, 0)
 
     def publish(
         self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: Imported | None = None
@@ -440,8 +438,9 @@ class Publisher:
         if plan.local or (headers.encoded and is_heard and len(payload) > HEADED_BYTES_MAX):
             self._publish_alone(topic, plan, payload, now, headers)
         elif headers.encoded and is_heard:
-            if self.add_headed(topic, headers.encoded, payload) is None:
-                self._begin_batch(plan, topic.encode(), put_headers(headers.encoded, payload), plan.count, now, HeadedBatch)
+            content = put_headers(headers.encoded, payload)
+            if topic != self._headed or self._batch is None or not self._batch.append(content):
+                self._begin_batch(plan, topic.encode(), content, plan.count, now, HeadedBatch)
                 self._headed = topic
         elif (run := self.runs.get(topic)) is None or not run.append(payload):
             if is_heard:

@@ -11,7 +11,7 @@ from iris_py.doors.nats.users import PasswordQuestion
 from iris_py.errors import IrisError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
 from iris_py.servers.nats.password_verification import PasswordVerification
-from iris_py.wire.headers import Headers, encode_headers
+from iris_py.wire.headers import Headers, encode_headers, put_headers
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
@@ -124,9 +124,7 @@ class CommandExecution:
         if not self._topics.publish_unheard(topic, contents[0]):
             try:
                 payload, headers = _carry(line, contents[0], has_native=has_native)
-                count = self._topics.add_headed(topic, headers.encoded, payload)
-                if count is None:
-                    count = self._topics.try_publish(topic, payload, headers, None)
+                count = self._topics.try_publish(topic, payload, headers, None)
             except (Overloaded, NodeClosed):
                 return False
             except IrisError as exc:
@@ -147,22 +145,29 @@ class CommandExecution:
         Returns:
             The place behind the last published request.
         """
-        topics, first = self._topics, commands[at]
+        first = commands[at]
         at += 1
         if not _is_plain_request(first):
             return at
         topic, has_native = first.topic, self._requests.natives.find(first.topic)
-        while not has_native and at < len(commands) and _is_plain_request(command := commands[at]) and command.topic == topic:
-            content, count = command.contents[0], 0
-            if not topics.publish_unheard(topic, content):
-                added = topics.add_headed(topic, reply_header(command.line.reply), content)
-                if added is None:
-                    break
-                count = added
-            if not count or has_native is None:
-                self._ask(session, command, content, count, has_native=has_native)
-            at += 1
-        return at
+        if has_native:
+            return at
+        requests: list[TopicMessages] = []
+        for number in range(at, len(commands)):
+            command = commands[number]
+            if not _is_plain_request(command) or command.topic != topic:
+                break
+            requests.append(command)
+        added = count = 0
+        while added < len(requests) and self._topics.publish_unheard(topic, requests[added].contents[0]):
+            added += 1
+        if not added:
+            contents = [put_headers(reply_header(each.line.reply), each.contents[0]) for each in requests]
+            added, count = self._topics.add_headed(topic, contents)
+        if not count or has_native is None:
+            for each in requests[:added]:
+                self._ask(session, each, each.contents[0], count, has_native=has_native)
+        return at + added
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
         """Publish as many messages as have room; the command keeps the others."""
