@@ -264,7 +264,7 @@ class GatewayConnections:
     def handle_link(self, link: Link, now: float) -> None:
         """Handle a link's events other than packets."""
         line = self._lines.get(link)
-        while line is not None and link.has_events():  # confirming a link opens the link and adds an event
+        while line is not None and link.events:  # confirming a link opens the link and adds an event
             for event in link.events_received():
                 if isinstance(event, PeerIdentified):
                     self._handle_identified(link, line, event, now)

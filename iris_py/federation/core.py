@@ -313,7 +313,7 @@ class FederationCore:
     def link_received(self, link: Link, now: float) -> None:
         """Handle the bytes received by a link. The hot path."""
         received, line = link.packets_received(), self.lines.line_of(link)
-        if line is None and link.has_events():
+        if line is None and link.events:
             self.lines.handle_link(link, now)
             line = self.lines.line_of(link)
         if line is not None:
@@ -327,7 +327,7 @@ class FederationCore:
                 line.received_bytes = link.received_bytes
             if received:
                 self._receive(line.neighbour, line.bundle, line.index, received, now)
-        if link.has_events():
+        if link.events:
             self.lines.handle_link(link, now)
         if self.lines.events:
             self._advance(now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,12 @@ class LinkState(enum.Enum):
     OPEN = enum.auto()
     CLOSING = enum.auto()
     CLOSED = enum.auto()
+
+
+#: States that hot paths compare with: looking up a member of an enum takes 0.1 us, ten times as long as a name of a module.
+OPEN: Final = LinkState.OPEN
+CLOSING: Final = LinkState.CLOSING
+CLOSED: Final = LinkState.CLOSED
 
 
 class CloseReason(enum.IntEnum):

@@ -149,6 +149,7 @@ class Lanes:
         bulk_bytes: The part of ``queued_bytes`` in the bulk lane.
         tunnel_bytes: Bytes of queued tunnel chunks, which are not part of ``queued_bytes``.
         interactive_sent: Number of interactive records taken so far.
+        has_more: Whether the last :meth:`take_record` may have left frames.
         is_unanswered: Whether packets were taken since the link last heard from the peer; the link resets it.
     """
 
@@ -157,6 +158,7 @@ class Lanes:
         self.bulk_bytes = 0
         self.tunnel_bytes = 0
         self.interactive_sent = 0
+        self.has_more = False
         self.is_unanswered = False
         self._control: Parts = []
         self._parts: Parts = []
@@ -298,6 +300,7 @@ class Lanes:
         """Take the frames of the next record; an empty list if no frames are queued."""
         if not (self._control or self._full or self._bulk or self._chunks or self._answers):
             # The usual case: packets that fit one record.
+            self.has_more = False
             frames, self._parts = self._parts, []
             if frames:
                 self.queued_bytes -= self._parts_bytes
@@ -307,6 +310,7 @@ class Lanes:
                 self._bulk_since_interactive = 0
                 self.is_unanswered = True
             return frames
+        self.has_more = True
         frames = []
         size = 0
         if self._control or self._answers:

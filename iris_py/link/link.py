@@ -23,8 +23,11 @@ import struct
 from typing import TYPE_CHECKING
 
 from iris_py.link.events import (
+    CLOSED,
+    CLOSING,
     HANDSHAKE_ENDED,
     HANDSHAKE_LATE,
+    OPEN,
     CloseReason,
     GenerationsTold,
     LinkClosed,
@@ -70,7 +73,7 @@ from iris_py.link.lanes import (
 )
 from iris_py.link.pacing import Pace
 from iris_py.link.proofs import Proofs, group_of_share, read_claim
-from iris_py.link.record_buffers import LARGE_BYTES, RecordBuffers
+from iris_py.link.record_buffers import JOINED_BYTES_MAX, LARGE_BYTES, RecordBuffers
 from iris_security import AuthenticationError, LinkDatagrams, RecordOpener, RecordSealer
 from iris_security.administration import RANK_BYTES, Rank
 from iris_security.aead import TAG_BYTES
@@ -140,6 +143,7 @@ class Link:
         shared: Ids of the groups whose key both ends have proved to hold; :meth:`send_body` works for these.
         late_s: Highest age of the packets received while the line's delay made the link unsure; 0 if this side stood still.
         clock_due: Time from which :meth:`tell_clock` must precede the next packet.
+        events: The output of :meth:`events_received`.
         received_bytes: Bytes read so far, including the handshake and record lengths.
         sent_bytes: Bytes of the records taken so far, including their lengths.
         signs: The PING and PONG bodies and round-trip times.
@@ -173,7 +177,7 @@ class Link:
         self.sent_bytes = 0
         self._handshake_hash = b""
         self._config = config
-        self._events: list[LinkEvent] = []
+        self.events: list[LinkEvent] = []
         self._packets: list[Packet] = []
         self._handshake: Handshaking | None = handshake
         self._introduction: Introducing | None = None
@@ -227,7 +231,7 @@ class Link:
             if self._unread is not None:
                 record, start = self._unread
                 self._unread = None
-                if self.state is not LinkState.CLOSED:
+                if self.state is not CLOSED:
                     self._receive_record(record, start, now)
             while True:
                 if self._work <= 0:
@@ -242,7 +246,7 @@ class Link:
                     continue
                 if end - offset < 4:
                     break
-                if self.state is LinkState.CLOSED or self._peer_closed:
+                if self.state is CLOSED or self._peer_closed:
                     return end
                 (length,) = _LENGTH.unpack_from(data, offset)
                 # A responder's first record proves the initiator fresh: until then, the handshake may have been replayed.
@@ -275,11 +279,11 @@ class Link:
             and self.is_open
         ):
             self._lanes.add_pong(self.signs.answer(self._lateness, now))
-        return end if self.state is LinkState.CLOSED else offset
+        return end if self.state is CLOSED else offset
 
     def receive_eof(self, now: float) -> None:
         """Handle the end of the peer's stream, or a broken connection."""
-        if self.state is LinkState.CLOSED:
+        if self.state is CLOSED:
             return
         if self.state is LinkState.HANDSHAKE and self.initiator:
             self._end(HANDSHAKE_ENDED, refused=True, broken=True)
@@ -294,7 +298,7 @@ class Link:
         Args:
             replaces: For initiators: the id of the last open link to the peer that broke.
         """
-        if self.state is LinkState.CLOSED:
+        if self.state is CLOSED:
             return  # a frame right behind the hello has ended the link
         assert self.state is LinkState.IDENTIFIED
         self._lateness.begin(now)
@@ -317,26 +321,26 @@ class Link:
         confirmed: the peer may already count the link as open.
         """
         is_half_open = self.state is LinkState.CONFIRMING and reason is CloseReason.LEAVING
-        if self.state is LinkState.OPEN or is_half_open or (self.state is LinkState.IDENTIFIED and not self.initiator):
+        if self.state is OPEN or is_half_open or (self.state is LinkState.IDENTIFIED and not self.initiator):
             self._close_reason = reason
             self.is_releasing = reason is CloseReason.IDLE
             self._become_closing(now)
-        elif self.state is not LinkState.CLOSING:
+        elif self.state is not CLOSING:
             self._end("closed before it was open")
 
     def tell_rank(self, rank: Rank) -> None:
         """Tell the peer the rank of this node's signed generations (versions of the secret), if the link is open."""
-        if self.state is LinkState.OPEN:
+        if self.state is OPEN:
             self._lanes.add_signal(RANK, rank.encode())
 
     def tell_generations(self, signed: SignedGenerations) -> None:
         """Send signed generations (versions of the network's secret) to the peer, if the link is open."""
-        if self.state is LinkState.OPEN:
+        if self.state is OPEN:
             self._lanes.add_signal(SIGNED, signed.encoded)
 
     def send_control(self, message: bytes) -> None:
         """Queue an overlay message (of the ring or its groups) ahead of all packets. Overlay messages keep their order."""
-        if self.state is LinkState.OPEN:
+        if self.state is OPEN:
             self._lanes.add_control(message)
             if self._lanes.queued_bytes > self._config.queue_bytes_high:
                 self._handle_full()
@@ -401,15 +405,16 @@ class Link:
         out, self._raw = self._raw, []
         self.has_more = False
         sealer = self._sealer
-        if sealer is None or self.state is LinkState.CLOSED:
+        if sealer is None or self.state is CLOSED:
             return out
         sent = 0
         while body := self._next_record() if sent < budget else b"":
             self._has_said = True
             sealed = sealer.seal(body) if len(body) < LARGE_BYTES else self._buffers.seal(sealer, body)
-            out += (_LENGTH.pack(len(sealed)), sealed)
+            length = _LENGTH.pack(len(sealed))
+            out += (length + sealed,) if len(sealed) < JOINED_BYTES_MAX else (length, sealed)
             sent += 4 + len(sealed)
-            self.has_more = self._close_reason is not None or self._lanes.has_frames()
+            self.has_more = self._close_reason is not None or self._lanes.has_more
             if not self.has_more:
                 break
         self.sent_bytes += sent
@@ -419,7 +424,7 @@ class Link:
 
     def has_output(self) -> bool:
         """Tell whether :meth:`data_to_send` would return data."""
-        if self._close_sent or self.state is LinkState.CLOSED:
+        if self._close_sent or self.state is CLOSED:
             return False
         return self._close_reason is not None or bool(self._raw) or self._lanes.has_frames()
 
@@ -431,7 +436,7 @@ class Link:
         if is_drained or (self.is_busy and lanes.queued_bytes - lanes.bulk_bytes < low):
             self.congested = not is_drained
             self.is_busy = False
-            self._events.append(LinkDrained())
+            self.events.append(LinkDrained())
 
     def _handle_full(self) -> None:
         self.congested = True
@@ -457,7 +462,7 @@ class Link:
     # -- receiving
 
     def _receive_handshake(self, data: memoryview) -> int:
-        if self.state is LinkState.CLOSED:
+        if self.state is CLOSED:
             return len(data)
         handshake = self._handshake
         assert handshake is not None
@@ -476,7 +481,7 @@ class Link:
             self._handshake = None  # forward secrecy: the ephemeral key must not outlive the handshake
             if self.initiator:
                 self.state = LinkState.IDENTIFIED
-                self._events.append(PeerIdentified(handshake.peer_id, handshake.peer_hello, NO_LINK))
+                self.events.append(PeerIdentified(handshake.peer_id, handshake.peer_hello, NO_LINK))
         return used
 
     def _receive_record(self, record: bytes | memoryview, offset: int, now: float) -> None:
@@ -507,7 +512,7 @@ class Link:
         self._work = work
 
     def _receive_packet(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
-        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+        if self.state is not OPEN and self.state is not CLOSING:
             raise ProtocolError("a packet before the link was open")
         body = start + BODY_HEADER_BYTES
         if stop - start < (BODY_HEADER_BYTES if kind == BODY else PACKET_HEADER_BYTES + TAG_BYTES):
@@ -517,7 +522,7 @@ class Link:
         self._packets.append((kind, record[start:body], record, body, stop))
 
     def _receive_tunnel(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
-        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+        if self.state is not OPEN and self.state is not CLOSING:
             raise ProtocolError("a chunk of a tunnel before the link was open")
         chunk = start + TUNNEL_ID_BYTES
         if stop < chunk:
@@ -533,7 +538,7 @@ class Link:
             assert self._introduction is not None
             node_id, hello = self._introduction.read_introduction(self._handshake_hash, body[LINK_ID_BYTES:])
             self.state = LinkState.IDENTIFIED
-            self._events.append(PeerIdentified(node_id, hello, body[:LINK_ID_BYTES]))
+            self.events.append(PeerIdentified(node_id, hello, body[:LINK_ID_BYTES]))
         elif kind == CLOSE:
             self._receive_close(body, now)
         elif self.state is LinkState.CONFIRMING:
@@ -551,15 +556,15 @@ class Link:
             if len(body) != _TOTAL.size or not self._pace.acknowledge(int.from_bytes(body, "big"), now):
                 raise ProtocolError("chunks acknowledged that were never sent")
         elif kind == GENERATION:
-            self._events.append(read_claim(body))
+            self.events.append(read_claim(body))
         elif kind == SHARE:
             self._packets.append((SHARE, group_of_share(body), body, 0, len(body)))
         elif kind == RANK:
             if len(body) != RANK_BYTES:
                 raise ProtocolError("a malformed rank")
-            self._events.append(RankTold(Rank.decode(body)))
+            self.events.append(RankTold(Rank.decode(body)))
         elif kind == SIGNED:
-            self._events.append(GenerationsTold(body))
+            self.events.append(GenerationsTold(body))
         elif kind == CLOCK:
             self._look_for_late(now)  # for packets before this CLOCK
             self._lateness.heard(body)
@@ -571,7 +576,7 @@ class Link:
         elif kind == PONG:
             if self.signs.take_answer(body, self._lateness, now) and self.is_unsure:
                 self.is_unsure = False
-                self._events.append(LinkVerified())
+                self.events.append(LinkVerified())
         elif kind > LAST_KIND:
             self._packets.append((kind, b"", b"", 0, 0))  # from a newer version; the owner only counts it
         else:
@@ -589,7 +594,7 @@ class Link:
         self._late_s = 0.0
 
     def _receive_fragment(self, kind: int, record: bytes | memoryview, start: int, stop: int) -> None:
-        if self.state is not LinkState.OPEN and self.state is not LinkState.CLOSING:
+        if self.state is not OPEN and self.state is not CLOSING:
             raise ProtocolError("a fragment before the link was open")
         pieces = self._fragments.add(record, start, stop, is_last=kind == FRAGMENT_END)
         if pieces is not None:
@@ -646,9 +651,9 @@ class Link:
         """
         if self._deadline is None or now < self._deadline:
             return
-        if self.state is LinkState.OPEN:
+        if self.state is OPEN:
             self._keep_alive(now, is_awaited)
-        elif self.state is LinkState.CLOSING:
+        elif self.state is CLOSING:
             self._give_up_closing(now)
         elif now - self._deadline > self._config.keepalive_interval_s:
             self._deadline = now + self._config.keepalive_interval_s  # this side stood still: the peer's answer may be unread
@@ -698,7 +703,7 @@ class Link:
         """
         if self.is_open:
             self.is_unsure = True
-            self._events = [event for event in self._events if not isinstance(event, LinkVerified)]  # of an earlier question
+            self.events = [event for event in self.events if not isinstance(event, LinkVerified)]  # of an earlier question
             self.signs.stood_still()
             self.late_s = 0.0
             self._lateness.asked(now)
@@ -742,13 +747,9 @@ class Link:
         return packets
 
     def events_received(self) -> list[LinkEvent]:
-        """Take the events, in order."""
-        events, self._events = self._events, []
+        """Take the :attr:`events`, in order."""
+        events, self.events = self.events, []
         return events
-
-    def has_events(self) -> bool:
-        """Tell whether events are waiting."""
-        return bool(self._events)
 
     # -- the end
 
@@ -759,10 +760,10 @@ class Link:
     # -- transitions
 
     def _become_open(self, now: float) -> None:
-        self.state = LinkState.OPEN
+        self.state = OPEN
         self.is_open = True
         self._become_quiet(now)
-        self._events.append(LinkOpened())
+        self.events.append(LinkOpened())
 
     def _become_quiet(self, now: float) -> None:
         self.is_quiet = True
@@ -770,7 +771,7 @@ class Link:
         self._deadline = None
 
     def _become_closing(self, now: float) -> None:
-        self.state = LinkState.CLOSING
+        self.state = CLOSING
         self.is_open = self.is_quiet = False
         self._closing_since = now
         self._closing_bytes = self._lanes.queued_bytes
@@ -786,13 +787,13 @@ class Link:
         broken: bool = False,
         kind: str = "violation",
     ) -> None:
-        if self.state is LinkState.CLOSED:
+        if self.state is CLOSED:
             return
-        self.state = LinkState.CLOSED
+        self.state = CLOSED
         self.is_open = self.is_quiet = False
         self._deadline = None
         self._lanes.clear()
         self._raw = []
         self._fragments.clear()
         self.congested = self.is_busy = False
-        self._events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released, kind))
+        self.events.append(LinkClosed(clean, reason, refused, duplicate, broken, self._is_released, kind))

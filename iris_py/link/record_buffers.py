@@ -25,6 +25,9 @@ BUFFERS_MAX: Final = 6
 #: Smallest record that uses a buffer. Too small: the search for a free buffer costs more than it saves; too large: chunks and
 #: fragments get new buffers.
 LARGE_BYTES: Final = 128 * 1024
+#: A shorter record is copied behind its length: a write of one buffer costs less than one of two. Too small: small records are
+#: written in two buffers; too large: the copy costs more than it saves.
+JOINED_BYTES_MAX: Final = 2048
 _BULK_KINDS: Final = FRAGMENT_KINDS | TUNNEL_KINDS
 
 

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
-from iris_py.link.link import RECORD_BYTES_MAX, Link, LinkState
+from iris_py.link.events import CLOSED, OPEN
+from iris_py.link.link import RECORD_BYTES_MAX, Link
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.network import OwnAddressError
@@ -188,7 +189,7 @@ class LinkStream(asyncio.BufferedProtocol):
         if is_full:
             self.pause_reading()
             self._driver.end_turn(self)
-        elif (self._end or self._awaited > 1) and link.state is LinkState.OPEN:
+        elif (self._end or self._awaited > 1) and link.state is OPEN:
             self._await_rest(now)
 
     def read_on(self) -> bool:
@@ -206,7 +207,7 @@ class LinkStream(asyncio.BufferedProtocol):
         while True:
             self._start += link.receive_data(self._buffer[self._start : self._end], now)
             self._driver.link_received(link)
-            if not link.has_unread or link.state is LinkState.CLOSED:
+            if not link.has_unread or link.state is CLOSED:
                 return False
             now = self._driver.loop.time()
             if now >= until:
@@ -285,7 +286,7 @@ class LinkStream(asyncio.BufferedProtocol):
             transport.writelines(data)
             if not link.has_more:
                 break
-        if link.state is LinkState.CLOSED:
+        if link.state is CLOSED:
             self.read_retransmissions()
             transport.close()
             if transport.get_write_buffer_size():
@@ -316,7 +317,7 @@ class LinkStream(asyncio.BufferedProtocol):
 
     def _handle_end(self) -> None:
         link = self.link
-        if link is not None and link.state is not LinkState.CLOSED:
+        if link is not None and link.state is not CLOSED:
             now = self._driver.loop.time()
             if link.has_unread and not self._driver.is_closed:
                 self._read(link, now, math.inf)
@@ -627,7 +628,7 @@ class Driver:
             connection = self._connections.get(link)
             if connection is not None:
                 connection.flush(link)
-                if link.has_events():
+                if link.events:
                     core.link_received(link, now)
                     happened = True
                 elif core.has_output_for(link):

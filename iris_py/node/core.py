@@ -450,7 +450,7 @@ class NodeCore:
 
     def link_received(self, link: Link, now: float) -> None:
         """Handle the packets and events of a link that was given bytes. The hot path."""
-        if link.has_events():
+        if link.events:
             self._exchange.handle_link(link, now)
         else:  # as `Exchange.receive_packets`, without the call
             received = link.packets_received()

@@ -114,7 +114,7 @@ class Exchange:
     def handle_link(self, link: Link, now: float) -> None:
         """Handle the output of a link in order: opening, packets, end."""
         packets_received = link.packets_received()
-        while link.has_events():  # confirming a link opens it
+        while link.events:  # confirming a link opens it
             for event in link.events_received():
                 if isinstance(event, LinkClosed | LinkVerified) and packets_received:
                     self.receive_packets(link, packets_received, now)

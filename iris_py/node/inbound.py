@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from iris_py.link.events import CLOSED
 from iris_py.link.lanes import (
     BODY,
     BODY_HEADER_BYTES,
@@ -17,7 +18,6 @@ from iris_py.link.lanes import (
     TUNNEL_SEALED,
     UNICAST,
 )
-from iris_py.link.link import LinkState
 from iris_py.patterns.request.held_requests import RoutedRequests, StandingRequests
 from iris_py.peers.clocks import Clocks
 from iris_py.peers.decrypted_message import PeerMessage
@@ -147,7 +147,7 @@ class Inbound:
         for kind, key, data, start, stop in received:
             if kind == CONTROL:
                 self._receive_control(peer.id, key, now)
-                if link.state is LinkState.CLOSED:
+                if link.state is CLOSED:
                     return  # the peer broke the protocol: ignore the rest
                 continue
             link.active_at = now

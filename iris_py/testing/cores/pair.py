@@ -333,13 +333,14 @@ class NodeCores:
 
     def _write(self, address: str, node: NodeCore, end: End, far: End) -> None:
         while not end.is_ended:
+            sent = end.link.records()[1]
             data = end.link.data_to_send(BUDGET_BYTES)
             if not data:
                 break
-            self.records[address] += len(data) // 2  # a length and a record each, except in the handshake
+            self.records[address] += end.link.records()[1] - sent
             end.written += map(bytes, data)
             far.inbox.append((self.now, b"".join(data)))
-        if end.link.has_events():
+        if end.link.events:
             node.link_received(end.link, self.now)
         if end.link.state is LinkState.CLOSED and not end.is_ended:
             end.is_ended = True

@@ -164,7 +164,7 @@ class Gateway:
                 core.flush(now)
                 for link in core.links_to_flush():
                     self.write(link)
-                    if link.has_events():
+                    if link.events:
                         core.link_received(link, now)
             elif not core.has_events():
                 return

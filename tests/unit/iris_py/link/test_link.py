@@ -51,6 +51,7 @@ from iris_py.link.link import (
     LinkState,
     Packet,
 )
+from iris_py.link.record_buffers import JOINED_BYTES_MAX
 from iris_py.testing.cores.pair import End, LinkPair
 from iris_security import SIGNATURE_BYTES, Identity, Keyring, RecordOpener, RecordSealer, Secret, Suite
 
@@ -621,6 +622,18 @@ def lanes(pair: LinkPair) -> list[tuple[int, int]]:
     return [(kind, len(content if kind == CONTROL else sealed)) for kind, content, _nonce, sealed in pair.responder.packets]
 
 
+@pytest.mark.parametrize(("size", "buffers"), [(100, 1), (2 * JOINED_BYTES_MAX, 2)])
+def test_a_small_record_is_written_in_one_buffer(size: int, buffers: int) -> None:
+    pair = opened()
+    pair.initiator.link.send_packet(UNICAST, GROUP, NONCE, body(size))
+    data = pair.initiator.link.data_to_send(1 << 20)
+    assert len(data) == buffers
+    assert not pair.initiator.link.has_more
+    pair.responder.receive(b"".join(data), pair.now)
+    pair.responder.take()
+    assert lanes(pair) == [(UNICAST, size)]
+
+
 def test_small_ones_pass_a_large_one() -> None:
     pair = opened()
     link = pair.initiator.link
@@ -812,7 +825,7 @@ def test_the_last_ping_is_the_one_that_is_answered() -> None:
     answer = pair.responder.link.data_to_send(1 << 20)
     opener = pair.initiator.link._opener
     assert opener is not None
-    assert opener.open(answer[1]) == frame(PONG, b"two")
+    assert opener.open(b"".join(answer)[4:]) == frame(PONG, b"two")
     pair.responder.receive(rogue.record(frame(PING, bytes(5))), pair.now)
     pair.responder.take()
     assert "limit" in closed(pair.responder).reason
@@ -1015,11 +1028,11 @@ def test_output_and_events_are_announced() -> None:
                 assert not end.link.has_output()
                 if data:
                     pair.other(end).receive(data, pair.now)
-                has_events = end.link.has_events()
+                has_events = bool(end.link.events)
                 count = len(end.events)
                 end.take()
                 assert (len(end.events) > count) == has_events
-                assert not end.link.has_events()
+                assert not end.link.events
     closed(pair.initiator)
     closed(pair.responder)
 
@@ -1382,7 +1395,7 @@ def test_a_closed_link_says_nothing_more() -> None:
         lambda: link.receive_data(memoryview(b"x"), 1.0),
     ):
         act()
-        assert not link.has_events()
+        assert not link.events
         closed(pair.initiator)
 
 

@@ -67,7 +67,7 @@ class Table:
         while moved:
             moved = False
             for link in self.peers.links():
-                while link.has_events():
+                while link.events:
                     moved = True
                     for event in link.events_received():
                         if isinstance(event, PeerIdentified) and self.peers.is_crowded_for(NodeId(event.node_id)):
