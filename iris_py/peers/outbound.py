@@ -109,6 +109,8 @@ class Outbound:
 
     def gather_all(self, outgoing: list[PeerMessage], now: float) -> list[PeerMessage]:
         """Collect messages to other nodes for the next flush, in order; return the messages to this node itself."""
+        if len(outgoing) == 1 and self._send_alone(outgoing[0], now):
+            return []
         local: list[PeerMessage] = []
         group: Group | None = None  # of the previous message, if it went into this channel
         peer: Peer | None = None
@@ -130,6 +132,28 @@ class Outbound:
                 if channel is None or channel.peer is not to or not channel.parts:
                     channel = None
         return local
+
+    def _send_alone(self, message: PeerMessage, now: float) -> bool:
+        """Queue the only message of a flush on its link, without a channel; return False if the message has to be collected."""
+        group, link, payload, head = message.group, message.peer.link, message.payload, message.headers.encoded
+        size = packets.MESSAGE_BYTES + len(head) + len(payload)
+        if (
+            link is None
+            or not link.is_open
+            or group.id not in link.shared
+            or size > BODY_BYTES
+            or self._open_channels
+            or self.before_flush
+        ):
+            return False
+        if now >= link.clock_due:
+            link.tell_clock(now)
+        start = packets.MESSAGE.pack(message.kind, 0, len(head), len(payload), message.id, message.argument) + head
+        link.send_body(group.id, [start, payload], size, is_ordered=False)
+        self.touched[link] = None
+        if link.is_quiet:
+            self._wake(link, now)
+        return True
 
     def gather(self, message: PeerMessage, now: float) -> None:
         """Collect a message to another node for the next flush, or hold it if the node has no open link."""

@@ -167,6 +167,48 @@ def test_a_packet_wakes_a_quiet_link_once() -> None:
     assert [*map(id, sender.outbound.links_woken())] == [id(link)]
 
 
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_a_lone_message_has_the_same_way_as_two(is_proved: bool) -> None:
+    for count in (1, 2):
+        sender = Sender()
+        link = sender.open()
+        if is_proved:
+            link.shared.add(sender.group.id)
+        link.clock_due = math.inf
+        messages = [PeerMessage(sender.group, sender.peer, REPLY, number, 0, b"reply") for number in range(count)]
+        assert sender.outbound.gather_all(messages, 1.0) == []
+        sender.outbound.seal(1.0)
+        assert link.woken_at == [1.0]
+        assert list(sender.outbound.touched) == [link]
+        if is_proved:
+            ((kind, is_ordered, body),) = link.sent
+            assert (kind, is_ordered, body.count(b"reply")) == (BODY, False, count)
+        else:
+            assert len(sender.messages(link)) == count
+            assert link.offered
+
+
+def test_a_lone_message_does_not_overtake_what_is_collected_for_its_peer() -> None:
+    sender = Sender()
+    link = sender.open()
+    link.shared.add(sender.group.id)
+    sender.outbound.gather(PeerMessage(sender.group, sender.peer, REPLY, 1, 0, b"first"), 1.0)
+    sender.outbound.gather_all([PeerMessage(sender.group, sender.peer, REPLY, 2, 0, b"second")], 1.0)
+    sender.outbound.seal(1.0)
+    ((_kind, _is_ordered, body),) = link.sent
+    assert body.index(b"first") < body.index(b"second")
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_a_lone_message_to_this_node_itself_stays_here(is_proved: bool) -> None:
+    sender = Sender()
+    if is_proved:
+        sender.open().shared.add(sender.group.id)
+    local = [member.peer for member in sender.group.members or () if member.peer.is_local]
+    message = PeerMessage(sender.group, local[0], REPLY, 1, 0, b"reply")
+    assert sender.outbound.gather_all([message], 1.0) == [message]
+
+
 @pytest.mark.parametrize("kind", [REQUEST, REPLY])
 def test_what_meets_a_closing_link_waits_for_the_next(kind: int) -> None:
     sender = Sender()
