@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from iris_py.api.awaitable_context import Unpicklable
 from iris_py.errors import ConfigurationError
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Iterator
 
     from iris_overlay.node_info import NodeInfo
+
+#: Peers whose public view is kept, of all nodes of the process. Too small: surveys describe their members anew; too large:
+#: memory, some 500 bytes each.
+DESCRIBED_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,12 @@ class Members(Unpicklable, Collection[Member]):
     async def _complete(self) -> tuple[Member, ...]:
         await self._wait()
         return self._look()
+
+
+@lru_cache(DESCRIBED_MAX)
+def describe_peer(info: NodeInfo, name: str) -> Member:
+    """Return the public view of a peer. The same peer is described again and again, once by each survey."""
+    return describe(info, name=name)
 
 
 def describe(info: NodeInfo, failed: float = 0.0, *, is_stand_in: bool = False, name: str = "") -> Member:

@@ -465,7 +465,7 @@ class Server:
                 self._driver.wake()
         else:
             self._driver.transmit_now()
-            if self._next_poll is not None and self._is_alone:
+            if self._next_poll is not None and self._is_alone and not execution.surveyed:
                 self._look_for_next(self._next_poll)
 
     def _look_for_next(self, next_poll: BusyPoll) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from iris_py.api.awaitable_context import Unpicklable
 from iris_py.api.codec import as_codec, decode, encode
-from iris_py.api.info import Member, describe
+from iris_py.api.info import Member, describe_peer
 from iris_py.api.loops import PartInLoop
 from iris_py.api.seal import SealedCall, as_seal
 from iris_py.errors import ConfigurationError, DecodeError, SealError
@@ -257,10 +257,10 @@ class Gathering(PartInLoop, SurveyTaker):
         """Handle an event of the survey."""
         if isinstance(event, SurveyAnswered):
             peer = event.peer
-            member = self._described.get(peer) or describe(peer.info, name=peer.label)
+            member = self._described.get(peer) or describe_peer(peer.info, peer.label)
             self.handle_answer(member, event.kind, event.payload, is_last=event.is_last)
         elif isinstance(event, SurveyAsked):
-            self._described = {peer: describe(peer.info, name=peer.label) for peer in event.members or ()}
+            self._described = {peer: describe_peer(peer.info, peer.label) for peer in event.members or ()}
             self.handle_asked(event.count, list(self._described.values()))
         else:
             self.end(event.error)

@@ -623,6 +623,8 @@ def test_a_reply_is_looked_for_only_if_it_is_the_only_one(
                 assert looked_for.count(BUSY_POLL_S) <= 1, "only the first one was alone"
                 assert looked_for.count(NEXT_POLL_S) <= 1, "likewise"
                 looked_for.clear()
+                assert len(await node.survey(name, b"all")) == 1
+                assert looked_for == [], "a survey is followed by other work"
 
     loops.run(main())
 
