@@ -366,7 +366,7 @@ class Parts:
             BroadcastReceived: lambda event: event.registration.server.receive_broadcast(event),
             RegistrationDrained: lambda event: event.registration.server.handle_drained(),
             SurveyAsked: self._handle_survey,
-            SurveyAnswered: self._handle_survey,
+            SurveyAnswered: lambda event: event.token.handle_event(event),
             SurveyEnded: self._handle_survey,
             RoomMade: lambda _event: runtime.handle_room(),
             ViewKnown: lambda _event: runtime.handle_room(),
@@ -387,7 +387,7 @@ class Parts:
             EchoReturned: lambda event: self.introspection.handle_echo(event),
         }
 
-    def _handle_survey(self, event: SurveyAsked | SurveyAnswered | SurveyEnded) -> None:
+    def _handle_survey(self, event: SurveyAsked | SurveyEnded) -> None:
         if isinstance(event, SurveyEnded) and isinstance(event.error, NoMembers):
             event.error = self._explain(event.error)
         taker: Any = event.token  # a `SurveyTaker`, whose module is loaded with the first survey

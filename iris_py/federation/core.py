@@ -310,8 +310,8 @@ class FederationCore:
         """Handle a dial that was not made. A gateway dials configured addresses alone, and these never rest."""
         self.dial_failed(address, now)
 
-    def link_received(self, link: Link, now: float) -> None:
-        """Handle the bytes received by a link. The hot path."""
+    def link_received(self, link: Link, now: float) -> bool:
+        """Handle the bytes received by a link; return False, because the results are sent at once. The hot path."""
         received, line = link.packets_received(), self.lines.line_of(link)
         if line is None and link.events:
             self.lines.handle_link(link, now)
@@ -333,6 +333,7 @@ class FederationCore:
             self._advance(now)
         if link.has_output():
             self.lines.touched[link] = None
+        return False
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """Ignore datagrams: clouds exchange none."""

@@ -105,7 +105,7 @@ class DrivenCore(Protocol):
     def dial_failed(self, address: str, now: float, *, is_refused: bool = False, is_broken: bool = False) -> None: ...
     def dial_rested(self, address: str, now: float) -> None: ...
     def close_links(self, now: float) -> None: ...
-    def link_received(self, link: Link, now: float) -> None: ...
+    def link_received(self, link: Link, now: float) -> bool: ...
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None: ...
     def handle_resumption(self, now: float) -> None: ...
     def handle_timeout(self, now: float) -> None: ...
@@ -498,11 +498,14 @@ class Driver:
     def link_received(self, link: Link) -> None:
         """Let the core handle a link's input, or the end of its stream, and send the results at once.
 
-        The input of one read is a batch already, so waiting for the end of the turn would only lengthen the round trip.
+        The input of one read is a batch already, so waiting for the end of the turn would only lengthen the round trip. Answers
+        to a survey come over many links in one turn, so they wait for the end of the turn or the last one.
         """
         if self._core is not None:
-            self._core.link_received(link, self.loop.time())
-            self.transmit()
+            if self._core.link_received(link, self.loop.time()):
+                self.wake()
+            else:
+                self.transmit()
 
     def connection_lost(self, link: Link) -> None:
         """Remove the link of a stream that has ended."""
@@ -600,8 +603,11 @@ class Driver:
                     outcomes, events = core.outcomes_received(), core.events_received()
                     if outcomes:
                         self._owner.handle_outcomes(outcomes)
+                    for event in events:
+                        if isinstance(event, DialRequested):
+                            self._spawn(self._dial(event.address, is_proven=event.is_proven))
                     if events:
-                        self._handle_events(events)
+                        self._owner.handle_events(events)
                 if core.has_output():
                     core.flush(now)  # including answers of inline handlers
                     if not core.has_events() and not self._write_links(core, now):
@@ -634,12 +640,6 @@ class Driver:
                 elif core.has_output_for(link):
                     happened = True
         return happened
-
-    def _handle_events(self, events: Sequence[object]) -> None:
-        for event in events:
-            if isinstance(event, DialRequested):
-                self._spawn(self._dial(event.address, is_proven=event.is_proven))
-        self._owner.handle_events(events)
 
     def _arm_timer(self, deadline: float | None, now: float) -> None:
         if deadline is None:

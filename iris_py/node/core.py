@@ -31,7 +31,7 @@ from iris_py.patterns.request.losses import Losses
 from iris_py.patterns.request.pending import new_opening, new_request
 from iris_py.patterns.request.requester import Requester
 from iris_py.patterns.request.service import RequestService
-from iris_py.patterns.survey import Surveyor
+from iris_py.patterns.survey import SurveyAnswered, Surveyor
 from iris_py.peers.group import Groups
 from iris_py.peers.outbound import Outbound
 from iris_py.peers.peer import Peer
@@ -448,8 +448,11 @@ class NodeCore:
             self._exchange.handle_link(link, now)
         return link
 
-    def link_received(self, link: Link, now: float) -> None:
-        """Handle the packets and events of a link that was given bytes. The hot path."""
+    def link_received(self, link: Link, now: float) -> bool:
+        """Handle the packets and events of a link that was given bytes; return whether the results may wait for further input.
+
+        Answers to a survey may, until the last one. The hot path.
+        """
         if link.events:
             self._exchange.handle_link(link, now)
         else:  # as `Exchange.receive_packets`, without the call
@@ -458,6 +461,13 @@ class NodeCore:
                 self._inbound.receive_packets(link, peer, received, now)
         if link.has_output():
             self._outbound.touched[link] = None
+            return False
+        answers = self.surveyor.events
+        return (
+            bool(answers)
+            and isinstance(answers[-1], SurveyAnswered)
+            and not (self.service.events or self.requester.outcomes or self._exchange.events)
+        )
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
         """Handle a datagram from any source."""

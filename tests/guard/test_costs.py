@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields
 from functools import partial
 from types import CoroutineType
@@ -31,6 +32,8 @@ LOOSEST = 3
 #: What is done when nothing disturbs is what counts: a busy machine adds turns of the event loop, and heartbeats meanwhile.
 ROUNDS = 4
 SECRET = Secret(bytes(range(32)))
+#: Members of the cluster of the last test.
+MEMBERS = 16
 #: The names of what is counted apart.
 CIPHERS = ("encrypt", "decrypt", "encrypt_into", "decrypt_into")
 SYSTEM_CALLS = ("send", "sendmsg", "recv_into", "recv", "poll", "sendto", "recvfrom")
@@ -103,6 +106,11 @@ async def survey(node: Node, count: int) -> None:
         assert len(await node.survey("echo", bytes(100))) == 1
 
 
+async def survey_many(node: Node, count: int) -> None:
+    for _ in range(count // MEMBERS):
+        assert len(await node.survey("many", bytes(100))) == MEMBERS
+
+
 async def publish(node: Node, count: int, size: int) -> None:
     payload = bytes(size)
     for _ in range(count):
@@ -130,15 +138,18 @@ class Sink(iris_py.Handler):
 
 #: By name: what is done, how often, and what each may cost.
 WORKLOADS: dict[str, tuple[Callable[[Node, int], Awaitable[None]], int, Cost]] = {
-    "a request that is alone": (lone, 400, Cost(192, 171, 4.1, 4.1, 7.7)),
+    "a request that is alone": (lone, 400, Cost(180, 165, 4.1, 4.1, 7.7)),
     "requests of 64 callers": (callers, 6_400, Cost(42, 57, 0.18, 0.15, 0.18)),
-    "surveys of a member": (survey, 400, Cost(325, 234, 4.1, 4.1, 8.8)),
+    "surveys of a member": (survey, 400, Cost(310, 230, 4.1, 4.1, 8.8)),
     "publications of 64 bytes": (partial(publish, size=64), 20_000, Cost(2.6, 4.9, 0.002, 0.002, 0.0026)),
     "publications of 1 KiB": (partial(publish, size=1024), 10_000, Cost(3.1, 5.1, 0.017, 0.017, 0.015)),
     "publications of 16 KiB": (partial(publish, size=16 * 1024), 1_000, Cost(22, 19, 0.21, 0.21, 0.22)),
     "publications of 1 MiB": (partial(publish, size=1024 * 1024), 100, Cost(760, 480, 11, 12.5, 16)),
     "blocks of 256 KiB through a tunnel": (send_blocks, 640, Cost(350, 230, 7.5, 8, 7.5)),
 }
+
+#: The same for each answer to a survey of ``MEMBERS``.
+MANY = Cost(130, 124, 4.2, 4.3, 4.6)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -184,3 +195,31 @@ def test_a_message_costs_no_more_than_it_did(name: str) -> None:
     for field in fields(Cost):
         found, bound = getattr(cost, field.name), getattr(most, field.name)
         assert bound / LOOSEST < found <= bound, f"{field.name}: each message of {name!r} costs {cost}"
+
+
+def test_an_answer_of_one_of_many_members_costs_no_more_than_it_did() -> None:
+    async def echo(request: iris_py.Request) -> bytes:
+        return request.payload
+
+    async def main() -> Cost:
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(iris_py.connect(secret=SECRET, discovery=False, busy_poll=False))
+            for _ in range(MEMBERS):
+                member = iris_py.connect(secret=SECRET, seeds=[node.address], discovery=False, busy_poll=False)
+                await stack.enter_async_context((await stack.enter_async_context(member)).join("many", echo))
+            while len(await node.survey("many", bytes(100))) < MEMBERS:
+                pass
+            await survey_many(node, WARM_UP)
+            costs = []
+            for _ in range(ROUNDS * WARM_UP // MEMBERS):
+                with Counter() as counter:
+                    await survey_many(node, MEMBERS)
+                costs.append(counter.each(MEMBERS))
+                if costs[-1].is_within(MANY):
+                    break
+            return min(costs, key=lambda each: each.python)  # without the probes of the nodes between
+
+    cost = asyncio.run(main())
+    for field in fields(Cost):
+        found, bound = getattr(cost, field.name), getattr(MANY, field.name)
+        assert bound / LOOSEST < found <= bound, f"{field.name}: each answer costs {cost}"

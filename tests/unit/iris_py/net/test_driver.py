@@ -956,7 +956,8 @@ class Watching(Core):
         self.note("dialled")
         return self.link
 
-    def link_received(self, _link: object, _now: float) -> None: ...
+    def link_received(self, _link: object, _now: float) -> bool:
+        return False
 
     def flush(self, _now: float) -> None: ...
 
@@ -1019,6 +1020,41 @@ def test_links_timers_and_turns_begin_in_the_context_of_the_driver_and_not_of_wh
     with asyncio.Runner(loop_factory=factory) as runner:
         seen = runner.run(main())
     assert {each for each in seen if "a request" in each} <= {"turn in a request"}, "but for the turn that it takes itself"
+
+
+class Answered(Core):
+    """A node that counts its turns, and knows whether the input of a link may wait."""
+
+    def __init__(self, *, may_wait: bool) -> None:
+        super().__init__()
+        self.turns = 0
+        self.may_wait = may_wait
+
+    def link_received(self, _link: object, _now: float) -> bool:
+        return self.may_wait
+
+    def has_events(self) -> bool:
+        self.turns += 1
+        return False
+
+
+@pytest.mark.parametrize(("may_wait", "turns"), [(False, [1, 2, 2]), (True, [0, 0, 1])])
+def test_input_that_may_wait_is_handled_once_at_the_end_of_the_turn(may_wait: bool, turns: list[int]) -> None:
+    async def main() -> list[int]:
+        driver = make_driver(MemoryNetwork(1).host(A))
+        core = Answered(may_wait=may_wait)
+        driver.run(cast("Any", core), lambda _address, _error: None)
+        await asyncio.sleep(0)  # the turn of the start
+        core.turns, found = 0, []
+        for _ in range(2):
+            driver.link_received(cast("Any", None))
+            found.append(core.turns)
+        await asyncio.sleep(0)
+        driver.abort()
+        return [*found, core.turns]
+
+    rounds = 2  # of a turn without output: looks for events before and after the look for output
+    assert [found / rounds for found in run(main(), limit_s=10)] == turns
 
 
 class Asked:

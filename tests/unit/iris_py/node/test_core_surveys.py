@@ -14,6 +14,7 @@ from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
     from iris_py.errors import IrisError
+    from iris_py.link.link import Link
     from iris_py.node.core import NodeCore
     from iris_py.peers.member import KnownMember
 
@@ -55,6 +56,33 @@ class Scene:
         if ends:
             assert all(member.peer.awaited == 0 for member in self.net.watch(self.caller).members or ())
         return ends
+
+
+def test_answers_to_a_survey_may_wait_for_the_last_one_and_replies_to_requests_may_not() -> None:
+    scene = Scene(3)
+    found: list[tuple[int, bool]] = []
+    receive = scene.caller.link_received
+
+    def note(link: Link, now: float) -> bool:
+        may_wait = receive(link, now)
+        found.append((len(scene.caller.surveyor.events), may_wait))
+        return may_wait
+
+    scene.caller.link_received = note  # type: ignore[method-assign]
+    scene.survey()
+    scene.net.cores.drive()
+    found.clear()
+    for member in scene.members:
+        scene.net.serve(member)
+    scene.net.cores.drive()
+    assert found == [(1, True), (1, True), (2, False)], "the last answer, and the end"
+    scene.net.request(scene.caller)
+    scene.net.cores.drive()
+    found.clear()
+    for member in scene.members:
+        scene.net.serve(member)
+    scene.net.cores.drive()
+    assert found == [(0, False)]
 
 
 def test_a_member_without_a_link_is_asked_over_a_new_one() -> None:
