@@ -447,11 +447,9 @@ class Link:
 
     def _next_record(self) -> bytes:
         """Return the body of the next record; empty if nothing is queued or CLOSE was sent."""
-        if self._close_sent:
-            return b""
-        frames = self._lanes.take_record()
+        frames = [] if self._close_sent else self._lanes.take_record()
         if not frames:
-            if self._close_reason is None:
+            if self._close_sent or self._close_reason is None:
                 return b""
             self._close_sent = True
             frames = [FRAME.pack(CLOSE, 1), bytes((self._close_reason,))]
@@ -498,7 +496,10 @@ class Link:
             if stop > end:
                 raise ProtocolError("a frame longer than its record")
             work -= 1 + length // (CONTROL_WORK_BYTES if kind == CONTROL else PACKET_WORK_BYTES)
-            if kind in PACKET_KINDS:
+            if kind == BODY and self.is_open and type(record) is bytes and length >= BODY_HEADER_BYTES:
+                body = offset + BODY_HEADER_BYTES  # the usual case of `_receive_packet`, without the call
+                self._packets.append((BODY, record[offset:body], record, body, stop))
+            elif kind in PACKET_KINDS:
                 self._receive_packet(kind, record, offset, stop)
             elif kind in TUNNEL_KINDS:
                 self._receive_tunnel(kind, record, offset, stop)

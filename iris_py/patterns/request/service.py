@@ -368,10 +368,13 @@ class RequestService:
         if self._early_cancels and (peer, survey_id) in self._early_cancels:
             del self._early_cancels[peer, survey_id]
             return
-        deadline = now + time_left_ms / 1000
+        deadline, count = now + time_left_ms / 1000, len(registrations)
         for registration in registrations:
-            count = len(registrations)
-            self._admit(Execution(registration, group, peer, survey_id, payload, deadline, count, headers=headers), now)
+            execution = Execution(registration, group, peer, survey_id, payload, deadline, count, b"", headers, False, now)
+            if time_left_ms and registration.running < registration.concurrency:
+                self._start(execution, now)
+            else:
+                self._admit(execution, now)
 
     def receive_reservation(self, message: PeerMessage, now: float) -> None:
         """Queue a caller for the node's place for exclusive requests; a remembered reply is sent at once."""
