@@ -242,14 +242,14 @@ class Topics:
         return self._add(topic, payload) is not None
 
     def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
-        """Publish messages in the open batch, like the last message of the same turn, which had headers, too.
+        """Publish messages with headers in the open batch, behind another message with headers of the same turn.
 
         Args:
             topic: The topic.
             contents: The payloads behind their headers (:func:`iris_py.wire.headers.put_headers`).
 
         Returns:
-            The number of published messages, the first ones, and the number of nodes that get each.
+            The number of published messages, and the number of receiving nodes.
         """
         runtime = self._runtime
         if runtime.closing is not None or runtime.tracing is not None or self._core.max_message_bytes < BODY_BYTES:

@@ -153,12 +153,12 @@ def decode_headers(encoded: bytes) -> Headers | None:
 
 
 def put_headers(encoded: bytes, behind: bytes) -> bytes:
-    """Return encoded headers with their size, and a payload or a topic behind them."""
+    """Return encoded headers with their size, and a payload or a topic behind the headers."""
     return HEAD_SIZE.pack(len(encoded)) + encoded + behind
 
 
 def take_headers(content: bytes) -> tuple[Headers, bytes] | None:
-    """Return headers and the bytes behind them, of :func:`put_headers`; None if they are malformed. Never raises."""
+    """Return headers and the bytes behind the headers, of :func:`put_headers`; None for malformed headers. Never raises."""
     start = HEAD_SIZE.size
     if len(content) < start:
         return None

@@ -121,7 +121,7 @@ class ImportedBatch(PublicationBatch):
 
 
 class HeadedBatch(PublicationBatch):
-    """A batch of publications that each begin with headers of their own; never lengthened, as receivers read each alone."""
+    """A batch of payloads behind their headers; never lengthened, because receivers read the messages separately."""
 
     __slots__ = ()
 
@@ -130,7 +130,7 @@ class HeadedBatch(PublicationBatch):
         return self.append_some([payload])[0] == 1
 
     def append_some(self, contents: Sequence[bytes]) -> tuple[int, int]:
-        """Append publications as long as they have room; return how many had, and the number of receiving nodes."""
+        """Append publications up to the first without room; return the number of appended ones, and of receiving nodes."""
         room, added = self.room, 0
         for content in contents:
             left = room - RUN_MESSAGE_COST - len(content)

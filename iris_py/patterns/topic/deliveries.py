@@ -769,7 +769,7 @@ def imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], head
 
 
 def headed_run(source: str, number: int, topic: str, payloads: list[bytes]) -> list[Message] | None:
-    """Return publications that begin with headers of their own; None if one of them has none, or malformed ones."""
+    """Return publications behind their headers; None for missing or malformed headers."""
     run: list[Message] = []
     for each, payload in enumerate(payloads, number):
         split = take_headers(payload)

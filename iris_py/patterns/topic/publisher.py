@@ -151,7 +151,7 @@ class Publisher:
         return run.count
 
     def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
-        """Append payloads behind their headers to the open batch; return how many had room, and the number of nodes."""
+        """Append payloads behind their headers to the open batch; return the numbers of appended payloads and of nodes."""
         run = self._batch
         return run.append_some(contents) if topic == self._headed and isinstance(run, HeadedBatch) else (0, 0)
 

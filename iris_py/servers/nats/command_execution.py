@@ -46,7 +46,7 @@ class CommandExecution:
         self._passwords = PasswordVerification()
 
     def try_execute_all(self, session: NatsSession, commands: list[Command]) -> int:
-        """Execute commands at once as far as possible; return the number of executed ones. The next one has to wait."""
+        """Execute commands at once as far as possible; return the number of executed commands. The next command has to wait."""
         done, count = 0, len(commands)
         while done < count:
             command, end = commands[done], done + 1
@@ -135,12 +135,12 @@ class CommandExecution:
         return True
 
     def _publish_alike(self, session: NatsSession, commands: list[Command], at: int) -> int:
-        """Publish the requests behind an executed one to the same topic, as long as the batch has room.
+        """Publish the requests behind an executed request to the same topic, while the batch has room.
 
         Args:
             session: The client.
             commands: The commands.
-            at: The place of the executed one.
+            at: The place of the executed request.
 
         Returns:
             The place behind the last published request.

@@ -106,7 +106,7 @@ class InboxCluster(Handler):
             client: The number of the client.
 
         Returns:
-            The number of sent commands, the first ones; the next one has to wait.
+            The number of sent commands; the next command has to wait.
         """
         sent = 0
         for home, some in self._by_home(commands):
@@ -178,7 +178,7 @@ class InboxCluster(Handler):
     # --
 
     def _by_home(self, commands: Sequence[InboxMessages]) -> Iterator[tuple[str, list[InboxMessages]]]:
-        """Divide replies into those that travel as one message, each with their home; empty if unknown."""
+        """Divide replies into messages for a single home; the home is empty if unknown."""
         some: list[InboxMessages] = []
         home, size = "", 0
         for each in commands:
@@ -191,7 +191,7 @@ class InboxCluster(Handler):
         yield home, some
 
     def _try_send(self, home: str, commands: Sequence[InboxMessages], client: int) -> bool:
-        """Send replies for one home, or one for an unknown home; return False if that has to wait."""
+        """Send replies for a home, or a reply for an unknown home; return False if the replies have to wait."""
         messages = sum([len(each.contents) for each in commands])
         if not home and not self._may_ask_all(client, messages):
             self.replies["lost"] += messages
