@@ -225,7 +225,7 @@ class Member:
         own = self.own.setdefault(group, OwnEntries())
         self.stamp += 1
         self.attributes = attributes
-        own.wanted, own.wanted_stamp = entries.apply(own.wanted, added, removed), self.stamp
+        own.want(added, removed, self.stamp)
         self.network.gather(self, group)
         return self.stamp
 
