@@ -219,6 +219,16 @@ def test_all_full_members_that_block_make_the_publisher_wait_until_one_takes() -
     assert world.publish() == [world.targets[0].peer.id]
 
 
+def test_messages_of_other_publishers_alone_never_make_a_publisher_wait() -> None:
+    world = World(1, blocks=True)
+    world.publish(10)
+    assert world.take(0, window=512, queue=576)
+    assert world.publish(1) is not None, "the member tells nothing more, so the publisher could not know when there is room"
+    assert world.publish(1) is None
+    assert world.take(0, window=512, queue=0)
+    assert world.publish(1) is not None
+
+
 def test_of_full_members_that_do_not_block_the_least_loaded_one_gets_it() -> None:
     world = World(0)
     world.add(blocks=True)
