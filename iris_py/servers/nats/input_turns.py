@@ -47,11 +47,14 @@ OPERATIONS_MAX: Final = 256
 #: millisecond. Too few or seldom: a client with thousands is known late; too many or often: other clients wait.
 PATTERNS_MAX: Final = 2
 PATTERNS_S: Final = 1e-3
-#: Waiting ones from which on publishers are told of the changes together, and the time until then (seconds). The change of some
-#: hundred among thousands takes milliseconds at once. Too small: a program with some subscriptions starts late; too large:
-#: other clients wait.
+#: Waiting ones, or ones of the last GATHER_S, from which on publishers are told of the changes together, and the time until then
+#: (seconds). Each telling takes half a millisecond and more, whatever the number of changes. Too small: a program with some
+#: subscriptions starts late; too large: other clients wait.
 MANY_PATTERNS: Final = 16
 GATHER_S: Final = 0.3
+#: Time for the telling, before further changes are gathered (seconds). Too small: the changes are never told; too large: changes
+#: are told one by one meanwhile.
+TELLING_S: Final = 10e-3
 
 
 class InputTurns:
@@ -265,7 +268,8 @@ class PatternTurns:
     def __init__(self, turns: InputTurns, gather: Callable[[float], None]) -> None:
         self._turns = turns
         self._gather = gather
-        self._gathers_until = 0.0
+        self._counts_until = self._gathers_until = 0.0
+        self._begun = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_due = False
 
@@ -280,15 +284,24 @@ class PatternTurns:
 
     def _run(self) -> None:
         waiting, count = self._waiting, 0
-        now = asyncio.get_running_loop().time()
-        if len(waiting) > MANY_PATTERNS and now >= self._gathers_until:
-            self._gathers_until = now + GATHER_S
-            self._gather(GATHER_S)
+        self._gather_many(asyncio.get_running_loop().time())
         while waiting and count < PATTERNS_MAX:
             turn = waiting.popleft()
             if not turn.done():  # cancelled
                 turn.set_result(None)
                 count += 1
+        self._begun += count
         self._is_due = bool(waiting)
         if waiting:
             self._turns.add(self._run, PATTERNS_S)
+
+    def _gather_many(self, now: float) -> None:
+        """Let publishers be told together if many subscriptions wait, or have begun or ended lately."""
+        if now < self._gathers_until:
+            return
+        if max(len(self._waiting), self._begun) > MANY_PATTERNS:
+            self._gathers_until = now + GATHER_S + TELLING_S
+            self._gather(GATHER_S)
+        elif now < self._counts_until:
+            return
+        self._begun, self._counts_until = 0, now + GATHER_S

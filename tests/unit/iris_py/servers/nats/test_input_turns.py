@@ -265,6 +265,21 @@ def test_a_client_with_an_error_leaves_the_others_their_turns() -> None:
     assert [each for each in asyncio.run(main()) if each != "-"] == ["written", "a"]
 
 
+def test_publishers_are_told_together_of_many_subscriptions_that_begin_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_turns, "GATHER_S", 3600.0)
+
+    async def main() -> None:
+        gathered: list[float] = []
+        turns = PatternTurns(InputTurns(), gathered.append)
+        for _ in range(MANY_PATTERNS + 1):
+            await turns.wait()
+            assert not gathered
+        await turns.wait()
+        assert gathered == [3600.0]
+
+    asyncio.run(main())
+
+
 def test_few_subscriptions_begin_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
     count = MANY_PATTERNS + PATTERNS_MAX + 1
