@@ -47,13 +47,13 @@ OPERATIONS_MAX: Final = 256
 #: millisecond. Too few or seldom: a client with thousands is known late; too many or often: other clients wait.
 PATTERNS_MAX: Final = 2
 PATTERNS_S: Final = 1e-3
-#: Waiting ones, or ones of the last GATHER_S, from which on publishers are told of the changes together, and the time until then
-#: (seconds). Each telling takes half a millisecond and more, whatever the number of changes. Too small: a program with some
-#: subscriptions starts late; too large: other clients wait.
+#: Waiting ones, or ones of the last GATHER_S, from which on publishers are told of the changes together, and the time until
+#: then (seconds). Each telling takes half a millisecond and more, whatever the number of changes. Too small: a program with
+#: some subscriptions starts late; too large: other clients wait.
 MANY_PATTERNS: Final = 16
 GATHER_S: Final = 0.3
-#: Time for the telling, before further changes are gathered (seconds). Too small: the changes are never told; too large: changes
-#: are told one by one meanwhile.
+#: Time for the telling, before further changes are gathered (seconds). Too small: the changes are never told; too large:
+#: changes are told one by one meanwhile.
 TELLING_S: Final = 10e-3
 
 
