@@ -175,8 +175,8 @@ class ShareMember(MemberLoad):
         """Tell whether a slice may be given to the member."""
         if not self.is_ready or self.peer.is_congested:
             return False
-        # A member tells a publisher without outstanding messages nothing more. So the messages of others that it told last count
-        # only beside outstanding ones: alone, they would block the publisher for ever.
+        # A member tells a publisher without outstanding messages nothing more. So the messages of others that it told last
+        # count only beside outstanding ones: alone, they would block the publisher for ever.
         if self.outstanding > self._doubted and self.in_flight >= self.window:
             return False
         return not self.is_stalled(now)
