@@ -52,9 +52,6 @@ PATTERNS_S: Final = 1e-3
 #: some subscriptions starts late; too large: other clients wait.
 MANY_PATTERNS: Final = 16
 GATHER_S: Final = 0.3
-#: Time for the telling, before further changes are gathered (seconds). Too small: the changes are never told; too large:
-#: changes are told one by one meanwhile.
-TELLING_S: Final = 10e-3
 
 
 class InputTurns:
@@ -300,7 +297,7 @@ class PatternTurns:
         if now < self._gathers_until:
             return
         if max(len(self._waiting), self._begun) > MANY_PATTERNS:
-            self._gathers_until = now + GATHER_S + TELLING_S
+            self._gathers_until = now + GATHER_S
             self._gather(GATHER_S)
         elif now < self._counts_until:
             return

@@ -197,11 +197,12 @@ class OwnMemberships:
         self._wait_for(Claimed(group, self.stamp), now, is_sent=False)
         if self._renew_at is None:
             self._renew_at = self._next_renewal(now)
-        self._gather.set(group, max(now, self._gather_until))
+        if group not in self._gather:  # later changes do not move the time of earlier ones
+            self._gather.set(group, max(now, self._gather_until))
         return self.stamp
 
     def gather_claims(self, until: float) -> None:
-        """Send the claims of all tables no earlier than at a time."""
+        """Send the claims of changes from now on no earlier than at a time."""
         self._gather_until = until
 
     def is_table(self, group: GroupId) -> bool:
@@ -261,8 +262,10 @@ class OwnMemberships:
             is_hidden = not (message.root.addresses or self._local.addresses) and message.root.id != self._local.id
             if is_hidden and membership.ends_at is None:
                 self._resend.set(group, now + HIDDEN_ASKED_S)
-            if membership.table is not None and membership.ends_at is None and membership.table.acknowledge(stamp):
-                self._claim(group, membership, now)
+            if membership.table is not None and membership.ends_at is None:
+                has_later = membership.table.acknowledge(stamp)
+                if has_later and group not in self._gather:
+                    self._claim(group, membership, now)
 
     def reclaim(self, source: NodeInfo, message: Reclaim, now: float) -> None:
         """Send all entries of the local node to a root that cannot apply the last claim."""
@@ -460,8 +463,8 @@ class OwnMemberships:
 
     def _claim(self, group: GroupId, membership: _OwnMembership, now: float) -> None:
         """Send the changes of a table, or wait if the node has claimed too much lately."""
-        wait_s = max(self._claim_rate.wait_s(now), self._gather_until - now)
-        if wait_s > 0.0:
+        wait_s = self._claim_rate.wait_s(now)
+        if wait_s:
             self._gather.set(group, now + wait_s)
         else:
             self._claim_rate.charge(self._send(group, membership, now))

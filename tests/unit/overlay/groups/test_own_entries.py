@@ -252,8 +252,13 @@ def test_claims_are_gathered_until_a_time() -> None:
     fixture.claim(packed(8), now=2.0)
     assert fixture.members.deadline() == 2.5
     assert fixture.claims(2.0) == []
+    fixture.members.gather_claims(3.5)
     fixture.claim(packed(9), now=2.2)
-    assert fixture.claims(2.5) == [(ROOT, 3, 1, packed(8, 9), b"")]
-    fixture.apply(3, 2.5)
+    assert fixture.claims(2.5) == [(ROOT, 3, 1, packed(8, 9), b"")], "gathering again does not move the time"
     fixture.claim(packed(10), now=2.6)
-    assert fixture.claims(2.6) == [(ROOT, 4, 3, packed(10), b"")]
+    fixture.apply(3, 2.7)
+    assert fixture.claims(2.7) == [], "the answer of the root does not shorten it either"
+    assert fixture.claims(3.5) == [(ROOT, 4, 3, packed(10), b"")]
+    fixture.apply(4, 3.5)
+    fixture.claim(packed(11), now=3.6)
+    assert fixture.claims(3.6) == [(ROOT, 5, 4, packed(11), b"")]
