@@ -7,6 +7,7 @@ queue group of all clients. The node knows no subjects for replies (:mod:`iris_p
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from iris_py.doors.nats.encoder import Delivery
@@ -161,9 +162,10 @@ class Routes:
         """Return whether clients have subscriptions with this pattern and queue group."""
         return key in self._by_key
 
-    def count_members(self, key: PatternKey) -> int:
-        """Return the number of subscriptions with this pattern and queue group."""
-        return sum(each.is_open for each in self._by_key.get(key, ()))
+    def count_members(self, key: PatternKey, count_max: int) -> int:
+        """Return the number of subscriptions with this pattern and queue group, or a largest number: there may be thousands."""
+        is_open = (each for each in self._by_key.get(key, ()) if each.is_open)
+        return sum(1 for _ in islice(is_open, count_max))
 
     def refuse(self, key: PatternKey) -> None:
         """End all subscriptions with a pattern that the node cannot serve, as of a cloud without exports."""

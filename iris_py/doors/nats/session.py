@@ -389,7 +389,7 @@ class NatsSession:
         for subscription in list(self._subscriptions.values()):
             if not subscription.queue or subscription.pattern.kind is not SubjectKind.TOPIC:
                 continue
-            if routes.count_members(subscription.key) == 1:
+            if routes.count_members(subscription.key, 2) == 1:
                 alone.append(subscription.key)
             else:
                 routes.remove(subscription)

@@ -248,7 +248,8 @@ class _ServedCluster:
 
     def _find_weight(self) -> float:
         """Return the weight of the services: 1 for each."""
-        return min(float(sum(map(self._routes.count_members, self.keys))), WEIGHT_MAX)
+        services = sum(self._routes.count_members(key, int(WEIGHT_MAX)) for key in self.keys)
+        return min(float(services), WEIGHT_MAX)
 
     def choose(self) -> ClientSubscription | None:
         """Choose a client, of all queue groups in turn; None without any."""
