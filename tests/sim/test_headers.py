@@ -271,7 +271,7 @@ def test_a_registration_counts_them_too() -> None:
 
 
 def test_publications_with_headers_travel_together() -> None:
-    """Those of one turn to one topic: in order, each with its own headers, and in one message on the wire."""
+    """Publications to one topic in one turn arrive in order, each with its own headers, as one message on the wire."""
     sent: list[tuple[bytes, dict[str, HeaderValue]]] = [(b"%d" % number, {"number": number}) for number in range(700)]
     sent += [(b"", {"a": "b"}), (bytes(5000), {"c": b"d"})]
 

@@ -42,7 +42,7 @@ def has_won(votes: dict[bytes, bool], members: MemberSet) -> bool:
 
 
 class Election:
-    """The votes of a replica: those it grants, and those it gets.
+    """The votes that a replica grants, and the votes that a candidate gets.
 
     Attributes:
         role: The role.

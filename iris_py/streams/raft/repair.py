@@ -110,7 +110,7 @@ class LogRepair:
             self._note_lacking(sender, answer.index)
 
     def _note_lacking(self, sender: bytes, index: int) -> None:
-        """Cut the log at the first hole if all other members lack the block. Nobody was told about such a block.
+        """Cut the log at the first hole if all other members lack the block: no leader acknowledged such a block.
 
         An acknowledged block is on a majority of disks. Learners count, because the missing block may have made them voters.
         """

@@ -135,7 +135,7 @@ def _act_on_short_log(simulation: StreamSimulation) -> None:
 
 
 def _act_on_damaged_tails(simulation: StreamSimulation) -> None:
-    """Damage two stores with two acknowledged blocks, so that each has one of them behind its mark, and a hole before it."""
+    """Damage two stores with two acknowledged blocks: each keeps another one behind its mark, and has a hole before it."""
     leader, follower, third = _begin_marked(simulation)
     marked = _replica(leader).context.entries.last
     _part(simulation, [third])

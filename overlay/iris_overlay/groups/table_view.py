@@ -243,5 +243,5 @@ class TableView:
 
 
 def _join(first: _EntriesChange | None, second: _EntriesChange | None) -> _EntriesChange | None:
-    """Return the net change of two changes; None if one of them is unknown."""
+    """Return the net change of two changes; None if the first or the second change is unknown."""
     return None if first is None or second is None else compose(first, second)
