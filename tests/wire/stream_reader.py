@@ -18,6 +18,24 @@ SLOT_BYTES = 4096
 NOOP, RECORDS, TRIM = range(3)
 HAS_KEYS, HAS_NULL_KEYS, HAS_HEADERS = 1, 2, 4
 
+CATALOG_VERSION = 1
+STORE_FIELDS = ("store", "process", "starts", "version", "name", "host", "zone", "is_retiring")
+STREAM_FIELDS = ("stream", "description", "placement", "wraps", "revision")
+CHANGES = {
+    1: ("make the catalog", ("catalog", "may_share_hosts")),
+    2: ("admit a store", ("store",)),
+    3: ("retire a store", ("store",)),
+    4: ("forget a store", ("store",)),
+    5: ("create a stream", ("stream", "description", "placement", "wraps")),
+    6: ("change settings", ("stream", "revision", "max_age_s", "max_bytes", "full")),
+    7: ("remove a stream", ("stream",)),
+    8: ("move a replica", ("stream", "partition", "before", "after")),
+    9: ("begin a data key", ("stream", "wraps")),
+    10: ("add wraps", ("stream", "wraps")),
+    11: ("remove a generation", ("stream", "generation")),
+    12: ("drop a data key", ("stream", "key")),
+}
+
 
 class Record(NamedTuple):
     """A record of a partition."""
@@ -136,13 +154,40 @@ def read_description(data: bytes, stream: bytes) -> dict[str, Any]:
     return description
 
 
+def read_members(body: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the voters and the learners of a CONFIG block."""
+    voters, learners = unpack(body)
+    return voters, learners
+
+
+def read_change(body: bytes) -> tuple[str, dict[str, Any]]:
+    """Return the name of a change of the catalog, and its fields."""
+    if body[0] != CATALOG_VERSION:
+        raise Damage("the version of a change")
+    kind, *values = unpack(body[1:])
+    name, fields = CHANGES[kind]
+    return name, dict(zip(fields, values, strict=True))
+
+
+def read_catalog(snapshot: bytes) -> dict[str, Any]:
+    """Return the parts of the snapshot of a catalog."""
+    if snapshot[0] != CATALOG_VERSION:
+        raise Damage("the version of the catalog")
+    parts = dict(
+        zip(("catalog", "may_share_hosts", "stores", "streams", "retired", "removed"), unpack(snapshot[1:]), strict=True)
+    )
+    parts["stores"] = [dict(zip(STORE_FIELDS, each, strict=True)) for each in parts["stores"]]
+    parts["streams"] = [dict(zip(STREAM_FIELDS, each, strict=True)) for each in parts["streams"]]
+    return parts
+
+
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition of a key."""
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") % partitions
 
 
 def unpack(data: bytes) -> Any:
-    """Decode the part of msgpack that descriptions and headers use."""
+    """Decode the part of msgpack that bodies, descriptions and headers use."""
     value, place = _unpack(data, 0)
     assert place == len(data)
     return value
@@ -160,6 +205,13 @@ def _unpack(data: bytes, place: int) -> tuple[Any, int]:
             key, place = _unpack(data, place)
             found[key], place = _unpack(data, place)
         return found, place
+    if first < 0xA0 or first in (0xDC, 0xDD):
+        size, place = _size(data, place, first, 0x90, 0x0F, {0xDC: 2, 0xDD: 4})
+        entries = []
+        for _entry in range(size):
+            entry, place = _unpack(data, place)
+            entries.append(entry)
+        return entries, place
     if 0xA0 <= first < 0xC0 or first in (0xD9, 0xDA, 0xDB):
         size, place = _size(data, place, first, 0xA0, 0x1F, {0xD9: 1, 0xDA: 2, 0xDB: 4})
         return data[place : place + size].decode(), place + size

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
+import msgspec
+import pytest
+
 from iris_py.streams.catalog import changes
 from iris_py.streams.catalog.changes import CatalogChange, decode_change, encode_change
 from iris_py.streams.catalog.machine import Catalog
 from iris_py.streams.catalog.records import KeyWrap, StoreEntry
 from iris_py.streams.description import StreamDescription
+from iris_py.streams.raft.membership import MemberSet, encode_members
+from tests.wire import stream_reader
 
 GOLDEN = Path(__file__).with_name("catalog")
 CATALOG, STORE, OTHER, STREAM, GENERATION = (bytes([number]) * 16 for number in range(5))
@@ -65,3 +70,32 @@ def test_the_golden_files_are_read() -> None:
     assert found is not None
     assert (found.placement, found.newest_key, found.description.full) == (((OTHER,),), 2, "refuse")
     assert (read.is_retired(STORE), read.is_removed(OTHER), list(read.stores)) == (True, True, [OTHER])
+
+
+def test_the_reader_of_the_page_reads_every_change() -> None:
+    read = [stream_reader.read_change(bytes.fromhex(line)) for line in (GOLDEN / "changes").read_text().split()]
+    store: dict[str, object] = {"store": STORE, "process": CATALOG, "starts": 41, "version": 1}
+    store |= {"name": "s1", "host": "web1", "zone": "eu/a", "is_retiring": False}
+    for (name, fields), change in zip(read, make_changes(), strict=True):
+        values = [getattr(change, field) for field in type(change).__struct_fields__]
+        assert list(fields.values()) == msgspec.msgpack.decode(msgspec.msgpack.encode(values)), name
+    assert read[1] == ("admit a store", {"store": list(store.values())})
+    assert read[5] == ("move a replica", {"stream": STREAM, "partition": 0, "before": [STORE], "after": [OTHER]})
+    newer = bytes((2,)) + bytes.fromhex((GOLDEN / "changes").read_text().split()[0])[1:]
+    with pytest.raises(stream_reader.Damage):
+        stream_reader.read_change(newer)
+
+
+def test_the_reader_of_the_page_reads_the_snapshot() -> None:
+    read = stream_reader.read_catalog(bytes.fromhex((GOLDEN / "snapshot").read_text()))
+    assert (read["catalog"], read["may_share_hosts"], read["retired"], read["removed"]) == (CATALOG, False, [STORE], [OTHER])
+    (store,) = read["stores"]
+    assert (store["store"], store["name"], store["host"], store["is_retiring"]) == (OTHER, "s2", "web2", False)
+    (stream,) = read["streams"]
+    assert (stream["description"]["name"], stream["placement"], stream["revision"]) == ("orders", [[OTHER]], 1)
+    assert [wrap[0] for wrap in stream["wraps"]] == [2]
+
+
+def test_the_reader_of_the_page_reads_the_members_of_a_group() -> None:
+    members = MemberSet((CATALOG, STORE, OTHER), (STREAM,))
+    assert stream_reader.read_members(encode_members(members)) == ([CATALOG, STORE, OTHER], [STREAM])
