@@ -81,7 +81,7 @@ def test_a_node_that_has_missed_a_step_in_files_is_seen(shell: Shell, tmp_path: 
         process.send_signal(signal.SIGHUP)
         assert "read the secrets again" in read_line(process.stderr)
     missed = nodes[2][1]
-    assert held(shell) == {address: (old,) if address == missed else (old, new) for _, address in nodes}
+    wait_until(lambda: held(shell) == {address: (old,) if address == missed else (old, new) for _, address in nodes})
     assert [series_of(http) for http in https] == [{old: 1.0, new: 0.0}] * 2 + [{old: 1.0}]
 
     words = f"1 node ({missed}) seals with {old[:8]} alone"
