@@ -1,7 +1,7 @@
 """The log of one partition on the disk of this process. All methods block; one thread at a time appends, any number reads.
 
-A group of batches is written by one `pwritev` and one `fdatasync`. After an error of either the content of the disk is unknown,
-so the log takes no more records until the process ends.
+A group of batches is written by one `pwritev`, or several if it is large, and one `fdatasync`. After an error of either the
+content of the disk is unknown, so the log takes no more records until the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from iris_py.store.recovery import LogDamage, recover
 from iris_py.store.segment_file import SegmentFile, create_segment, read_blocks
 from iris_py.store.state_file import ONLY_TERM, create_state
 from iris_py.streams.batches import ReadBatch
-from iris_py.streams.blocks import HEADER_BYTES, ID_BYTES, Block, BlockHeader, BlockKind, DamagedBlock, padded, seal_block
+from iris_py.streams.blocks import (
+    HEADER_BYTES,
+    ID_BYTES,
+    Block,
+    BlockHeader,
+    BlockKind,
+    DamagedBlock,
+    padded,
+    seal_block,
+    seal_parts,
+)
 from iris_py.streams.columns import MalformedRecords, decode_columns, encode_columns
 from iris_py.streams.errors import AppendUncertain, StreamDamaged, StreamFull, StreamTruncated, StreamUnavailable
 from iris_py.streams.limits import MARK_INTERVAL_S, READ_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN
@@ -44,6 +54,16 @@ __all__ = ["LogIdentity", "PartitionLog", "create_log"]
 
 #: Errors of the creation of a segment that pass: nothing of the group was written.
 _PASSING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+#: Bytes of blocks that gather before a write. A group has one sync, and large ones have several writes. Too small: many system
+#: calls; too large: the blocks have left the cache of the processor when they are written.
+WRITE_BYTES: Final = 256 << 10
+#: The largest group that has zeros written behind it. The first write to allocated bytes makes a file system note that they are
+#: no longer empty, and its next sync takes a second write to the disk; a write over zeros does not. Too small: syncs of small
+#: groups take longer; too large: the zeros double the bytes of large groups, which cost more than that note.
+ZEROED_BYTES_MAX: Final = 64 << 10
+#: Bytes of zeros at once. Too small: many groups are the first ones; too large: one group waits long.
+ZEROS_BYTES: Final = 256 << 10
+_ZEROS: Final = bytes(ZEROS_BYTES)
 _OFFSET_BYTES: Final = 8
 _TRIM_BYTES: Final = HEADER_BYTES + _OFFSET_BYTES
 _MS: Final = 1000
@@ -63,25 +83,30 @@ class _SyncGroup:
     """Blocks for one sync.
 
     Attributes:
-        blocks: The blocks.
+        headers: The headers of the blocks.
         numbers: The number of the batch for each block.
+        buffers: The bytes that are not yet written.
+        place: The place of these bytes in the file.
         end: The place behind the blocks.
     """
 
     def __init__(self, end: IndexEntry) -> None:
-        self.blocks: list[Block] = []
+        self.headers: list[BlockHeader] = []
         self.numbers: list[int] = []
-        self.end = end
+        self.buffers: list[bytes] = []
+        self.place, self.end = end.place, end
 
-    def add(self, number: int, block: Block) -> None:
-        """Add a block."""
-        self.blocks.append(block)
+    def add(self, number: int, header: BlockHeader, parts: Sequence[bytes]) -> None:
+        """Add a block by its parts."""
+        self.headers.append(header)
         self.numbers.append(number)
-        self.end = IndexEntry(self.end.log.after(block.header), block.header.time_ms, self.end.place + len(block.data))
+        self.buffers += parts
+        self.end = IndexEntry(self.end.log.after(header), header.time_ms, self.end.place + header.block_bytes)
 
     def clear(self, end: IndexEntry) -> None:
         """Begin the next group at a place."""
-        self.blocks, self.numbers, self.end = [], [], end
+        self.headers, self.numbers, self.buffers = [], [], []
+        self.place, self.end = end.place, end
 
 
 def segment_bytes(description: StreamDescription) -> int:
@@ -126,6 +151,7 @@ class PartitionLog:
         else:
             self._end = self._segments[-1].index.end if self._segments else IndexEntry(BEGINNING, 0, SEGMENT_HEADER_BYTES)
             self._size = 0
+        self._written = self._end.place
         self._full_bytes = sum(disk.size(segment.path) for segment in self._segments[:-1])
         self._sequence = 0
         self._marked_at = time.monotonic()
@@ -171,16 +197,18 @@ class PartitionLog:
             flags, body = encode_columns(batch.columns())
             block_bytes = padded(HEADER_BYTES + len(body))
             if group.end.place + block_bytes > self._size and not self.problem:
-                self._write(group, outcomes)
+                self._sync(group, outcomes)
             error = self._make_room(block_bytes, group)
             if error is not None:
                 outcomes.append(error)
                 continue
             outcomes.append(group.end.log.offset)
             header = self._new_header(BlockKind.RECORDS, flags, len(batch), group.end)
-            group.add(number, seal_block(header, body, group.end.log.chain))
+            group.add(number, *seal_parts(header, body, group.end.log.chain))
             self._sequence += len(batch)
-        self._write(group, outcomes)
+            if group.end.place - group.place >= WRITE_BYTES:
+                self._write(group, outcomes)
+        self._sync(group, outcomes)
         return outcomes
 
     def _make_room(self, block_bytes: int, group: _SyncGroup) -> IrisError | None:
@@ -204,7 +232,7 @@ class PartitionLog:
             if exc.errno not in _PASSING:
                 self._failure = f"no new file can be made: {exc}"
             return self._refusal(str(exc))
-        group.end = self._end
+        group.clear(self._end)
         return None
 
     def _refusal(self, reason: str = "") -> IrisError:
@@ -218,25 +246,52 @@ class PartitionLog:
         return BlockHeader(kind, flags, 0, 0, count, end.log.index, ONLY_TERM, end.log.offset, time_ms, b"", producer, sequence)
 
     def _write(self, group: _SyncGroup, outcomes: list[int | IrisError]) -> None:
-        """Write and sync a group; after an error its batches are uncertain."""
-        if not group.blocks:
+        """Write the blocks of a group that are not yet written; after an error its batches are uncertain."""
+        assert self._file is not None
+        try:
+            self._file.write(group.buffers, group.place)
+        except OSError as exc:
+            self._fail(exc, group, outcomes)
+        else:
+            group.buffers, group.place = [], group.end.place
+
+    def _sync(self, group: _SyncGroup, outcomes: list[int | IrisError]) -> None:
+        """Write the rest of a group, and sync it; after an error its batches are uncertain."""
+        if not group.headers:
             return
         assert self._file is not None
         try:
-            self._file.write([block.data for block in group.blocks], self._end.place)
+            if count := self._zeros_behind(group):
+                group.buffers.append(_ZEROS[:count])
+            if group.buffers:
+                self._file.write(group.buffers, group.place)
             self._file.sync()
-            self._note(group.blocks)
+            self._note(group.headers)
         except OSError as exc:
-            self._failure = f"the disk failed: {exc}"
-            for number in group.numbers:
-                outcomes[number] = AppendUncertain(self.description.name, self._identity.partition, self._failure)
+            self._fail(exc, group, outcomes)
+        else:
+            group.clear(self._end)
+
+    def _fail(self, error: OSError, group: _SyncGroup, outcomes: list[int | IrisError]) -> None:
+        self._failure = f"the disk failed: {error}"
+        for number in group.numbers:
+            outcomes[number] = AppendUncertain(self.description.name, self._identity.partition, self._failure)
         group.clear(self._end)
 
-    def _note(self, blocks: Sequence[Block]) -> None:
+    def _zeros_behind(self, group: _SyncGroup) -> int:
+        """Return how many zeros to write behind a group, so that the next small groups overwrite written bytes."""
+        end, count = group.end.place, 0
+        if end > self._written:
+            if end - self._end.place <= ZEROED_BYTES_MAX:
+                count = min(ZEROS_BYTES, self._size - end)
+            self._written = end + count
+        return count
+
+    def _note(self, headers: Sequence[BlockHeader]) -> None:
         """Note that blocks are synced."""
         index = self._segments[-1].index
-        for block in blocks:
-            index.add(block.header)
+        for header in headers:
+            index.add(header)
         self._end = index.end
         self._mark(is_synced=time.monotonic() - self._marked_at >= MARK_INTERVAL_S)
 
@@ -295,7 +350,8 @@ class PartitionLog:
         segment = SegmentFile(self._disk, self._folder / segment_name(header.first.index), header)
         segment.begin_index()
         self._segments, self._file, self._size = (*self._segments, segment), file, size
-        self._note([trim])
+        self._note([trim.header])
+        self._written = self._end.place
         self._drop(dropped)
 
     def _make_trim(self, first_offset: int) -> Block:
@@ -336,8 +392,8 @@ class PartitionLog:
         if self._end.place + len(trim.data) > self._size:
             return  # the next segment does it
         group = _SyncGroup(self._end)
-        group.add(0, trim)
-        self._write(group, [0])
+        group.add(0, trim.header, [trim.data])
+        self._sync(group, [0])
         if not self.problem:
             self._drop(count)
 

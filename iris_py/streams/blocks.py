@@ -33,6 +33,7 @@ __all__ = [
     "read_block",
     "read_header",
     "seal_block",
+    "seal_parts",
 ]
 
 HEADER_BYTES: Final = 144
@@ -150,6 +151,16 @@ def seal_block(header: BlockHeader, body: bytes, chain_before: bytes) -> Block:
         body: The body, of at most `BLOCK_BYTES_MAX`.
         chain_before: The chain of the block before.
     """
+    sealed, parts = seal_parts(header, body, chain_before)
+    return Block(sealed, b"".join(parts))
+
+
+def seal_parts(header: BlockHeader, body: bytes, chain_before: bytes) -> tuple[BlockHeader, tuple[bytes, bytes, bytes]]:
+    """Make a block as `seal_block` does, without a copy of the body.
+
+    Returns:
+        The header with all fields, and three parts of the block: the header, the body and the padding.
+    """
     kind, flags, _crc, _bytes, count, index, term, offset, time_ms, _chain, *rest = msgspec.structs.astuple(header)
     body_crc, body_bytes = crc32(body), len(body)
     front = _FRONT.pack(MAGIC, VERSION, kind, flags)
@@ -157,8 +168,9 @@ def seal_block(header: BlockHeader, body: bytes, chain_before: bytes) -> Block:
     back = _BACK.pack(*rest)
     chain = blake2b(chain_before + front + middle + back, digest_size=CHAIN_BYTES).digest()
     header_crc = crc32(front + _NO_CRC + middle + chain + back)
-    data = b"".join((front, _CRC.pack(header_crc), middle, chain, back, body, _PADDING[body_bytes % ALIGNMENT]))
-    return Block(msgspec.structs.replace(header, body_crc=body_crc, body_bytes=body_bytes, chain=chain), data)
+    packed = b"".join((front, _CRC.pack(header_crc), middle, chain, back))
+    sealed = BlockHeader(kind, flags, body_crc, body_bytes, count, index, term, offset, time_ms, chain, *rest)
+    return sealed, (packed, body, _PADDING[body_bytes % ALIGNMENT])
 
 
 def read_header(data: bytes | mmap, place: int = 0) -> BlockHeader | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iris_py.store.disk import DiskFile, StoreDisk
-from iris_py.store.log import LogIdentity, PartitionLog, create_log
+from iris_py.store.log import ZEROS_BYTES, LogIdentity, PartitionLog, create_log
 from iris_py.streams.batches import RecordBatch
 from iris_py.streams.blocks import HEADER_BYTES
 from iris_py.streams.description import StreamDescription
@@ -441,6 +441,76 @@ def test_after_a_failed_sync_the_batch_is_uncertain_and_no_later_one_is_taken(fo
     assert isinstance(later, StreamUnavailable)
     assert "Nothing was appended" in str(later)
     assert read(log) == [b"a"]
+    log.close()
+    assert read(open_log(folder))[:1] == [b"a"]
+
+
+def note_writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Note the place and the end of each write to a segment, and a sync as two zeros."""
+    calls: list[tuple[int, int]] = []
+    write, sync = DiskFile.write, DiskFile.sync
+
+    def note_write(file: DiskFile, buffers: Sequence[bytes], place: int) -> None:
+        if file.path.suffix == ".log":
+            calls.append((place, place + sum(map(len, buffers))))
+        write(file, buffers, place)
+
+    def note_sync(file: DiskFile) -> None:
+        if file.path.suffix == ".log":
+            calls.append((0, 0))
+        sync(file)
+
+    monkeypatch.setattr(DiskFile, "write", note_write)
+    monkeypatch.setattr(DiskFile, "sync", note_sync)
+    return calls
+
+
+def test_small_groups_write_over_zeros_that_are_synced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(folder)
+    calls = note_writes(monkeypatch)
+    groups = ZEROS_BYTES // len(VALUE) + 2
+    for _ in range(groups):
+        append(log, VALUE)
+    assert len(calls) == 2 * groups
+    reached, first_ones = 0, 0
+    for _place, end in calls:
+        first_ones += end > reached
+        reached = max(end, reached)
+    assert first_ones == 2
+    log.close()
+    assert read(open_log(folder)) == [VALUE] * groups
+
+
+def test_a_large_group_has_no_zeros_behind_it_and_gathers_in_writes_for_one_sync(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(folder)
+    calls = note_writes(monkeypatch)
+    values = [bytes([number]) * 150_000 for number in range(5)]
+    assert log.append([make_batch(value) for value in values]) == [0, 1, 2, 3, 4]
+    assert [end > 0 for _place, end in calls] == [True, True, True, False]
+    assert [end for _place, end in calls[:2]] == [place for place, _end in calls[1:3]]
+    assert calls[2][1] == log.bytes
+    assert read(log) == values
+
+
+def test_after_a_failed_write_of_a_group_all_its_batches_are_uncertain(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(folder)
+    assert append(log, b"a") == [0]
+    calls = note_writes(monkeypatch)
+    write = DiskFile.write
+
+    def fail(file: DiskFile, buffers: Sequence[bytes], place: int) -> None:
+        if len(calls) == 1:
+            raise OSError(errno.EIO, "an error of the disk")
+        write(file, buffers, place)
+
+    monkeypatch.setattr(DiskFile, "write", fail)
+    outcomes = log.append([make_batch(VALUE * 25) for _ in range(5)])
+    assert [type(outcome) for outcome in outcomes] == [AppendUncertain] * 4 + [StreamUnavailable]
+    assert (0, 0) not in calls
+    assert read(log) == [b"a"]
+    monkeypatch.undo()
     log.close()
     assert read(open_log(folder))[:1] == [b"a"]
 
