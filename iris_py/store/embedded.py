@@ -96,12 +96,15 @@ class EmbeddedStream:
         number: The number of the description.
         description: The name and the settings.
         partitions: The partitions.
+        add: Adds a record to a batch of its partition, or to a new one; None without room.
+        add_to_open: Adds a record to the batch that takes more records; None if there is none, or if the record does not fit.
     """
 
     def __init__(self, folder: Path, stream: bytes, number: int, description: StreamDescription) -> None:
         self.folder, self.stream = folder, stream
         self.number, self.description = number, description
         self.partitions: tuple[PartitionAppends, ...] = ()
+        self.add, self.add_to_open = self._add, self._add_to_open
         self._turn = 0
         self._readers: set[asyncio.Future[None]] = set()
 
@@ -113,28 +116,22 @@ class EmbeddedStream:
             for number in range(description.partitions)
         ]
         self.partitions = tuple(PartitionAppends(log, number, threads, self._wake) for number, log in enumerate(logs))
+        if len(logs) == 1:  # no choice, so no call for it
+            self.add, self.add_to_open = self.partitions[0].add, self.partitions[0].add_to_open
 
     async def wait_for_room(self, key: bytes | None) -> None:
         """Wait until the partition for a record takes one more."""
         number = self._turn if key is None else partition_of_key(key, len(self.partitions))
         await self.partitions[number].wait_for_room()
 
-    def add_to_open(self, record: NewRecord) -> Placed | None:
-        """Add a record to the batch that takes more records; None if there is none, or if the record does not fit."""
+    def _add_to_open(self, record: NewRecord) -> Placed | None:
         partitions = self.partitions
-        if len(partitions) == 1:
-            return partitions[0].add_to_open(record)
         key = record[1]
         return partitions[self._turn if key is None else partition_of_key(key, len(partitions))].add_to_open(record)
 
-    def add(self, record: NewRecord) -> Placed | None:
-        """Add a record to a batch of its partition, or to a new one; None without room.
-
-        Records without a key go into the open batch, and a new batch to the next partition in turn.
-        """
+    def _add(self, record: NewRecord) -> Placed | None:
+        """Records without a key go into the open batch, and a new batch to the next partition in turn."""
         partitions = self.partitions
-        if len(partitions) == 1:
-            return partitions[0].add(record)
         key = record[1]
         if key is not None:
             return partitions[partition_of_key(key, len(partitions))].add(record)
@@ -266,7 +263,8 @@ class EmbeddedHost:
             NoStream: There is none.
             StreamDamaged: A stream with an unreadable name may be the requested stream.
         """
-        self.check()
+        if self._is_closed or not self._is_own_thread() or not self._loop.is_running():
+            self.check()
         if (found := self._streams.get(name)) is not None:
             return found
         self._refuse_unreadable(name)

@@ -32,6 +32,7 @@ class RecordBatch:
     def __init__(self) -> None:
         self.bytes = 0
         self.is_full = False
+        self._is_wide = False  # whether a record had a key or headers
         self._values: list[bytes] = []
         self._keys: list[bytes | None] = []
         self._headers: list[bytes] = []
@@ -42,18 +43,17 @@ class RecordBatch:
     def add(self, record: NewRecord) -> int | None:
         """Add a record; return its number in the batch, or None if it does not fit. An empty batch takes every record."""
         value, key, headers = record
-        values = self._values
-        number = len(values)
+        number = len(self._values)
         size = self.bytes + len(value)
-        is_plain = key is None and not headers
-        if not is_plain:
+        if key is not None or headers:
             size += len(headers) + len(key or b"")
         if (size > BATCH_BYTES_MAX and number) or number == RECORDS_MAX:
             self.is_full = True
             return None
-        values.append(value)
+        self._values.append(value)
         self.bytes = size
-        if not is_plain or self._keys or self._headers:
+        if key is not None or headers or self._is_wide:
+            self._is_wide = True
             self._add_columns(number, key, headers)
         return number
 

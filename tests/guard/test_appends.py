@@ -41,9 +41,9 @@ async def write(stream: iris.Stream, count: int) -> None:
 
 #: By name: what is done, how often, and the calls of functions of Python and of C for each record.
 WORKLOADS: dict[str, tuple[Callable[[iris.Stream, int], Awaitable[None]], int, float, float]] = {
-    "a record that is alone": (lone, 200, 72, 64),
-    "records of 64 tasks": (tasks, 6_400, 24, 20),
-    "records of a writer": (write, 6_400, 9, 10),
+    "a record that is alone": (lone, 200, 64, 58),
+    "records of 64 tasks": (tasks, 6_400, 18, 15),
+    "records of a writer": (write, 6_400, 7, 9),
 }
 
 

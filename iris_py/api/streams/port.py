@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -10,7 +11,6 @@ from iris_py.errors import IrisError
 from iris_py.streams.batches import RecordBatch
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Mapping, Sequence
 
     from iris_py.api.streams.info import StreamInfo
@@ -34,8 +34,9 @@ class PendingBatch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.records = RecordBatch()
         self.outcome: int | IrisError | None = None
-        self._loop = loop
+        self._create_future = loop.create_future
         self._waiters: list[asyncio.Future[int]] = []
+        self._timeouts: list[float] = []
         self._deadlines: list[float] = []
 
     def wait(self, timeout: float = math.inf) -> asyncio.Future[int]:
@@ -45,11 +46,11 @@ class PendingBatch:
         did not answer in time.
 
         Args:
-            timeout: Seconds to wait. The owner of the batch looks from time to time, so the error comes late.
+            timeout: Seconds to wait, from the next look of the owner of the batch on. So the error comes late.
         """
-        waiter: asyncio.Future[int] = self._loop.create_future()
+        waiter: asyncio.Future[int] = self._create_future()
         self._waiters.append(waiter)
-        self._deadlines.append(self._loop.time() + timeout)
+        self._timeouts.append(timeout)
         if self.outcome is not None:
             self.finish(self.outcome)
         return waiter
@@ -57,18 +58,21 @@ class PendingBatch:
     def finish(self, outcome: int | IrisError) -> None:
         """Tell all appends the outcome."""
         self.outcome = outcome
-        waiters, self._waiters, self._deadlines = self._waiters, [], []
+        waiters, self._waiters, self._timeouts, self._deadlines = self._waiters, [], [], []
         if isinstance(outcome, IrisError):
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(copy(outcome))  # each append has its own traceback
         else:
             for waiter in waiters:
-                if not waiter.done():
+                try:  # cheaper than a question
                     waiter.set_result(outcome)
+                except asyncio.InvalidStateError:
+                    pass  # its append was cancelled, or its time is over
 
     def expire(self, now: float) -> None:
-        """Tell the appends whose time is over."""
+        """Tell the appends whose time is over. The time of an append begins with the first look at it."""
+        self._deadlines += [now + timeout for timeout in self._timeouts[len(self._deadlines) :]]
         if self._deadlines and min(self._deadlines) <= now:
             for waiter, deadline in zip(self._waiters, self._deadlines, strict=True):
                 if deadline <= now and not waiter.done():

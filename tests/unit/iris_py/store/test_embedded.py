@@ -454,6 +454,30 @@ def test_a_stuck_disk_bounds_the_memory_and_appends_say_what_became_of_them(data
     run(main())
 
 
+def test_an_append_that_is_cancelled_or_late_stops_no_other_append_of_its_batch(data: Path) -> None:
+    """Each append has a timeout of its own, also if it joins a batch at which the partition has looked."""
+
+    async def main() -> None:
+        StuckFile.is_free.set()
+        async with iris.open_streams(data, disk=StuckDisk()) as streams:
+            notes = await streams.create_stream("notes")
+            StuckFile.is_free.clear()
+            cancelled, first = (asyncio.create_task(notes.append(each)) for each in (b"cancelled", b"first"))
+            await asyncio.sleep(0)
+            with pytest.raises(iris.AppendUncertain, match="no answer"):
+                await notes.append(b"late", timeout=0.01)
+            with pytest.raises(iris.AppendUncertain, match="no answer"):
+                await notes.append(b"later", timeout=0.01)
+            last = asyncio.create_task(notes.append(b"last"))
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            StuckFile.is_free.set()
+            assert [(await each).offset for each in (first, last)] == [1, 4]
+            assert await values(notes.read()) == [b"cancelled", b"first", b"late", b"later", b"last"]
+
+    run(main())
+
+
 @pytest.mark.parametrize(("is_removed", "error"), [(True, iris.NoStream), (False, iris.ConfigurationError)])
 def test_an_append_that_waits_for_room_ends_with_its_stream_and_appends_nothing(
     data: Path, *, is_removed: bool, error: type[Exception]
