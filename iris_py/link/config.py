@@ -1,10 +1,19 @@
-"""The timeouts and queue bounds of a link."""
+"""The timeouts of a link, and the bounds of its queues and of its work in one turn."""
 
 from __future__ import annotations
 
 import msgspec
 
 from iris_py.link.handshake import DEFAULT_OFFER, Offer
+
+#: Frames that one call of `receive_data` reads, by work units; `has_unread` reports the rest. A frame costs one unit, plus one
+#: for each `CONTROL_WORK_BYTES` of an overlay message or `PACKET_WORK_BYTES` of any other frame. Too small: mass traffic is
+#: handled in small batches; too large: one record, whose frames may take a quarter of a millisecond each to check, blocks the
+#: node for a tenth of a second.
+WORK_MAX = 64
+#: An overlay message may hold a signature in each 100 bytes.
+CONTROL_WORK_BYTES = 128
+PACKET_WORK_BYTES = 4096
 
 
 class LinkConfig(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from iris_py.link.handshake import ProtocolError
 from iris_py.wire.packets import BODY_BYTES_LIMIT
@@ -139,6 +139,9 @@ BULK_EVERY = 4
 
 Parts: TypeAlias = list[bytes | memoryview]
 _NOTHING = (0, 0, 0, 0)
+#: The queue of all lanes that never had a full record, a large frame or a chunk. Each queue of its own would take 750 bytes of
+#: every link, and most links never need one. Holds nothing, by its length.
+_NO_QUEUE: Final[deque[Any]] = deque(maxlen=0)
 
 
 class Lanes:
@@ -164,12 +167,12 @@ class Lanes:
         self._parts: Parts = []
         self._parts_bytes = 0
         # Each entry is one record of interactive frames.
-        self._full: deque[tuple[Parts, int]] = deque()
+        self._full: deque[tuple[Parts, int]] = _NO_QUEUE
         # (FRAGMENT for the head of a frame or FRAGMENT_END for the rest, which is cut as it leaves; the bytes; kind that orders
         # the whole frame, interactive records to send first)
-        self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = deque()
+        self._bulk: deque[tuple[int, bytes | memoryview, int, int]] = _NO_QUEUE
         # (header of the frame and id of the tunnel, chunk, size of the frame's body), in the bulk lane, too
-        self._chunks: deque[tuple[bytes, Sequence[bytes | memoryview], int]] = deque()
+        self._chunks: deque[tuple[bytes, Sequence[bytes | memoryview], int]] = _NO_QUEUE
         self._is_chunks_turn = False
         self._bulk_kinds = [0] * 9  # number of large frames in the bulk lane, by kind
         self._interactive_since_bulk = 0
@@ -280,6 +283,8 @@ class Lanes:
         self.queued_bytes += size
         parts_bytes = self._parts_bytes + size
         if parts_bytes > RECORD_BYTES and self._parts:
+            if self._full is _NO_QUEUE:
+                self._full = deque()
             self._full.append((self._parts, self._parts_bytes))
             self._parts, parts_bytes = [], size
         self._parts_bytes = parts_bytes
@@ -294,6 +299,8 @@ class Lanes:
             size: The size of id and chunk in bytes.
         """
         self.tunnel_bytes += size
+        if self._chunks is _NO_QUEUE:
+            self._chunks = deque()
         self._chunks.append((FRAME.pack(kind, size) + tunnel_id, chunk, size))
 
     def take_record(self) -> Parts:
@@ -416,4 +423,6 @@ class Lanes:
         self.queued_bytes += 1 + len(head) + len(rest)
         self.bulk_bytes += 1 + len(head) + len(rest)
         self._bulk_kinds[kind] += 1
+        if self._bulk is _NO_QUEUE:
+            self._bulk = deque()
         self._bulk += ((FRAGMENT, bytes((frame,)) + head, kind, after), (FRAGMENT_END, rest, kind, after))

@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from iris_py.link.config import CONTROL_WORK_BYTES, PACKET_WORK_BYTES, WORK_MAX
 from iris_py.link.events import (
     CLOSED,
     CLOSING,
@@ -112,14 +113,6 @@ TAKEN_BYTES = 16 * 1024
 #: line a PING waits behind full buffers, possibly longer than the peer keeps a silent link. Too small: heartbeats are answered
 #: twice; too large: a line that needs seconds for this many bytes loses its link.
 HEARD_BYTES = 4096
-#: Frames that one call of `receive_data` reads, by work units; `has_unread` reports the rest. A frame costs one unit, plus one
-#: for each `CONTROL_WORK_BYTES` of an overlay message or `PACKET_WORK_BYTES` of any other frame. Too small: mass traffic is
-#: handled in small batches; too large: one record, whose frames may take a quarter of a millisecond each to check, blocks the
-#: node for a tenth of a second.
-WORK_MAX = 64
-#: An overlay message may hold a signature in each 100 bytes.
-CONTROL_WORK_BYTES = 128
-PACKET_WORK_BYTES = 4096
 _TOTAL = struct.Struct(">Q")
 
 
@@ -155,26 +148,26 @@ class Link:
         buffers: The buffers of the node's large records; None for own ones.
     """
 
+    __slots__ = (
+        "_buffers", "_close_reason", "_close_sent", "_closing_bytes", "_closing_since", "_config", "_deadline", "_fragments",
+        "_handshake", "_handshake_hash", "_has_said", "_heard_from", "_introduction", "_is_released", "_lanes",
+        "_last_received", "_late_s", "_lateness", "_opener", "_pace", "_packets", "_peer_closed", "_raw", "_sealer",
+        "_silent_since", "_tunnel_read", "_tunnel_told", "_unread", "_work", "active_at", "clock_due", "congested", "datagrams",
+        "events", "has_more", "has_unread", "id", "initiator", "is_busy", "is_open", "is_peer_leaving", "is_quiet",
+        "is_releasing", "is_unsure", "late_s", "proofs", "received_bytes", "sent_bytes", "shared", "signs", "state", "version",
+    )  # fmt: skip
+
     def __init__(self, *, handshake: Handshaking, now: float, config: LinkConfig, buffers: RecordBuffers | None = None) -> None:
         self.initiator = initiator = handshake.initiator
         self.id = NO_LINK
         self.state = LinkState.HANDSHAKE
-        self.is_open = False
-        self.is_quiet = False
-        self.is_releasing = False
-        self.is_unsure = False
-        self.congested = False
-        self.is_busy = False
-        self.has_more = False
-        self.has_unread = False
-        self.clock_due = 0.0
-        self.late_s = 0.0
+        self.is_open = self.is_quiet = self.is_releasing = self.is_unsure = False
+        self.congested = self.is_busy = self.has_more = self.has_unread = False
+        self.clock_due = self.late_s = 0.0
         self.version = 0
-        self.active_at = now
         self.signs = Signs()
         self.datagrams: LinkDatagrams | None = None
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self._handshake_hash = b""
         self._config = config
         self.events: list[LinkEvent] = []
@@ -194,19 +187,17 @@ class Link:
         self._tunnel_read = 0  # bytes of chunks
         self._tunnel_told = 0  # the part of them acknowledged
         self._close_reason: CloseReason | None = None
-        self._close_sent = False
+        self._close_sent = self._peer_closed = self.is_peer_leaving = False
         self._closing_since = now  # time of the last extension of the close timeout
         self._closing_bytes = 0  # bytes queued then
-        self._peer_closed = False
         self._is_released = False  # the peer closed it as idle
-        self.is_peer_leaving = False
         self._has_said = False  # whether data was sent since the last receipt
         self._silent_since = now  # last receipt before this side last sent data, or earlier
         self._heard_from = 0  # value of received_bytes at that time
         self._work = 0  # work left to the current `receive_data`
         self._unread: tuple[bytes | memoryview, int] | None = None  # a partly read record, and the position in it
         self._fragments = Reassembler()
-        self._last_received = now
+        self._last_received = self.active_at = now
         self._deadline: float | None = now + config.handshake_timeout_s
 
     # -- in
@@ -224,6 +215,8 @@ class Link:
         if self._has_said:
             self._has_said = False
             self._silent_since, self._heard_from = self._last_received, self.received_bytes
+        if now - self._last_received > self._config.keepalive_interval_s:
+            self._rest()
         self._last_received = now
         self._lanes.is_unanswered = False
         offset, end, opener = 0, len(data), self._opener
@@ -767,9 +760,16 @@ class Link:
         self.events.append(LinkOpened())
 
     def _become_quiet(self, now: float) -> None:
+        self._rest()
         self.is_quiet = True
         self.active_at = now
         self._deadline = None
+
+    def _rest(self) -> None:
+        """Drop the ciphers until the next series of records."""
+        if self._sealer is not None and self._opener is not None:
+            self._sealer.rest()
+            self._opener.rest()
 
     def _become_closing(self, now: float) -> None:
         self.state = CLOSING

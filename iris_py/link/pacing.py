@@ -94,7 +94,7 @@ class Pace:
         self._needed = 0  # bandwidth-delay product times gain
         self._urgent_count = 0
         self._urgent_until = 0.0
-        self._marks: deque[_Mark] = deque()
+        self._marks: deque[_Mark] | None = None  # most links never have a tunnel, and an empty queue takes 750 bytes
         self._acknowledged_at = 0.0
         self._answered_at = 0.0
         self._rate = self._last_rate = 0.0  # bytes/s, in this period and the last
@@ -137,6 +137,8 @@ class Pace:
         if self.sent == self.acknowledged:  # nothing was in transit, so earlier marks measure no rate
             self._acknowledged_at = self._answered_at = now
         self.sent += size
+        if self._marks is None:
+            self._marks = deque()
         if self._marks and self._marks[-1].at == now:
             self._marks[-1].sent = self.sent
         else:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hmac
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from iris_py.link.events import GenerationClaimed
@@ -39,6 +40,12 @@ CLAIM = struct.Struct(f">?{KEY_ID_BYTES}s{PROOF_BYTES}s")
 SHARED = struct.Struct(f">?{GROUP_ID_BYTES}s{PROOF_BYTES}s")
 
 
+@lru_cache(maxsize=8)
+def _alone(generation: bytes) -> frozenset[bytes]:
+    """Return the set of one generation, which nearly all links of a process share."""
+    return frozenset((generation,))
+
+
 class Proofs:
     """The proofs of further keys that both ends of a link have given each other, while the link is open.
 
@@ -50,7 +57,7 @@ class Proofs:
     __slots__ = ("_expected", "_handshake_hash", "_initiator", "_lanes", "generations", "shared")
 
     def __init__(self, lanes: Lanes, *, initiator: bool) -> None:
-        self.generations: set[bytes] = set()
+        self.generations: frozenset[bytes] = frozenset()
         self.shared: set[bytes] = set()
         self._lanes = lanes
         self._initiator = initiator
@@ -65,7 +72,7 @@ class Proofs:
             generation: The key id of the generation used in the handshake.
         """
         self._handshake_hash = handshake_hash
-        self.generations.add(generation)
+        self.generations = _alone(generation)
 
     # -- generations
 
@@ -78,7 +85,7 @@ class Proofs:
         """Verify and record the peer's proof that it holds a generation of the secret; return whether the proof is valid."""
         if not keys.verify(self._handshake_hash, proof, initiator=not self._initiator):
             return False
-        self.generations.add(keys.key_id)
+        self.generations |= {keys.key_id}
         return True
 
     # -- groups

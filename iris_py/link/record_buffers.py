@@ -1,4 +1,4 @@
-"""Buffers for the large records of a node's links, which are used again and again (docs/design.md 3.3).
+"""Buffers that are used again and again: of a node's large records, and of the reads of a process (docs/design.md 3.3).
 
 A new buffer is cleared before a cipher fills it, which takes a fifth of the time of both. A used one need not be
 cleared. It is free again when nobody has a view of it: Python refuses to resize a ``bytearray`` with views, and a transport or
@@ -7,6 +7,7 @@ a tunnel that still needs the bytes has one. No count of written bytes has to be
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING, Final
 
 from iris_py.link.lanes import FRAGMENT_KINDS, TUNNEL_KINDS
@@ -28,6 +29,9 @@ LARGE_BYTES: Final = 128 * 1024
 #: A shorter record is copied behind its length: a write of one buffer costs less than one of two. Too small: small records are
 #: written in two buffers; too large: the copy costs more than it saves.
 JOINED_BYTES_MAX: Final = 2048
+#: Free receive buffers that a process keeps. Too small: streams that receive large records at the same time fault in the pages
+#: of new buffers; too large: memory that a process keeps after a burst, up to 640 KiB each.
+RECEIVE_BUFFERS_KEPT_MAX: Final = 8
 _BULK_KINDS: Final = FRAGMENT_KINDS | TUNNEL_KINDS
 
 
@@ -63,6 +67,38 @@ class RecordBuffers:
             opened = view
         self._opens_bulk = bool(opened) and opened[0] in _BULK_KINDS
         return opened if self._opens_bulk else bytes(opened)
+
+
+class ReceiveBuffers:
+    """Buffers that streams hold only while they read, or have a part of a record: nearly all streams of a node are idle.
+
+    All bytes in them are encrypted. The streams of a process share few buffers, which stay in the cache of the processor.
+
+    Args:
+        size: The size of each buffer in bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free: list[memoryview] = []
+
+    def take(self) -> memoryview:
+        """Return a buffer, with bytes of earlier reads.
+
+        A new buffer is a mapping, because its untouched pages cost nothing: Python clears a ``bytearray``, which takes all of
+        its memory at once. The mapping is private, because a process and its child after a fork must not share a buffer.
+        """
+        try:
+            return self._free.pop()  # one operation, because threads with event loops of their own share the list
+        except IndexError:
+            if hasattr(mmap, "MAP_PRIVATE"):
+                return memoryview(mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            return memoryview(mmap.mmap(-1, self._size))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Keep a buffer for later reads, if there is room. The caller must not use the buffer any more."""
+        if len(self._free) < RECEIVE_BUFFERS_KEPT_MAX:
+            self._free.append(buffer)
 
 
 def _take(buffers: list[bytearray], size: int) -> memoryview | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
-import mmap
 import os
 import socket
 import struct
@@ -20,12 +19,14 @@ import sys
 from collections import deque
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from functools import cache
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from iris_overlay.events import DialRequested
 from iris_py.errors import IrisError
 from iris_py.link.events import CLOSED, OPEN
 from iris_py.link.link import RECORD_BYTES_MAX, Link
+from iris_py.link.record_buffers import ReceiveBuffers
 from iris_py.logs import EventLogger
 from iris_py.net.addresses import parse_address
 from iris_py.net.network import OwnAddressError
@@ -56,8 +57,7 @@ _BROKEN = (errno.ECONNRESET, errno.ENOTCONN)
 #: Ports tried until one is free for both streams and datagrams, if the port is arbitrary. A try fails with the probability that
 #: an ephemeral port is in use: with half of them taken, all tries fail once in 65,000 times.
 PORT_ATTEMPTS_MAX = 16
-#: Largest read; a record is at most half of it. A mapping, because its untouched pages cost nothing: a bytearray is cleared,
-#: which would take 640 KiB of memory for each idle link.
+#: Largest read; a record is at most half of it.
 RECEIVE_BUFFER_BYTES = 2 * (RECORD_BYTES_MAX + 4)
 #: Size of the transport's queue, behind that of the link. Small, because urgent frames cannot overtake its contents; large
 #: enough to keep a socket busy for a turn of the loop.
@@ -80,6 +80,10 @@ AWAITED_BYTES_MIN = 64 * 1024
 #: Time after which the socket wakes the loop for any byte again. Too small: needless timers; too large: on a line that becomes
 #: slow, a link that reads nothing looks silent to both sides.
 AWAITED_S = 0.5
+#: The buffer of a stream without unread bytes.
+_NO_BUFFER = memoryview(b"")
+#: The buffers of this process.
+_receive_buffers = ReceiveBuffers(RECEIVE_BUFFER_BYTES)
 #: The length in front of each record.
 _LENGTH = struct.Struct(">I")
 #: Time for which one link's input is handled in one turn of the event loop; then other work has its turn, and the link is not
@@ -95,6 +99,12 @@ STANDSTILL_S = 0.25
 RETRANSMISSIONS_READ_MAX = 256
 #: A turn ends after this number of rounds even with work left, so that a busy node still reads.
 TRANSMIT_ROUNDS_MAX = 16
+
+
+@cache
+def _keep_heap() -> None:
+    """Let the C library keep freed memory, once: the second block would come from the heap, and the third be cleared there."""
+    bytes(HEAP_BLOCK_BYTES)  # freed at once, on purpose
 
 
 class DrivenCore(Protocol):
@@ -146,7 +156,7 @@ class LinkStream(asyncio.BufferedProtocol):
         self._driver = driver
         self._address = address
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(mmap.mmap(-1, RECEIVE_BUFFER_BYTES))
+        self._buffer = _NO_BUFFER
         self._start = 0
         self._end = 0
         self._is_paused = False
@@ -170,6 +180,8 @@ class LinkStream(asyncio.BufferedProtocol):
         return peer[0] if isinstance(peer, tuple) else ""
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is _NO_BUFFER:
+            self._buffer = _receive_buffers.take()
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -217,6 +229,8 @@ class LinkStream(asyncio.BufferedProtocol):
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
+            buffer, self._buffer = self._buffer, _NO_BUFFER
+            _receive_buffers.give_back(buffer)
         elif len(self._buffer) - end < RECORD_BYTES_MAX:
             self._buffer[: end - start] = self._buffer[start:end]  # views of one buffer may overlap: Python moves them
             self._start, self._end = 0, end - start
@@ -347,7 +361,7 @@ class Driver:
         self.late_at = math.inf
         self.own: frozenset[Address] = frozenset()
         self.lateness = LoopLateness()
-        bytes(HEAP_BLOCK_BYTES)  # freed at once, on purpose
+        _keep_heap()
         self.loop = asyncio.get_running_loop()
         self.reads_on = not isinstance(self.loop, asyncio.BaseEventLoop)
         self._context = copy_context()

@@ -8,7 +8,7 @@ The link delivers records in order and complete. So the counter is not sent: bot
 reordered or changed record does not decrypt.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -18,6 +18,7 @@ from iris_security.errors import AuthenticationError, KeyExhaustedError
 from iris_security.hkdf import KEY_BYTES
 
 Buffer = bytes | bytearray | memoryview
+_AnyCipher: TypeAlias = "Cipher | _RecordKeys"
 
 #: The number of records per key. Records of 64 KiB make 4 GiB or 2^28 blocks per key: an attacker's advantage is below 2^-72
 #: (2^56 / 2^128). With records of 320 KiB, the largest accepted ones, it is below 2^-67. The limit of TLS 1.3 (RFC 8446 section
@@ -26,6 +27,10 @@ Buffer = bytes | bytearray | memoryview
 REKEY_RECORDS = 1 << 16
 #: The last counter of a record. The rekey itself uses the counter 2^64 - 1 (section 5.1).
 COUNTER_MAX = (1 << 64) - 2
+#: Records after which a direction keeps its cipher, from its beginning or a rest on. Until then each record makes a cipher and
+#: drops it, in 3 us, because a cipher takes 2.5 KiB and nearly all links of a node are idle. Too small: links keep the ciphers
+#: that only their first frames needed; too large: the first records of a series cost more.
+KEPT_FROM_RECORDS = 32
 _REKEY_NONCE = bytes(4) + b"\xff" * 8
 #: Whether `seal_into` and `open_into` work: they need the cipher functions of later versions of cryptography.
 FILLS_BUFFERS: Final = hasattr(AESGCM, "encrypt_into") and hasattr(AESGCM, "decrypt_into")
@@ -38,7 +43,7 @@ class RecordSealer:
         rekeys: The number of key changes so far.
     """
 
-    __slots__ = ("_cipher", "_counter", "_encrypt", "_keys", "_rekey_at", "rekeys")
+    __slots__ = ("_cipher", "_counter", "_encrypt", "_keys", "_renew_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Begin with the key that the handshake made for this direction.
@@ -52,9 +57,9 @@ class RecordSealer:
             ValueError: The key has another size, or `rekey_records` is not positive.
         """
         self._keys = _RecordKeys(key, suite, rekey_records)
-        self._use_key()
         self._counter = 0
         self.rekeys: int = 0
+        self.rest()
 
     @property
     def records(self) -> int:
@@ -69,8 +74,8 @@ class RecordSealer:
             KeyExhaustedError: 2^64 - 1 records have been sealed.
         """
         counter = self._counter
-        if counter == self._rekey_at:
-            self._rekey()
+        if counter >= self._renew_at:
+            self._renew()
         # Increment before encrypting: if the encryption fails, no later call reuses the counter.
         self._counter = counter + 1
         return self._encrypt(counter.to_bytes(NONCE_BYTES, "big"), plaintext, None)
@@ -83,21 +88,29 @@ class RecordSealer:
             ValueError: The buffer has another size.
         """
         counter = self._counter
-        if counter == self._rekey_at:
-            self._rekey()
+        if counter >= self._renew_at:
+            self._renew()
         self._counter = counter + 1  # as in `seal`
         self._cipher.encrypt_into(counter.to_bytes(NONCE_BYTES, "big"), plaintext, None, buffer)
 
-    def _rekey(self) -> None:
-        if not self._keys.advance():
-            raise KeyExhaustedError("this link has sealed all its records: open a new one")
-        self._use_key()
-        self.rekeys += 1
+    def rest(self) -> None:
+        """Drop the cipher until the next series of records: the link was silent. Harmless at any time."""
+        keys = self._keys
+        self._use(keys, min(self._counter + KEPT_FROM_RECORDS, keys.rekey_at))
 
-    def _use_key(self) -> None:
-        self._cipher = self._keys.cipher()
-        self._encrypt = self._cipher.encrypt  # both spare a look-up in the hot path
-        self._rekey_at = self._keys.rekey_at
+    def _renew(self) -> None:
+        """Keep a cipher from this record on, with the next key if this one has protected all its records."""
+        keys = self._keys
+        if self._counter >= keys.rekey_at:
+            if not keys.advance():
+                raise KeyExhaustedError("this link has sealed all its records: open a new one")
+            self.rekeys += 1
+        self._use(keys.cipher(), keys.rekey_at)
+
+    def _use(self, cipher: _AnyCipher, renew_at: int) -> None:
+        self._cipher = cipher
+        self._encrypt = cipher.encrypt  # both spare a look-up in the hot path
+        self._renew_at = renew_at
 
 
 class RecordOpener:
@@ -107,7 +120,7 @@ class RecordOpener:
         rekeys: The number of key changes so far.
     """
 
-    __slots__ = ("_cipher", "_counter", "_decrypt", "_keys", "_rekey_at", "rekeys")
+    __slots__ = ("_cipher", "_counter", "_decrypt", "_keys", "_renew_at", "rekeys")
 
     def __init__(self, key: bytes, suite: Suite = Suite.AES_256_GCM, *, rekey_records: int = REKEY_RECORDS) -> None:
         """Begin with the key that the handshake made for this direction.
@@ -121,9 +134,9 @@ class RecordOpener:
             ValueError: The key has another size, or `rekey_records` is not positive.
         """
         self._keys = _RecordKeys(key, suite, rekey_records)
-        self._use_key()
         self._counter = 0
         self.rekeys: int = 0
+        self.rest()
 
     @property
     def records(self) -> int:
@@ -140,8 +153,8 @@ class RecordOpener:
             AuthenticationError: The data is not the peer's next record.
         """
         counter = self._counter
-        if counter == self._rekey_at:
-            self._rekey()
+        if counter >= self._renew_at:
+            self._renew()
         try:
             plaintext = self._decrypt(counter.to_bytes(NONCE_BYTES, "big"), sealed, None)
         except InvalidTag:
@@ -160,28 +173,39 @@ class RecordOpener:
             ValueError: The buffer has another size.
         """
         counter = self._counter
-        if counter == self._rekey_at:
-            self._rekey()
+        if counter >= self._renew_at:
+            self._renew()
         try:
             self._cipher.decrypt_into(counter.to_bytes(NONCE_BYTES, "big"), sealed, None, buffer)
         except InvalidTag:
             raise AuthenticationError from None
         self._counter = counter + 1  # as in `open`
 
-    def _rekey(self) -> None:
-        if not self._keys.advance():
-            raise AuthenticationError
-        self._use_key()
-        self.rekeys += 1
+    def rest(self) -> None:
+        """Drop the cipher until the next series of records: the link was silent. Harmless at any time."""
+        keys = self._keys
+        self._use(keys, min(self._counter + KEPT_FROM_RECORDS, keys.rekey_at))
 
-    def _use_key(self) -> None:
-        self._cipher = self._keys.cipher()
-        self._decrypt = self._cipher.decrypt  # both spare a look-up in the hot path
-        self._rekey_at = self._keys.rekey_at
+    def _renew(self) -> None:
+        """Keep a cipher from this record on, with the next key if this one has protected all its records."""
+        keys = self._keys
+        if self._counter >= keys.rekey_at:
+            if not keys.advance():
+                raise AuthenticationError
+            self.rekeys += 1
+        self._use(keys.cipher(), keys.rekey_at)
+
+    def _use(self, cipher: _AnyCipher, renew_at: int) -> None:
+        self._cipher = cipher
+        self._decrypt = cipher.decrypt  # both spare a look-up in the hot path
+        self._renew_at = renew_at
 
 
 class _RecordKeys:
-    """The sequence of keys of one direction. A key determines its successor but reveals no predecessor."""
+    """The sequence of keys of one direction. A key determines its successor but reveals no predecessor.
+
+    Also the cipher of a direction at rest: each call makes the cipher of the present key, and drops it.
+    """
 
     __slots__ = ("_key", "_rekey_records", "_suite", "rekey_at")
 
@@ -198,6 +222,18 @@ class _RecordKeys:
 
     def cipher(self) -> Cipher:
         return self._suite.cipher(self._key)
+
+    def encrypt(self, nonce: bytes, data: Buffer, associated: bytes | None) -> bytes:
+        return self.cipher().encrypt(nonce, data, associated)
+
+    def decrypt(self, nonce: bytes, data: Buffer, associated: bytes | None) -> bytes:
+        return self.cipher().decrypt(nonce, data, associated)
+
+    def encrypt_into(self, nonce: bytes, data: Buffer, associated: bytes | None, buffer: memoryview) -> None:
+        self.cipher().encrypt_into(nonce, data, associated, buffer)
+
+    def decrypt_into(self, nonce: bytes, data: Buffer, associated: bytes | None, buffer: memoryview) -> None:
+        self.cipher().decrypt_into(nonce, data, associated, buffer)
 
     def advance(self) -> bool:
         """Replace the key by its successor; return False if no counter is left for the successor.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from iris_security import AuthenticationError, KeyExhaustedError, RecordOpener, RecordSealer, Suite
 from iris_security.aead import TAG_BYTES
-from iris_security.record import COUNTER_MAX, FILLS_BUFFERS, REKEY_RECORDS, rekey
+from iris_security.record import COUNTER_MAX, FILLS_BUFFERS, KEPT_FROM_RECORDS, REKEY_RECORDS, rekey
 
 KEY = bytes(range(32))
 
@@ -28,6 +28,40 @@ def test_sealed_as_designed() -> None:
     first, second = records(2)
     assert first == AESGCM(KEY).encrypt(bytes(12), b"record 0", b"")
     assert second == AESGCM(KEY).encrypt(bytes(11) + b"\x01", b"record 1", b"")
+
+
+def test_a_rest_changes_no_record() -> None:
+    """Rests at all distances from a rekey, and before and after the cipher is kept."""
+    rekey_records, count = KEPT_FROM_RECORDS + 3, 5 * KEPT_FROM_RECORDS
+    expected = records(count, rekey_records=rekey_records)
+    for every in range(1, KEPT_FROM_RECORDS + 5):
+        sealer, opener = RecordSealer(KEY, rekey_records=rekey_records), RecordOpener(KEY, rekey_records=rekey_records)
+        for number, record in enumerate(expected):
+            if number % every == 0:
+                sealer.rest()
+                opener.rest()
+            assert sealer.seal(b"record %d" % number) == record
+            assert opener.open(record) == b"record %d" % number
+        assert sealer.rekeys == opener.rekeys == (count - 1) // rekey_records
+
+
+def test_a_cipher_is_kept_in_a_series_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    original = Suite.cipher
+
+    def count(suite: Suite, key: bytes) -> object:
+        nonlocal made
+        made += 1
+        return original(suite, key)
+
+    monkeypatch.setattr(Suite, "cipher", count)
+    sealer, opener = RecordSealer(KEY), RecordOpener(KEY)
+    for series in (1, 2):
+        for _ in range(3 * KEPT_FROM_RECORDS):
+            opener.open(sealer.seal(b""))
+        assert made == 2 * series * (KEPT_FROM_RECORDS + 1)
+        sealer.rest()
+        opener.rest()
 
 
 def test_chacha_is_sealed_and_rekeyed_alike() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from iris_py.link import link as link_module
-from iris_py.link.config import LinkConfig
+from iris_py.link.config import CONTROL_WORK_BYTES, PACKET_WORK_BYTES, WORK_MAX, LinkConfig
 from iris_py.link.events import CloseReason, LinkClosed, LinkDrained, LinkOpened, LinkVerified, PeerIdentified
 from iris_py.link.handshake import DEFAULT_OFFER, HANDSHAKE_BYTES_MAX, LinkHandshake, Offer
 from iris_py.link.lanes import (
@@ -41,12 +41,9 @@ from iris_py.link.lanes import (
     UNICAST,
 )
 from iris_py.link.link import (
-    CONTROL_WORK_BYTES,
     LINK_ID_BYTES,
     NO_LINK,
-    PACKET_WORK_BYTES,
     RECORD_BYTES_MAX,
-    WORK_MAX,
     Link,
     LinkState,
     Packet,

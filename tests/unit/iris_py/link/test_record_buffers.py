@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from iris_py.link.lanes import BODY, FRAGMENT, TUNNEL
-from iris_py.link.record_buffers import BUFFER_BYTES, BUFFERS_MAX, LARGE_BYTES, RecordBuffers
+from iris_py.link.record_buffers import (
+    BUFFER_BYTES,
+    BUFFERS_MAX,
+    LARGE_BYTES,
+    RECEIVE_BUFFERS_KEPT_MAX,
+    ReceiveBuffers,
+    RecordBuffers,
+)
 from iris_security import AuthenticationError, RecordOpener, RecordSealer
 from iris_security.aead import TAG_BYTES
 from iris_security.record import FILLS_BUFFERS
@@ -86,3 +93,15 @@ def test_without_ciphers_that_fill_buffers_every_record_is_one_of_its_own(monkey
         opened = buffers.open(opener, memoryview(sealed))
         assert (buffer_of(sealed), buffer_of(opened)) == (None, None)
         assert opened == content(TUNNEL, number)
+
+
+def test_a_receive_buffer_is_used_again_and_only_some_are_kept() -> None:
+    buffers = ReceiveBuffers(4096)
+    taken = [buffers.take() for _ in range(RECEIVE_BUFFERS_KEPT_MAX + 2)]
+    for number, buffer in enumerate(taken):
+        buffer[:] = bytes((number,)) * 4096
+    assert [bytes(buffer) for buffer in taken] == [bytes((number,)) * 4096 for number in range(len(taken))]
+    for buffer in taken:
+        buffers.give_back(buffer)
+    again = [buffers.take() for _ in taken]
+    assert sum(any(each is buffer for buffer in taken) for each in again) == RECEIVE_BUFFERS_KEPT_MAX

@@ -23,6 +23,7 @@ import uvloop
 
 from iris_overlay.events import DialRequested
 from iris_py.link.link import RECORD_BYTES_MAX, LinkState
+from iris_py.link.record_buffers import ReceiveBuffers
 from iris_py.net import driver as driver_module
 from iris_py.net.driver import (
     AWAITED_S,
@@ -354,9 +355,7 @@ class Turns:
             connection.__dict__.update(
                 link=self.links[name], lost=Mock(), _driver=driver, _address=None, _transport=self.streams[name]
             )
-            connection.__dict__.update(
-                _buffer=memoryview(bytearray(RECEIVE_BUFFER_BYTES)), _start=0, _end=0, _awaited=1, _relief=None
-            )
+            connection.__dict__.update(_buffer=driver_module._NO_BUFFER, _start=0, _end=0, _awaited=1, _relief=None)
             connection.__dict__.update(_is_paused=False, _reading_pauses=0, retransmissions=0)
 
     def call_soon(self, callback: Callable[[], object], *, context: Context) -> None:
@@ -423,7 +422,7 @@ def test_a_turn_takes_no_more_from_a_socket_than_the_buffer_holds(
 ) -> None:
     """A read of uvloop goes on while the buffer gets full: megabytes would wait in queues, and messages grow old there."""
     buffer_bytes = 8 * 1024  # of which any system's socket holds several
-    monkeypatch.setattr(driver_module, "RECEIVE_BUFFER_BYTES", buffer_bytes)
+    monkeypatch.setattr(driver_module, "_receive_buffers", ReceiveBuffers(buffer_bytes))
 
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()

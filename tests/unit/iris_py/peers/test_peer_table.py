@@ -407,7 +407,7 @@ def old_and_new() -> tuple[Table, Table, Wire]:
     return one, other, wire
 
 
-def generations(table: Table) -> set[bytes]:
+def generations(table: Table) -> frozenset[bytes]:
     (link,) = table.open_links()
     return link.proofs.generations
 
