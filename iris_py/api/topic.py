@@ -41,13 +41,14 @@ from iris_py.wire.names import refusals
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from iris_py.api.cloud.parts import CloudParts
     from iris_py.api.codec import AnyCodec
     from iris_py.api.options import SubscribeOptions
     from iris_py.api.runtime import Runtime
     from iris_py.api.subscription import Callback, MakeInbox
+    from iris_py.patterns.topic.bodies import HeadedMessage
     from iris_py.patterns.topic.queue import OverflowPolicy
     from iris_py.wire.headers import Headers, HeaderValue
 
@@ -241,20 +242,19 @@ class Topics:
             return False
         return self._add(topic, payload) is not None
 
-    def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
+    def add_headed(self, messages: Iterable[HeadedMessage]) -> tuple[int, int]:
         """Publish messages with headers in the open batch, behind another message with headers of the same turn.
 
         Args:
-            topic: The topic.
-            contents: The payloads behind their headers (:func:`iris_py.wire.headers.put_headers`).
+            messages: The messages. The first message with other receivers, or without room, ends the call.
 
         Returns:
-            The number of published messages, and the number of receiving nodes.
+            The number of published messages, from the first, and the number of receiving nodes.
         """
         runtime = self._runtime
         if runtime.closing is not None or runtime.tracing is not None or self._core.max_message_bytes < BODY_BYTES:
             return 0, 0
-        return self._publisher.add_headed(topic, contents)
+        return self._publisher.add_headed(messages)
 
     async def wait_until_known(self) -> None:
         """Learn the subscriptions of the network before the first publication.

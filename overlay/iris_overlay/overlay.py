@@ -526,8 +526,11 @@ class Overlay:
 
     def peers(self) -> list[NodeInfo]:
         """Return the other known nodes, for display; in a large network not all."""
-        known = {info.id: info for info in self._ring.known()}
-        return list((known | self._links).values())
+        return list(({info.id: info for info in self._ring.known()} | self._links).values())
+
+    def others(self) -> list[NodeInfo] | None:
+        """Return the other nodes of the network; None unless all are known, as in a small network."""
+        return self._ring.others()
 
     def size_estimate(self) -> int:
         """Return the estimated number of nodes in the network, including this one; exact for small networks."""
@@ -596,11 +599,8 @@ class Overlay:
     def datagrams_to_send(self) -> list[tuple[tuple[str, int] | None, bytes]]:
         """Remove and return the datagrams to send; the address None stands for the multicast group."""
         datagrams, self._discovery.datagrams = self._discovery.datagrams, []
-        datagrams += self._liveness.detector.datagrams_to_send()
-        if self._reachability.datagrams:
-            datagrams += self._reachability.datagrams
-            self._reachability.datagrams = []
-        return datagrams
+        others, self._reachability.datagrams = self._reachability.datagrams, []
+        return [*datagrams, *self._liveness.detector.datagrams_to_send(), *others]
 
     def events_received(self) -> list[Event]:
         """Remove and return the events for the owner."""

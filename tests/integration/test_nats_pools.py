@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import iris_py
+from iris_py.api.runtime import runtime_of
 from iris_py.doors.settings import parse_settings
 from iris_py.errors import MemberLost, Overloaded
 from iris_py.peers.member import weight_of
@@ -31,6 +32,19 @@ LANES = 8
 #: Raised at the end of a connection.
 ENDED = (AssertionError, ConnectionError, asyncio.IncompleteReadError)
 NO_RESPONDERS = b"NATS/1.0 503"
+
+
+@asynccontextmanager
+async def doors_alone() -> AsyncIterator[list[tuple[iris_py.Node, NatsDoor]]]:
+    """Open a network of two doors, with their nodes."""
+    async with AsyncExitStack() as stack:
+        opened = []
+        for _ in range(2):
+            node = await stack.enter_async_context(iris_py.connect())
+            door = await stack.enter_async_context(open_nats_door(node, parse_settings(HERE, "door.toml")))
+            stack.push_async_callback(door.close, timeout=0.1)
+            opened.append((node, door))
+        yield opened
 
 
 @asynccontextmanager
@@ -265,6 +279,28 @@ async def test_a_member_that_comes_gets_its_share_and_its_end_gives_the_rest_bac
         while not reply.startswith(NO_RESPONDERS):
             with suppress(TimeoutError):  # a message to a queue group whose last member has just left may be lost
                 reply = await asyncio.wait_for(caller.ask(b"upper", b"x"), 0.5)
+
+
+@in_loop
+async def test_doors_alone_look_at_no_cluster_until_another_node_comes() -> None:
+    async with doors_alone() as ((first, door), (_second, other)):
+        service, caller = await Service.begin(other, b">"), await Caller.connect(door)
+        groups = runtime_of(first).core.groups.by_name
+
+        async def looks(name: str) -> bool:
+            assert await caller.ask(name.encode(), b"x") == b"nats"
+            return name in groups
+
+        names = map("users.{}".format, itertools.count())
+        while await looks(next(names)):  # the doors are not known as such yet
+            pass
+        assert not [name for name in itertools.islice(names, 50) if await looks(name)]
+        service.is_silent = True
+        async with iris_py.connect() as native, native.join("upper", lambda _request: b"native"):
+            reply = b""
+            while reply != b"native":
+                with suppress(TimeoutError):  # only the listener has heard the request if it came as the member did
+                    reply = await asyncio.wait_for(caller.ask(b"upper", b"x"), 0.5)
 
 
 @in_loop

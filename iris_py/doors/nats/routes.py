@@ -331,12 +331,15 @@ class Routes:
         if CLOUD_MARK in subject.name:
             return []
         tokens = subject.tokens
-        matches = [each for each in self._plain.match(tokens) if not each.hidden or each.hears(tokens)]
-        by_client: dict[DoorClient, list[ClientSubscription]] = {}
-        for each in matches:
-            by_client.setdefault(each.client, []).append(each)
-        found = sorted(by_client.items(), key=_count_matches)
-        self._remembered_matches += len(matches)
+        matches = self._plain.match(tokens)
+        found: list[_ClientMatches] = []
+        if matches:
+            matches = [each for each in matches if not each.hidden or each.hears(tokens)]
+            by_client: dict[DoorClient, list[ClientSubscription]] = {}
+            for each in matches:
+                by_client.setdefault(each.client, []).append(each)
+            found = sorted(by_client.items(), key=_count_matches)
+            self._remembered_matches += len(matches)
         if len(self._remembered) >= REMEMBERED_SUBJECTS_MAX or self._remembered_matches > REMEMBERED_MATCHES_MAX:
             self._forget_matches()
             self._remembered_matches = len(matches)

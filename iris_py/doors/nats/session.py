@@ -31,6 +31,7 @@ from iris_py.doors.nats.subjects import (
 )
 from iris_py.doors.nats.subscription import ClientServices, ClientSubscription
 from iris_py.doors.nats.users import ClientCredentials, NatsUser, PasswordQuestion
+from iris_py.patterns.topic.names import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,6 +93,8 @@ class TopicMessages(msgspec.Struct, gc=False):
 
     topic: str
     """The topic, with ``@cloud`` for another cloud."""
+    tokens: Tokens
+    """The tokens of the topic; the last token may end with the cloud."""
     line: PubLine
     contents: list[bytes]
     """The header block and payload of each message."""
@@ -444,7 +447,10 @@ class NatsSession:
         """Execute operations up to the end, or to a command before which no other operation takes effect."""
         operations, self._operations = self._operations, []
         for number, operation in enumerate(operations, 1):
-            self._execute(operation)
+            if type(operation) is PubRun and self.user is not None:  # most are
+                self._publish(operation)
+            else:
+                self._execute(operation)
             if self.end is not None:
                 return
             if self._is_waiting:
@@ -452,9 +458,6 @@ class NatsSession:
                 return
 
     def _execute(self, operation: Operation) -> None:
-        if self.user is not None and isinstance(operation, PubRun):  # first, because most are
-            self._publish(operation)
-            return
         self.controls += 1
         if isinstance(operation, ProtocolFault):
             self._refuse(operation, SessionEnd.PROTOCOL)
@@ -535,7 +538,7 @@ class NatsSession:
         kind = subject.kind
         if kind is _TOPIC:
             count = routes.publish(self, subject, line, contents)
-            self._commands.append(TopicMessages(subject.name, line, contents, count > 0))
+            self._commands.append(TopicMessages(subject.name, subject.tokens, line, contents, count > 0))
         elif kind is _INBOX:
             if not routes.reply(self, subject, Delivery(line.subject, line.reply, line.header_bytes, contents)):
                 home = routes.inboxes.home_of(subject.key)

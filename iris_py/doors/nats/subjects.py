@@ -37,8 +37,11 @@ INBOX_TOKENS: Final = 2
 #: Tokens and bytes of an inbox, which is no topic.
 INBOX_BYTES_MAX: Final = 512
 
-#: The usual inbox, of which a client makes one for each request; others are checked token by token.
+#: The usual subject; others are checked token by token.
+_USUAL: Final = re.compile(rb"[\w-]+(?:\.[\w-]+)*", re.ASCII)
+#: The usual inbox, of which a client makes one for each request.
 _USUAL_INBOX: Final = re.compile(rb"_INBOX[\w-]*(?:\.[\w-]+)*", re.ASCII)
+_INBOX: Final = INBOX.encode()
 #: Bytes that no subject has: they divide the fields of a control line, or may move the cursor of a terminal.
 _UNSPEAKABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 
@@ -52,6 +55,11 @@ class SubjectKind(Enum):
     """To the client that waits for replies."""
     SERVER = "server"
     """To the server; a door has no such services."""
+
+
+#: Looked up once: to look up a member of an enumeration is slow.
+_KIND_TOPIC: Final = SubjectKind.TOPIC
+_KIND_INBOX: Final = SubjectKind.INBOX
 
 
 class SubjectFault(Enum):
@@ -86,9 +94,15 @@ def read_subject(raw: bytes) -> NatsSubject | SubjectFault:
     Args:
         raw: A field of a control line: not empty, without blanks and line breaks.
     """
-    if _USUAL_INBOX.fullmatch(raw) is not None and len(raw) <= INBOX_BYTES_MAX:
+    if _USUAL.fullmatch(raw) is not None:
         name = raw.decode()
-        return NatsSubject(raw, SubjectKind.INBOX, name, tuple(name.split(".")))
+        if raw.startswith(_INBOX):
+            is_short = len(raw) <= INBOX_BYTES_MAX
+            return NatsSubject(raw, _KIND_INBOX, name, tuple(name.split("."))) if is_short else SubjectFault.UNFIT
+        try:
+            return NatsSubject(raw, _KIND_TOPIC, name, parse_topic(name))
+        except ValueError:
+            return SubjectFault.UNFIT
     tokens = tuple(raw.decode(errors="replace").split("."))
     if "" in tokens or ANY_TOKEN in tokens or ANY_REST in tokens:
         return SubjectFault.INVALID

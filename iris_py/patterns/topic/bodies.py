@@ -11,7 +11,7 @@ gathered beyond the turn, so a busy publisher sends few and large casts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from iris_py.patterns.topic.counted_patterns import take_counts
 from iris_py.patterns.topic.targets import BodySegment, CastTarget
@@ -22,13 +22,16 @@ from iris_py.wire.headers import HEAD_SIZE, HEADERS_BYTES_MAX
 from iris_py.wire.packets import RUN_MESSAGE_COST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from iris_overlay.ids import GroupId
+    from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.targets import PublicationRoute, PublicationTarget
     from iris_py.peers.group import Group
     from iris_py.peers.outbound import Outbound
 
+#: A topic, its tokens, and a payload behind its headers (:func:`iris_py.wire.headers.put_headers`).
+HeadedMessage: TypeAlias = "tuple[str, Tokens, bytes]"
 #: Batches of more messages are not lengthened: another ``BODY_BYTES`` of empty messages would exceed the maximum number of
 #: messages.
 LENGTHENED_MESSAGES_MAX: Final = packets.RUN_MESSAGES_MAX - BODY_BYTES // RUN_MESSAGE_COST
@@ -41,6 +44,7 @@ CAST_BODY_BYTES: Final = packets.RUN_BODY_BYTES_MAX
 #: Bytes of a payload with headers that joins a batch. Too small: publications with headers cost more; too large: a copy of a
 #: large payload, and batches of one message.
 HEADED_BYTES_MAX: Final = 4096
+_CONTENT_BYTES_MAX: Final = HEADED_BYTES_MAX + HEADERS_BYTES_MAX
 #: Bytes of a batch besides its topic, sizes and payloads.
 RUN_BYTES: Final = packets.MESSAGE_BYTES + packets.RUN_COUNT.size
 
@@ -121,37 +125,64 @@ class ImportedBatch(PublicationBatch):
 
 
 class HeadedBatch(PublicationBatch):
-    """A batch of payloads behind their headers; never lengthened, because receivers read the messages separately."""
+    """A batch of payloads behind their headers, to topics with the same receivers.
 
-    __slots__ = ()
+    The batch is never lengthened, because receivers read the messages separately.
 
-    def append(self, payload: bytes) -> bool:
-        """Append a publication; return False if it has no room."""
-        return self.append_some([payload])[0] == 1
+    Attributes:
+        topic: The topic of the last message.
+    """
 
-    def append_some(self, contents: Sequence[bytes]) -> tuple[int, int]:
-        """Append publications up to the first without room; return the number of appended ones, and of receiving nodes."""
-        room, added = self.room, 0
-        for content in contents:
-            left = room - RUN_MESSAGE_COST - len(content)
-            if left < 0 or len(content) > HEADED_BYTES_MAX + HEADERS_BYTES_MAX:
+    __slots__ = ("_heads", "topic")
+
+    def __init__(self, head: bytes, payload: bytes, used: int, count: int) -> None:
+        super().__init__(head, payload, used, count)
+        self.topic = head.decode()
+        self._heads = [(head, 0)]  # each topic, with the place of its first payload
+
+    def append_to(self, topic: str, payload: bytes) -> bool:
+        """Append a publication with the same receivers; return False without room."""
+        return self.append_all([(topic, (), payload)], lambda _topic, _tokens: None, None) == 1
+
+    def append_all(self, messages: Iterable[HeadedMessage], find: Callable[[str, Tokens], object], plan: object) -> int:
+        """Append publications up to the first with other receivers or without room; return their number.
+
+        Args:
+            messages: The publications. The batch reads no more than fit, and one.
+            find: Returns the receivers of a topic.
+            plan: The receivers of the batch.
+        """
+        room, last, payloads, added = self.room, self.topic, self.payloads, 0
+        for topic, tokens, content in messages:
+            size = len(content)
+            left = room - RUN_MESSAGE_COST - size
+            is_other = topic != last
+            if is_other:
+                left -= RUN_BYTES + len(topic.encode())
+            if left < 0 or size > _CONTENT_BYTES_MAX or (is_other and find(topic, tokens) is not plan):
                 break
+            if is_other:
+                self._heads.append((topic.encode(), len(payloads)))
+                last = topic
+            payloads.append(content)
             room = left
             added += 1
-        self.room = room
-        self.payloads += contents[:added]
-        return added, self.count
+        self.room, self.topic = room, last
+        return added
 
     def encode(self, first: int) -> tuple[list[bytes], int]:
-        """End the batch; return its message, in parts, and the size of the message."""
+        """End the batch; return the messages, in parts, and their size. Every topic has its own message."""
         self.room = 0
-        if len(self.payloads) > 1:
-            parts = packets.encode_run(self.head, self.payloads, first, self.kind, packets.EACH_HEADED)
-        else:  # the headers stand before the topic
-            (content,) = self.payloads
-            stop = HEAD_SIZE.size + HEAD_SIZE.unpack_from(content)[0]
-            head, payload = content[:stop] + self.head, content[stop:]
-            parts = [packets.MESSAGE.pack(self.kind, packets.HEADED, len(head), len(payload), first, 0), head, payload]
+        payloads, heads, parts = self.payloads, self._heads, list[bytes]()
+        pack, kind = packets.MESSAGE.pack, self.kind
+        for (head, begin), end in zip(heads, (*(begin for _head, begin in heads[1:]), len(payloads)), strict=True):
+            if end - begin > 1:
+                parts += packets.encode_run(head, payloads[begin:end], first + begin, kind, packets.EACH_HEADED)
+            else:  # the headers stand before the topic
+                content = payloads[begin]
+                stop = HEAD_SIZE.size + HEAD_SIZE.unpack_from(content)[0]
+                start = pack(kind, packets.HEADED, stop + len(head), len(content) - stop, first + begin, 0)
+                parts += (start, content[:stop], head, content[stop:])
         return parts, sum(map(len, parts))
 
 

@@ -44,13 +44,14 @@ from iris_py.wire.packets import RUN_MESSAGE_COST
 from iris_security.keyring import PROOF_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from iris_overlay.events import MemberChange, TableChanged, ViewChanged
     from iris_overlay.ids import GroupId, NodeId
     from iris_overlay.node_info import NodeInfo
     from iris_overlay.overlay import Overlay
     from iris_py.observe.counts import BoundedCounts
+    from iris_py.patterns.topic.bodies import HeadedMessage
     from iris_py.patterns.topic.deliveries import Deliveries
     from iris_py.patterns.topic.names import Tokens
     from iris_py.patterns.topic.outgoing_shares import Choice, OutgoingShares, ShareRoute
@@ -123,7 +124,7 @@ class Publisher:
         self._bodies = Bodies(outbound, overlay.casts_in_flight)
         self._plans = PlanCache()
         self._batch: PublicationBatch | None = None  # the open batch with receivers
-        self._headed = ""  # its topic, if messages with headers may be appended
+        self._headed: HeadedBatch | None = None  # the same one, if messages with headers may be appended
         self._unheard = UnheardBatches(self._flows)
         self._batch_plan: TopicPlan  # of the open batch
         self._batch_choice: tuple[str, Choice] | None = None  # its topic, and the members of groups that get it
@@ -150,10 +151,10 @@ class Publisher:
         run.payloads.append(payload)
         return run.count
 
-    def add_headed(self, topic: str, contents: Sequence[bytes]) -> tuple[int, int]:
-        """Append payloads behind their headers to the open batch; return the numbers of appended payloads and of nodes."""
-        run = self._batch
-        return run.append_some(contents) if topic == self._headed and isinstance(run, HeadedBatch) else (0, 0)
+    def add_headed(self, messages: Iterable[HeadedMessage]) -> tuple[int, int]:
+        """Append messages to the open batch with headers, as far as room goes; return the numbers of messages and of nodes."""
+        batch = self._headed
+        return (0, 0) if batch is None else (batch.append_all(messages, self._plans.find_alike, self._batch_plan), batch.count)
 
     def publish(
         self, topic: str, payload: bytes, now: float, headers: Headers = NO_HEADERS, imported: Imported | None = None
@@ -194,6 +195,7 @@ class Publisher:
             return False  # a receiver is congested
         if not self._held.add(topic, payload, now, headers):
             return False
+        self._headed = None  # no later message overtakes it
         self._outbound.has_events = True  # the deadline has changed
         return True
 
@@ -250,8 +252,7 @@ class Publisher:
         Args:
             peer_of: Returns the peer of a node.
         """
-        table = self._tables.find(event.group)
-        if table is None:
+        if (table := self._tables.find(event.group)) is None:
             return
         self.send_all(now)  # earlier messages go to the earlier targets
         is_first = not table.is_known
@@ -334,7 +335,7 @@ class Publisher:
             counts = self._counts.total() if found is None else found[1].counts
             counts.pauses_obeyed += 1
         self.runs.clear()
-        self._headed = ""
+        self._headed = None
         self._imported_runs.clear()
         self._pauses.add(tag, peer.id, now)
         self._outbound.has_events = True
@@ -439,9 +440,9 @@ class Publisher:
             self._publish_alone(topic, plan, payload, now, headers)
         elif headers.encoded and is_heard:
             content = put_headers(headers.encoded, payload)
-            if topic != self._headed or self._batch is None or not self._batch.append(content):
-                self._begin_batch(plan, topic.encode(), content, plan.count, now, HeadedBatch)
-                self._headed = topic
+            if (batch := self._headed) is None or plan is not self._batch_plan or not batch.append_to(topic, content):
+                begun = self._begin_batch(plan, topic.encode(), content, plan.count, now, HeadedBatch)
+                self._headed = begun if isinstance(begun, HeadedBatch) else None
         elif (run := self.runs.get(topic)) is None or not run.append(payload):
             if is_heard:
                 self.runs[topic] = self._begin_batch(plan, topic.encode(), payload, plan.count, now)
@@ -507,7 +508,7 @@ class Publisher:
 
     def _end_batch(self, now: float) -> None:
         """End the open batches: number their messages, and add them to the bodies."""
-        batch, self._batch, self._headed = self._batch, None, ""
+        batch, self._batch, self._headed = self._batch, None, None
         if self._unheard.plans:
             self._unheard.end_all()
             self.runs.clear()
@@ -744,8 +745,7 @@ class Publisher:
 
     def _lose_target(self, node: NodeId, table: GroupId, now: float) -> None:
         """Handle a node that a table has lost. Without another table that has the node and entries of it, it is absent."""
-        target = self._targets.get(node)
-        if target is None:
+        if (target := self._targets.get(node)) is None:
             return
         if table == self._watched().id:
             self.shares.lose(target, now)

@@ -116,6 +116,10 @@ class PlanCache:
             self.by_topic[topic] = plan
         return plan
 
+    def find_alike(self, topic: str, tokens: Tokens) -> TopicPlan | None:
+        """Return the plan of a topic, if known. The cache does not remember the topic, which may never come again."""
+        return self._alike.find(tokens) or self.by_topic.get(topic)
+
     def add(self, topic: str, tokens: Tokens, plan: TopicPlan, bits: int) -> None:
         """Remember a new plan.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from iris_py.api.lifecycle import parts_of
@@ -15,9 +16,12 @@ from iris_py.wire.headers import Headers, encode_headers, put_headers
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iris_py.api.node import Node
     from iris_py.doors.nats.operations import PubLine
     from iris_py.doors.nats.session import Command, NatsSession
+    from iris_py.patterns.topic.bodies import HeadedMessage
     from iris_py.servers.nats.inbox_cluster import InboxCluster
     from iris_py.servers.nats.native_requests import NativeRequests
     from iris_py.servers.nats.node_patterns import NodePatterns
@@ -59,7 +63,7 @@ class CommandExecution:
             elif not self.try_execute(session, command):
                 break
             elif type(command) is TopicMessages and command.line.reply and end < count:
-                done = self._publish_alike(session, commands, done)
+                done = self._publish_behind(session, commands, done)
             else:
                 done = end
         return done
@@ -134,8 +138,8 @@ class CommandExecution:
             self._ask(session, command, contents[0], count, has_native=has_native)
         return True
 
-    def _publish_alike(self, session: NatsSession, commands: list[Command], at: int) -> int:
-        """Publish the requests behind an executed request to the same topic, while the batch has room.
+    def _publish_behind(self, session: NatsSession, commands: list[Command], at: int) -> int:
+        """Publish the requests behind an executed request, while the node's batch has room.
 
         Args:
             session: The client.
@@ -149,25 +153,49 @@ class CommandExecution:
         at += 1
         if not _is_plain_request(first):
             return at
-        topic, has_native = first.topic, self._requests.natives.find(first.topic)
-        if has_native:
-            return at
-        requests: list[TopicMessages] = []
-        for number in range(at, len(commands)):
-            command = commands[number]
+        at = self._publish_unheard(session, commands, at, first.topic)
+        unknown: set[str] = set()
+        added, count = self._topics.add_headed(self._requests_from(commands, at, unknown))
+        if unknown or not count:
+            for command in cast("list[TopicMessages]", commands[at : at + added]):
+                has_native = None if command.topic in unknown else False
+                self._ask(session, command, command.contents[0], count, has_native=has_native)
+        return at + added
+
+    def _publish_unheard(self, session: NatsSession, commands: list[Command], at: int, topic: str) -> int:
+        """Publish the requests from a place on to a topic without receivers; return the place behind the last."""
+        has_native: bool | None = True  # until the first one
+        for command in islice(commands, at, None):
             if not _is_plain_request(command) or command.topic != topic:
                 break
-            requests.append(command)
-        added = count = 0
-        while added < len(requests) and self._topics.publish_unheard(topic, requests[added].contents[0]):
-            added += 1
-        if not added:
-            contents = [put_headers(reply_header(each.line.reply), each.contents[0]) for each in requests]
-            added, count = self._topics.add_headed(topic, contents)
-        if not count or has_native is None:
-            for each in requests[:added]:
-                self._ask(session, each, each.contents[0], count, has_native=has_native)
-        return at + added
+            if has_native and (has_native := self._requests.natives.find(topic)):
+                break
+            if not self._topics.publish_unheard(topic, command.contents[0]):
+                break
+            self._ask(session, command, command.contents[0], 0, has_native=has_native)
+            at += 1
+        return at
+
+    def _requests_from(self, commands: list[Command], at: int, unknown: set[str]) -> Iterator[HeadedMessage]:
+        """Return the requests from a place on, as the network carries them, up to the first that goes another way.
+
+        Args:
+            commands: The commands.
+            at: The place.
+            unknown: Gets the topics whose clusters may have native members.
+        """
+        topic = ""
+        for command in islice(commands, at, None):
+            if not _is_plain_request(command):
+                return
+            if command.topic != topic:
+                topic = command.topic
+                has_native = self._requests.natives.find(topic)
+                if has_native or self._patterns.is_opening_group(topic):
+                    return
+                if has_native is None:
+                    unknown.add(topic)
+            yield topic, command.tokens, put_headers(reply_header(command.line.reply), command.contents[0])
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
         """Publish as many messages as have room; the command keeps the others."""

@@ -76,6 +76,9 @@ class NativeClusters:
         self._runtime = runtime_of(node)
         self._clusters: OrderedDict[str, _KnownCluster] = OrderedDict()
         self._rates = RateLimits(NAMES_PER_S, NAMES_BURST)
+        self._full_until = 0.0  # the time until which no look begins
+        self._are_doors_alone = False
+        self._doors_until = 0.0  # the time until which that holds
 
     def find(self, cluster: str) -> bool | None:
         """Return whether a cluster has native members; None if a look has begun and the members are not known yet.
@@ -83,9 +86,17 @@ class NativeClusters:
         Args:
             cluster: The name, of this cloud.
         """
-        known, now = self._clusters.get(cluster), self._runtime.loop.time()
+        now = self._runtime.loop.time()
+        if now >= self._doors_until:
+            self._are_doors_alone, self._doors_until = self._find_doors_alone(now), now + ANSWER_S
+        if self._are_doors_alone:
+            return False
+        known = self._clusters.get(cluster)
         if known is None:
-            if self._rates.take(_ALL, now):
+            if now < self._full_until:  # most requests to new names: without the call
+                return False
+            if wait_s := self._rates.take(_ALL, now):
+                self._full_until = now + wait_s
                 return False
             known = self._clusters[cluster] = _KnownCluster()
             if len(self._clusters) > NAMES_MAX:
@@ -123,6 +134,17 @@ class NativeClusters:
         except TimeoutError:
             return False
         return found
+
+    def _find_doors_alone(self, now: float) -> bool:
+        """Return whether all nodes of the network are known, and doors: then no cluster has a native member."""
+        others = self._runtime.core.overlay.others()
+        if others is None:
+            return False
+        try:
+            doors = self._view(INBOXES, now) if others else ()
+        except IrisError:
+            return False
+        return doors is not None and {other.id for other in others} <= {door.peer.id for door in doors}
 
     def _view(self, cluster: str, now: float) -> Sequence[KnownMember] | None:
         return self._runtime.core.group_to_ask(cluster, b"", now).members

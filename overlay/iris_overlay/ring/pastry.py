@@ -339,6 +339,11 @@ class Pastry:
         """Return the leaf set: the nearest on either side alternately."""
         return self._ring.leaves.neighbours(len(self._ring.leaves))
 
+    def others(self) -> list[NodeInfo] | None:
+        """Return the other nodes of the ring; None unless all are known: of a small ring, while none is missing."""
+        leaves = self._ring.leaves
+        return leaves.members() if self._ring.is_active and leaves.is_complete else None
+
     def replicas(self, key: bytes, count: int = 2) -> list[NodeInfo]:
         """Return the leaves nearest to a key, without the local node."""
         return self._ring.leaves.nearest_members(position(key), count)

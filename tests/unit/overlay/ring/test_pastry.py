@@ -71,6 +71,20 @@ def test_a_lone_node_cannot_exclude_itself() -> None:
     assert [event.payload for event in wires.of(1, Undeliverable)] == [b"x"]
 
 
+def test_all_others_are_known_in_a_small_ring_alone() -> None:
+    lone = Wires()
+    assert lone.add(1).others() == []
+    wires = make_ring(*range(10, 10 + 10 * CONFIG.leaf_half, 10))
+    for place, info in wires.infos.items():
+        others = wires.nodes[info.id].others()
+        assert others is not None
+        assert {other.id for other in others} == {other.id for at, other in wires.infos.items() if at != place}
+    wires.nodes[wires.infos[10].id].leave(wires.now)
+    assert wires.nodes[wires.infos[10].id].others() is None
+    large = make_ring(*range(10, 10 + 10 * (2 * CONFIG.leaf_half + 2), 10))
+    assert [node.others() for node in large.nodes.values()] == [None] * len(large.nodes)
+
+
 def test_three_nodes_know_each_other_and_divide_the_keys() -> None:
     wires = make_ring(10, 100, 200)
     for first in (10, 100, 200):

@@ -16,21 +16,22 @@ from iris_py.gateway.port import ExportQueue
 from iris_py.link.lanes import LARGE_RECORD_BYTES, RECORD_BYTES
 from iris_py.node.core import CoreConfig
 from iris_py.patterns.topic import pauses
+from iris_py.patterns.topic.bodies import HEADED_BYTES_MAX
 from iris_py.patterns.topic.held_publications import HELD_BYTES_MAX, HELD_S
-from iris_py.patterns.topic.names import parse_pattern
+from iris_py.patterns.topic.names import parse_pattern, parse_topic
 from iris_py.patterns.topic.outgoing_flows import ABSENT_S
 from iris_py.patterns.topic.pauses import PAUSE_S
 from iris_py.patterns.topic.queue import SubscriptionQueue
 from iris_py.peers.group import BODY_BYTES
 from iris_py.peers.outbound import RoomMade
 from iris_py.peers.peer import Peer
-from iris_py.wire.headers import NO_HEADERS, encode_headers
+from iris_py.wire.headers import NO_HEADERS, encode_headers, put_headers
 from iris_py.wire.imported import Imported
 from iris_py.wire.packets import RUN_MESSAGES_MAX
 from tests.unit.iris_py.nodes import Net
 
 if TYPE_CHECKING:
-    from iris_py.patterns.topic.bodies import PublicationBatch
+    from iris_py.patterns.topic.bodies import HeadedMessage, PublicationBatch
     from iris_py.peers.group import Group
 
 
@@ -435,6 +436,68 @@ def test_what_has_headers_goes_alone_and_with_them() -> None:
         (b"1", {"n": 1}, 0),
         (b"2", {}, 0),
     ]
+
+
+def headed(topic: str, number: int, payload: bytes = b"x") -> HeadedMessage:
+    return topic, parse_topic(topic), put_headers(encode_headers({"n": number}).encoded, payload)
+
+
+def test_what_has_headers_goes_together_to_topics_with_the_same_receivers() -> None:
+    pair = Pair()
+    queue = SubscriptionQueue(("t", "*"), "t.*", "drop_oldest", 10_000, 1 << 30)
+    pair.subscriber.subscribe(queue, pair.net.now)
+    pair.net.settle()
+    publisher = pair.publisher
+    assert publisher.add_headed([headed("t.a", 0)]) == (0, 0), "no batch is open"
+    assert pair.core.publish("t.a", b"x", pair.net.now, encode_headers({"n": 1})) == 1
+    batch = pair.batch
+    messages = iter([headed("t.b", 2), headed("t.b", 3), headed("t.c", 4), headed("c", 0), headed("t.d", 0)])
+    assert publisher.add_headed(messages) == (3, 1)
+    assert [topic for topic, _tokens, _content in messages] == ["t.d"], "no more are read than one"
+    assert pair.core.publish("t.d", b"x", pair.net.now, encode_headers({"n": 5})) == 1
+    assert pair.batch is batch
+    assert pair.core.publish("c", b"", pair.net.now, encode_headers({"n": 6})) == 1
+    assert pair.batch is not batch
+    pair.net.settle()
+    assert [(each.topic, each.headers["n"], each.payload, each.gap) for each in queue.take()] == [
+        ("t.a", 1, b"x", 0),
+        ("t.b", 2, b"x", 0),
+        ("t.b", 3, b"x", 0),
+        ("t.c", 4, b"x", 0),
+        ("t.d", 5, b"x", 0),
+    ]
+    assert [message.headers.get("n") for message in pair.queue.take()] == [None, 6]
+
+
+def test_a_batch_with_headers_has_room_for_its_topics() -> None:
+    pair = Pair()
+    queue = SubscriptionQueue(("t", "*"), "t.*", "drop_oldest", 10_000, 1 << 30)
+    pair.subscriber.subscribe(queue, pair.net.now)
+    pair.net.settle()
+    assert pair.core.publish("t.begin", b"", pair.net.now, encode_headers({"n": 0})) == 1
+    count, nodes = pair.publisher.add_headed(headed(f"t.{number:064}", number, b"") for number in range(10_000))
+    assert nodes == 1
+    assert 300 < count < 1000
+    (body,) = pair.bodies()
+    assert 0.8 * BODY_BYTES < len(body) <= BODY_BYTES
+    pair.net.settle()
+    assert [message.headers["n"] for message in queue.take()] == [0, *range(count)]
+    assert pair.core.publish("t.begin", b"", pair.net.now, encode_headers({"n": 0})) == 1
+    assert pair.publisher.add_headed([headed("t.a", 1, bytes(3 * HEADED_BYTES_MAX))]) == (0, 1)
+
+
+def test_nothing_joins_a_batch_with_headers_behind_a_held_message_or_a_pause() -> None:
+    pair = Pair()
+    headers = encode_headers({"n": 1})
+    assert pair.core.publish("c", b"", pair.net.now, headers) == 1
+    assert pair.publisher.add_headed([headed("c", 2)]) == (1, 1)
+    pair.publisher.is_known = False
+    assert pair.publisher.hold("d", b"", pair.net.now, headers)
+    assert pair.publisher.add_headed([headed("c", 3)]) == (0, 0)
+    pair.publisher.is_known = True
+    assert pair.core.publish("c", b"", pair.net.now, headers) == 1
+    assert pair.pause()
+    assert pair.publisher.add_headed([headed("c", 4)]) == (0, 0)
 
 
 def test_what_follows_one_another_from_another_cloud_is_one_run() -> None:

@@ -39,6 +39,14 @@ def test_a_topic_with_a_known_plan_is_remembered_by_name() -> None:
     assert cache.by_topic == {"a.b.c": plan, "a.x.c": plan, "a.x.y": other}
 
 
+def test_a_topic_that_may_never_come_again_is_not_remembered_by_name() -> None:
+    cache = PlanCache()
+    plan, other = add(cache, "a.b", 0), add(cache, "b.b", 0b11)
+    found = [cache.find_alike(topic, tuple(topic.split("."))) for topic in ("a.x", "b.b", "b.x", "c.b")]
+    assert found == [plan, other, None, None]
+    assert cache.by_topic == {"a.b": plan, "b.b": other}
+
+
 @pytest.mark.parametrize("bits", [0, 0b10])
 def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
     monkeypatch.setattr(topic_plans, "TOPICS_MAX", 5)
