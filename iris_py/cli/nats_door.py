@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from iris_py.cli.door_service import load_or_complain, rights_text, serve_door
-from iris_py.cli.outcome import ExitCode
+from iris_py.cli.outcome import ExitCode, shorten_collections
 from iris_py.cli.output import Output
 from iris_py.cli.standard_error import tell
 from iris_py.json_lines import Line, Lines
@@ -84,6 +84,7 @@ async def serve_nats(command: DoorCommand) -> int:
     """Run a NATS door until a signal arrives; then send its clients to other doors. Return the exit code."""
     from iris_py.servers.nats.door import open_nats_door
 
+    shorten_collections()
     return await serve_door(command, load_nats_settings, open_nats_door, lambda door: _announce(door, as_json=command.as_json))
 
 

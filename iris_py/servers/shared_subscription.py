@@ -10,7 +10,7 @@ from iris_py.defaults import SUBSCRIPTION_QUEUE_BYTES
 from iris_py.errors import NodeClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from iris_py.api.awaitable_context import Opening
     from iris_py.api.node import Node
@@ -58,7 +58,6 @@ class SharedSubscription:
         group: The group, for a shared subscription (docs/design.md 8.14), which ends at once without users: the messages would
             be lost. Empty for none.
         takes_own: Whether messages of the node itself are delivered, too. A group takes them in any case.
-        turn: Awaited before the node subscribes; None to subscribe at once.
 
     Attributes:
         group: As passed.
@@ -76,11 +75,9 @@ class SharedSubscription:
         *,
         group: str = "",
         takes_own: bool = True,
-        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.pattern = pattern
         self._takes_own = takes_own or bool(group)
-        self._turn = turn
         self.group = group
         self.users = 0
         self._node = node
@@ -156,8 +153,6 @@ class SharedSubscription:
 
     async def _run(self) -> None:
         try:
-            if self._turn is not None:
-                await self._turn()
             self._subscription = await self._open()
             self._opened.set_result(None)
             await deliver_messages(self._subscription, self._slice_messages, self._pass_on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
@@ -71,12 +72,12 @@ class DeadlineTable(Generic[K]):
         if live.pop(key, None) is not None and len(self._heap) > 2 * len(live) + STALE_ENTRIES_FLOOR:
             self._compact()
 
-    def expired(self, now: float) -> list[K]:
-        """Remove and return the keys with a deadline up to `now`, the earliest deadline first."""
+    def expired(self, now: float, keys_max: int = sys.maxsize) -> list[K]:
+        """Remove and return the keys with a deadline up to `now`, the earliest deadline first; a largest number of them."""
         keys: list[K] = []
         heap = self._heap
         live = self._live
-        while heap and heap[0][0] <= now:
+        while heap and heap[0][0] <= now and len(keys) < keys_max:
             entry = heappop(heap)
             key = entry[2]
             if live.get(key) is entry:

@@ -184,6 +184,44 @@ async def test_a_client_that_subscribes_and_unsubscribes_all_the_time_leaves_not
         assert (await greedy.message())[1] == b"x"
 
 
+@pytest.fixture
+def slow_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node subscribes so slowly that thousands of patterns take longer than a test, and a PONG waits for all."""
+    for name in ("PATTERNS_S", "BUSY_PATTERNS_S"):
+        monkeypatch.setattr(f"iris_py.servers.nats.input_turns.{name}", 0.03)
+    monkeypatch.setattr("iris_py.servers.nats.opening_patterns.KNOWN_S", 3600.0)
+
+
+def subscribe_many(count: int) -> bytes:
+    return b"".join(b"SUB many.%d %d\r\n" % (number, number) for number in range(count))
+
+
+@in_loop
+async def test_a_client_with_few_subscriptions_does_not_wait_for_one_with_thousands(slow_patterns: None) -> None:
+    async with opened() as (door, native):
+        greedy, small = await RawClient.connect(door, QUIET), await RawClient.connect(door, QUIET)
+        greedy.send(subscribe_many(9000))
+        await until(lambda: door.statistics.patterns == 9000)
+        small.send(b"SUB small 1\r\nSUB many.8999 2\r\nSUB services.* q 3\r\n")
+        await small.flush()
+        assert door.statistics.subscriptions < 4000, "the others wait"
+        for topic, users in (("small", 1), ("many.8999", 1), ("services.a", 1)):
+            assert await native.publish(topic, b"x") == users, "the native publisher knows the subscription"
+            assert (await small.message())[1] == b"x"
+
+
+@in_loop
+async def test_subscriptions_that_end_before_their_turn_never_begin(slow_patterns: None) -> None:
+    async with opened() as (door, _native):
+        client = await RawClient.connect(door, QUIET)
+        client.send(subscribe_many(9000))
+        await until(lambda: door.statistics.patterns == 9000)
+        client.send(b"".join(b"UNSUB %d\r\n" % number for number in range(9000)))
+        await client.flush()
+        assert (door.statistics.patterns, door.statistics.client_subscriptions) == (0, 0)
+        assert door.statistics.subscriptions < 4000
+
+
 @in_loop
 async def test_the_end_of_a_client_with_many_subscriptions_leaves_turns_for_others() -> None:
     text = HERE + "[nats.limits]\nsubscriptions_per_client = 100_000\n"

@@ -59,6 +59,7 @@ class Routes:
         count: The number of subscriptions.
         changed: Patterns and queue groups since the owner has last taken this: True if the node has to subscribe, False if
             there is no subscription left.
+        joined: Patterns and queue groups with a further subscription since then.
     """
 
     def __init__(self, subscriptions_max: int, patterns_max: int) -> None:
@@ -67,6 +68,7 @@ class Routes:
         self.messages_in = self.messages_out = 0
         self.bytes_in = self.bytes_out = 0
         self.changed: dict[PatternKey, bool] = {}
+        self.joined: dict[PatternKey, None] = {}
         self._subscriptions_max = subscriptions_max
         self._patterns_max = patterns_max
         self._by_key: dict[PatternKey, dict[ClientSubscription, None]] = {}
@@ -102,7 +104,7 @@ class Routes:
         """Add a subscription, which hears messages of clients of this door from now on.
 
         Returns:
-            Whether the node has to subscribe first, for messages of others.
+            Whether the node has to subscribe first, for messages of others, or may just be subscribing.
         """
         self.count += 1
         pattern = subscription.pattern
@@ -112,15 +114,16 @@ class Routes:
             return False
         key = subscription.key
         users = self._by_key.get(key)
-        is_new = users is None
         if users is None:
             users = self._by_key[key] = {}
             self.changed[key] = True
+        else:
+            self.joined[key] = None
         users[subscription] = None
         if _is_local(subscription):
             self._plain.add(pattern.tokens, subscription)
             self._forget_matches()
-        return is_new
+        return True
 
     def remove(self, subscription: ClientSubscription) -> None:
         """Remove a subscription. Harmless if repeated."""

@@ -78,7 +78,7 @@ class CommandExecution:
             self._requests.cancel(session, command.pattern)
             return True
         if isinstance(command, PongWait):
-            if not self._patterns.are_known:
+            if not self._patterns.are_known(session):
                 return False
             session.pong()
             return True
@@ -98,7 +98,7 @@ class CommandExecution:
         if isinstance(command, TopicMessages):
             await self._publish(session, command)
         elif isinstance(command, PongWait):
-            await self._patterns.wait_until_known()
+            await self._patterns.wait_until_known(session)
             session.pong()
         elif isinstance(command, InboxMessages):
             await self._inboxes.send(command, session.client_id)
@@ -214,7 +214,7 @@ class CommandExecution:
         topic, line, contents = command.topic, command.line, command.contents
         try:
             if self._patterns.is_opening_group(topic):  # its members have subscribed before, and get the message
-                await self._patterns.wait_until_known()
+                await self._patterns.wait_for_groups()
             if not line.reply and line.header_bytes <= 0:
                 await self._node.publish_many(topic, contents)
             else:

@@ -155,14 +155,14 @@ class NatsConnection(asyncio.Protocol):
     def _execute(self) -> None:
         """Execute the commands of the session; a task executes those that have to wait."""
         session, parts = self._session, self._parts
-        parts.patterns.follow()
+        parts.patterns.follow(session)
         while commands := session.take_commands():
             done = parts.execution.try_execute_all(session, commands)
             if done < len(commands):
                 self._pause()
                 self._task = self._loop.create_task(self._execute_late(commands[done:]))
                 return
-            parts.patterns.follow()
+            parts.patterns.follow(session)
         if session.user is not None:
             self._place.admit()
 
@@ -173,7 +173,7 @@ class NatsConnection(asyncio.Protocol):
                 for command in commands:
                     if not parts.execution.try_execute(session, command):
                         await parts.execution.execute(session, command, self._address)
-                parts.patterns.follow()
+                parts.patterns.follow(session)
                 commands = session.take_commands()
         self._resume()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
 __all__ = ["OPERATIONS_MAX", "ClientInput", "InputTurns", "PatternTurns"]
 
@@ -20,7 +20,7 @@ TURN_S: Final = 2e-3
 BUSY_TURN_S: Final = 0.2e-3
 #: The same for a client that sends many operations besides messages, such as subscriptions, or messages that nobody may or can
 #: get. Programs send few of these, so their cost matters less than the time of others.
-CONTROL_TURN_S: Final = 0.1e-3
+CONTROL_TURN_S: Final = 0.03e-3
 #: The number of such operations for each message from which on the shorter time counts. Too small: a program with a ``PING``
 #: among its messages has short turns; too large: others wait.
 CONTROLS_SHARE: Final = 0.5
@@ -47,6 +47,10 @@ OPERATIONS_MAX: Final = 256
 #: millisecond. Too few or seldom: a client with thousands is known late; too many or often: other clients wait.
 PATTERNS_MAX: Final = 2
 PATTERNS_S: Final = 1e-3
+#: The time between two of one client with many (seconds), one at a time, while clients are at work. Other clients with new
+#: subscriptions share it, down to the time above. Too small: clients at work wait; too large: a client with thousands is known
+#: late: with 10,000 after 45 s.
+BUSY_PATTERNS_S: Final = 4e-3
 #: Waiting ones, or ones of the last GATHER_S, from which on publishers are told of the changes together, and the time until
 #: then (seconds). Each telling takes half a millisecond and more, whatever the number of changes. Too small: a program with
 #: some subscriptions starts late; too large: other clients wait.
@@ -255,7 +259,9 @@ class ClientInput:
 
 
 class PatternTurns:
-    """Lets the node open and close few subscriptions at a time, in order: a client may have thousands of them.
+    """Lets the node open and close few subscriptions at a time: a client may have thousands.
+
+    The clients have turns one after the other, so a client with few subscriptions waits for few of any other client.
 
     Args:
         turns: The turns of the clients, among which the subscriptions have theirs.
@@ -267,38 +273,91 @@ class PatternTurns:
         self._gather = gather
         self._counts_until = self._gathers_until = 0.0
         self._begun = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._changes: dict[Hashable, _PatternChange] = {}
+        self._clients: dict[Hashable, dict[Hashable, None]] = {}  # the names of the changes; the next client first
         self._is_due = False
 
-    async def wait(self) -> None:
-        """Return when a subscription may begin or end."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    def __contains__(self, name: Hashable) -> bool:
+        """Return whether a change waits for a turn."""
+        return name in self._changes
+
+    def add(self, client: Hashable, name: Hashable, begin: Callable[[], object]) -> None:
+        """Let a subscription begin or end in the next turn of a client.
+
+        Args:
+            client: The client. Another one may wait for the same change.
+            name: The name of the change.
+            begin: Begins the change.
+        """
+        change = self._changes.setdefault(name, _PatternChange([], begin))
+        names = self._clients.setdefault(client, {})
+        if name not in names:
+            names[name] = None
+            change.clients.append(client)
         if not self._is_due:
             self._is_due = True
             self._turns.add(self._run)
-        await turn
+
+    def discard(self, name: Hashable) -> bool:
+        """Forget a change; return whether the change was waiting."""
+        return self._take(name) is not None
+
+    def begin_all(self) -> None:
+        """Begin all changes at once, as at the end of the door."""
+        while self._changes:
+            self._begin_next()
+
+    # --
 
     def _run(self) -> None:
-        waiting, count = self._waiting, 0
-        self._gather_many(asyncio.get_running_loop().time())
-        while waiting and count < PATTERNS_MAX:
-            turn = waiting.popleft()
-            if not turn.done():  # cancelled
-                turn.set_result(None)
-                count += 1
-        self._begun += count
-        self._is_due = bool(waiting)
-        if waiting:
-            self._turns.add(self._run, PATTERNS_S)
+        now = asyncio.get_running_loop().time()
+        are_many = self._gather_many(now)
+        count, pause = PATTERNS_MAX, PATTERNS_S
+        if self._clients and self._turns.has_others(self._run, now):
+            shared = BUSY_PATTERNS_S / len(self._clients)
+            if shared >= PATTERNS_S:
+                count, pause = 1, shared if are_many else PATTERNS_S
+        for _ in range(min(count, len(self._changes))):
+            self._begun += 1
+            self._begin_next()
+        self._is_due = bool(self._changes)
+        if self._is_due:
+            self._turns.add(self._run, pause)
 
-    def _gather_many(self, now: float) -> None:
-        """Let publishers be told together if many subscriptions wait, or have begun or ended lately."""
+    def _begin_next(self) -> None:
+        """Begin the oldest change of the next client, and put the client behind the others."""
+        client = next(iter(self._clients))
+        names = self._clients.pop(client)
+        self._clients[client] = names
+        change = self._take(next(iter(names)))
+        if change is not None:
+            change.begin()
+
+    def _take(self, name: Hashable) -> _PatternChange | None:
+        change = self._changes.pop(name, None)
+        for client in () if change is None else change.clients:
+            names = self._clients[client]
+            del names[name]
+            if not names:
+                del self._clients[client]
+        return change
+
+    def _gather_many(self, now: float) -> bool:
+        """Let publishers be told together if many subscriptions wait, or have begun or ended lately; return whether so."""
+        are_many = max(len(self._changes), self._begun) > MANY_PATTERNS
         if now < self._gathers_until:
-            return
-        if max(len(self._waiting), self._begun) > MANY_PATTERNS:
+            return are_many
+        if are_many:
             self._gathers_until = now + GATHER_S
             self._gather(GATHER_S)
         elif now < self._counts_until:
-            return
+            return False
         self._begun, self._counts_until = 0, now + GATHER_S
+        return are_many
+
+
+class _PatternChange(NamedTuple):
+    """The beginning or end of a subscription, in a turn."""
+
+    clients: list[Hashable]
+    begin: Callable[[], object]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from iris_py.api.lifecycle import parts_of
 from iris_py.doors.nats.encoder import Delivery
@@ -18,7 +18,7 @@ from iris_py.servers.shared_subscription import SharedSubscription
 from iris_py.wire.headers import NO_HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from iris_py.api.node import Node
     from iris_py.doors.nats.routes import Routes, TopicDelivery
@@ -88,20 +88,28 @@ class NodePatterns:
         """The number of subscriptions of the node."""
         return len(self._shared)
 
-    @property
-    def are_known(self) -> bool:
-        """Whether every publisher knows the patterns that clients have subscribed to."""
-        return not self._opening
+    def are_known(self, session: NatsSession) -> bool:
+        """Return whether every publisher knows the patterns of a client."""
+        return not self._opening.has_some_of(session)
 
     def is_opening_group(self, topic: str) -> bool:
         """Return whether a queue group of clients may lack a message to a topic, because the node is subscribing for it."""
         return self._opening.has_group(topic)
 
-    def follow(self) -> None:
-        """Subscribe for new patterns, and release the subscriptions without clients."""
+    def follow(self, session: NatsSession | None = None) -> None:
+        """Subscribe for new patterns, and release the subscriptions without clients.
+
+        Args:
+            session: The client with changed patterns, for the order of turns; None if unknown.
+        """
         routes = self._routes
         if routes.has_ended and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(ENDED_S, self._remove_ended)
+        if routes.joined:
+            joined, routes.joined = routes.joined, {}
+            for key in joined if self._opening else ():
+                if key in self._opening:
+                    self._wait_for(key, session)
         if not routes.changed:
             return
         changed, routes.changed = routes.changed, {}
@@ -109,16 +117,22 @@ class NodePatterns:
             self._clusters.follow(key, is_wanted=is_wanted)
             shared = self._shared.get(key)
             if shared is None:
-                if is_wanted and not self._is_leaving:
-                    self._subscribe(key)
+                if is_wanted:
+                    self._subscribe(key, session)
+                elif self._turns.discard(key):  # before the node has subscribed
+                    self._opening.discard(key)
             elif is_wanted is not bool(shared.users):
                 (shared.hold if is_wanted else shared.release)()
                 if not is_wanted and len(self._shared) > routes.patterns + LINGERING_MAX:
                     self._forget(key, shared, None)
 
-    async def wait_until_known(self) -> None:
-        """Return when every publisher knows the present patterns, after `opening_patterns.KNOWN_S` at the latest."""
-        await self._opening.wait()
+    async def wait_until_known(self, session: NatsSession) -> None:
+        """Return when every publisher knows the present patterns of a client, or `opening_patterns.KNOWN_S` have passed."""
+        await self._opening.wait(session)
+
+    async def wait_for_groups(self) -> None:
+        """Return when every publisher knows the queue groups of all clients, or `opening_patterns.KNOWN_S` have passed."""
+        await self._opening.wait_for_groups()
 
     async def end_client(self, session: NatsSession) -> None:
         """End a client of a closing door, after the messages and requests that its queue groups have for it.
@@ -127,7 +141,7 @@ class NodePatterns:
         """
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         keys = session.leave_groups()
-        waits = [self._close(self._shared.pop(key)) for key in keys if key in self._shared]
+        waits = [self._close(self._take(key)) for key in keys if key in self._shared]
         waits += self._clusters.leave_alone(keys)
         self._routes.inboxes.tell_idle(session, partial(_settle, answered))
         await asyncio.wait([answered, *waits], timeout=LEAVE_S)
@@ -135,7 +149,7 @@ class NodePatterns:
         self.follow()
         for key in keys:
             if key not in self._shared and self._routes.has_users(key):  # another client has come
-                self._subscribe(key)
+                self._subscribe(key, None)
                 self._clusters.follow(key, is_wanted=True)
 
     async def close(self) -> None:
@@ -144,6 +158,7 @@ class NodePatterns:
         if self._timer is not None:
             self._timer.cancel()
         await self._clusters.leave()
+        self._turns.begin_all()
         await self._end(list(self._shared))
         while self._closing:
             await asyncio.wait(self._closing)
@@ -155,32 +170,53 @@ class NodePatterns:
         self._routes.remove_ended()
         self.follow()
 
-    def _subscribe(self, key: PatternKey) -> None:
-        receive = partial(self._receive, key)
-        forget = partial(self._forget, key)
+    def _subscribe(self, key: PatternKey, session: NatsSession | None) -> None:
+        """Subscribe in the turn of a client, unless the door is leaving."""
+        if not self._is_leaving and key not in self._shared:
+            self._turns.add(session, key, partial(self._open, key))
+            self._opening.add(key, session)
+
+    def _wait_for(self, key: PatternKey, session: NatsSession | None) -> None:
+        """Subscribe also in the turn of a further client, which may be earlier."""
+        self._opening.add(key, session)
+        if key in self._turns:
+            self._turns.add(session, key, partial(self._open, key))
+
+    def _open(self, key: PatternKey) -> None:
+        if self._is_leaving:
+            self._opening.discard(key)
+            return
         # Clients have the messages of the node itself already.
-        shared = SharedSubscription(
+        shared = self._shared[key] = SharedSubscription(
             self._node,
             key.pattern,
             _slice_messages,
-            receive,
-            forget,
+            partial(self._receive, key),
+            partial(self._forget, key),
             group=key.group,
             takes_own=False,
-            turn=self._turns.wait,
         )
         shared.hold()
-        self._shared[key] = shared
-        self._opening.add(shared, key)
+        shared.when_open(partial(self._note_open, key))
+
+    def _note_open(self, key: PatternKey, shared: SharedSubscription) -> None:
+        """Note the opened or failed subscription of a pattern."""
+        if self._shared.get(key) is shared:
+            self._opening.discard(key)
 
     async def _end(self, keys: list[PatternKey]) -> None:
-        tasks = [self._close(self._shared.pop(key)) for key in keys]
+        tasks = [self._close(self._take(key)) for key in keys]
         if tasks:
             await asyncio.wait(tasks)
 
-    def _close(self, shared: SharedSubscription, turn: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        self._opening.discard(shared)
-        task = asyncio.get_running_loop().create_task(_close_after(turn, shared))
+    def _take(self, key: PatternKey) -> SharedSubscription:
+        """Remove an ending subscription."""
+        self._opening.discard(key)
+        return self._shared.pop(key)
+
+    def _close(self, shared: SharedSubscription) -> asyncio.Task[None]:
+        """End a subscription in a task."""
+        task = asyncio.get_running_loop().create_task(shared.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
@@ -189,8 +225,8 @@ class NodePatterns:
         """Forget a subscription without clients, or one that has failed; its clients lose theirs."""
         if self._shared.get(key) is not shared:
             return
-        del self._shared[key]
-        self._close(shared, None if shared in self._opening else self._turns.wait())
+        self._take(key)
+        self._turns.add(None, shared, partial(self._close, shared))
         if error is not None:
             logger.debug("door_pattern_failed", "the node cannot subscribe for clients: %s", error)
             self._routes.refuse(key)
@@ -259,12 +295,6 @@ class NodePatterns:
 def _settle(answered: asyncio.Future[None]) -> None:
     if not answered.done():
         answered.set_result(None)
-
-
-async def _close_after(turn: Coroutine[Any, Any, None] | None, shared: SharedSubscription) -> None:
-    if turn is not None:
-        await turn
-    await shared.close()
 
 
 def _slice_messages() -> int:

@@ -11,57 +11,70 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from iris_py.doors.rights import covers
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from iris_py.doors.nats.subscription import PatternKey
     from iris_py.patterns.topic.names import Tokens
-    from iris_py.servers.shared_subscription import SharedSubscription
 
 __all__ = ["OpeningPatterns"]
 
 #: The longest wait of a PONG for new patterns (seconds): a publisher that does not answer must not stop a client.
 KNOWN_S: Final = 1.0
+#: In place of a client: the clients of all queue groups.
+_GROUPS: Final = "groups"
 
 
 class _PongWaiter(NamedTuple):
-    """A PONG that waits for all patterns up to a number."""
+    """A task that waits for all patterns up to a number."""
 
     number: int
     known: asyncio.Future[None]
 
 
 class OpeningPatterns:
-    """The subscriptions of the node that are just opened, and the PONGs that wait for them.
+    """The patterns that the node is about to subscribe to, and the tasks that wait, for example of a PONG.
 
-    Patterns have ascending numbers. A PONG waits until the oldest opening pattern is younger than itself. Hence thousands of
-    clients that connect together wait for thousands of patterns, at a constant cost for each.
+    The patterns of a client have ascending numbers. A PONG waits until the oldest opening pattern of its client is younger than
+    itself. Hence a client waits for own patterns alone, and for thousands at a constant cost per pattern.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[SharedSubscription, int] = {}  # in ascending order
-        self._groups: dict[SharedSubscription, Tokens] = {}  # the patterns of queue groups
+        self._clients: dict[PatternKey, list[Hashable]] = {}
+        self._numbers: dict[Hashable, dict[PatternKey, int]] = {}  # by client, in ascending order; also those of all groups
+        self._groups: dict[PatternKey, Tokens] = {}  # the patterns of queue groups
         self._last = 0
-        self._waiters: deque[_PongWaiter] = deque()  # by ascending number
+        self._waiters: dict[Hashable, deque[_PongWaiter]] = {}  # by client, by ascending number
 
     def __len__(self) -> int:
         """Return the number of patterns that not every publisher knows."""
-        return len(self._numbers)
+        return len(self._clients)
 
-    def __contains__(self, shared: SharedSubscription) -> bool:
-        """Return whether not every publisher knows the pattern of a subscription."""
-        return shared in self._numbers
+    def __contains__(self, key: PatternKey) -> bool:
+        """Return whether not every publisher knows a pattern."""
+        return key in self._clients
 
-    def add(self, shared: SharedSubscription, key: PatternKey) -> None:
-        """Add a subscription that is just opened."""
-        self._last += 1
-        self._numbers[shared] = self._last
-        if key.group:
-            self._groups[shared] = tuple(key.pattern.split("."))
-        shared.when_open(self.discard)
+    def has_some_of(self, client: Hashable) -> bool:
+        """Return whether not every publisher knows the patterns of a client."""
+        return client in self._numbers
 
-    def discard(self, shared: SharedSubscription) -> None:
-        """Forget a subscription that every publisher knows, or that has failed or is closed. Harmless if repeated."""
-        if self._numbers.pop(shared, None) is not None:
-            self._groups.pop(shared, None)
-            self._wake()
+    def add(self, key: PatternKey, client: Hashable) -> None:
+        """Add a pattern that the node is about to subscribe to, or a further client with it."""
+        if key.group and key not in self._groups:
+            self._groups[key] = tuple(key.pattern.split("."))
+            self._add(key, _GROUPS)
+        if key not in self._numbers.get(client, ()):
+            self._add(key, client)
+
+    def discard(self, key: PatternKey) -> None:
+        """Forget a known, failed or closed pattern. Harmless if repeated."""
+        self._groups.pop(key, None)
+        for client in self._clients.pop(key, ()):
+            numbers = self._numbers[client]
+            del numbers[key]
+            if not numbers:
+                del self._numbers[client]
+            if client in self._waiters:
+                self._wake(client, next(iter(numbers.values()), inf))
 
     def has_group(self, topic: str) -> bool:
         """Return whether a pattern of a queue group matches a topic."""
@@ -70,21 +83,33 @@ class OpeningPatterns:
         tokens = tuple(topic.split("."))
         return any(covers(pattern, tokens) for pattern in self._groups.values())
 
-    async def wait(self) -> None:
-        """Return when every publisher knows the present patterns, after `KNOWN_S` at the latest."""
-        if not self._numbers:
+    async def wait_for_groups(self) -> None:
+        """Return when every publisher knows the present patterns of queue groups, after `KNOWN_S` at the latest."""
+        await self.wait(_GROUPS)
+
+    async def wait(self, client: Hashable) -> None:
+        """Return when every publisher knows the present patterns of a client, after `KNOWN_S` at the latest."""
+        if client not in self._numbers:
             return
         known = asyncio.get_running_loop().create_future()
-        self._waiters.append(_PongWaiter(self._last, known))
+        self._waiters.setdefault(client, deque()).append(_PongWaiter(self._last, known))
         with suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_S):
                 await known
 
     # --
 
-    def _wake(self) -> None:
-        first = next(iter(self._numbers.values()), inf)
-        while self._waiters and self._waiters[0].number < first:
-            known = self._waiters.popleft().known
+    def _add(self, key: PatternKey, client: Hashable) -> None:
+        self._last += 1
+        self._numbers.setdefault(client, {})[key] = self._last
+        self._clients.setdefault(key, []).append(client)
+
+    def _wake(self, client: Hashable, first: float) -> None:
+        """Wake the tasks that wait for patterns of a client before its first one."""
+        waiters = self._waiters[client]
+        while waiters and waiters[0].number < first:
+            known = waiters.popleft().known
             if not known.done():
                 known.set_result(None)
+        if not waiters:
+            del self._waiters[client]

@@ -65,6 +65,8 @@ def is_packed(data: bytes) -> bool:
     """Return whether bytes are packed entries: whole ones, strictly ascending, at most ENTRIES_MAX."""
     if len(data) % ENTRY_BYTES or len(data) > ENTRIES_BYTES_MAX:
         return False
+    if len(data) <= ENTRY_BYTES:
+        return True
     entries = split(data)
     return all(entries[index] < entries[index + 1] for index in range(len(entries) - 1))
 
@@ -101,6 +103,11 @@ def apply_exactly(packed: bytes, added: bytes, removed: bytes) -> tuple[bytes, b
     if count(added) + count(removed) > INSERTED_MAX:
         result = apply(packed, added, removed)
         return result, *diff(packed, result)
+    if not removed and len(added) == ENTRY_BYTES:  # the usual change, in a third of the time
+        at = _find(packed, added)
+        if packed[at : at + ENTRY_BYTES] == added:
+            return packed, b"", b""
+        return packed[:at] + added + packed[at:], added, b""
     new = set(split(added))
     pieces, really_added, really_removed = [], [], []
     start = 0

@@ -284,9 +284,7 @@ class GroupLayer:
         self._check_join(group, attributes, is_table=True)
         if not (is_packed(added) and is_packed(removed)):
             raise InfoError("the entries are not packed: use entries.pack")
-        entries = self._memberships.entries_of(group)
-        really_added, really_removed = effect(entries, added, removed)
-        if len(entries) + len(really_added) - len(really_removed) > ENTRIES_BYTES_MAX:
+        if _has_too_many(self._memberships.entries_of(group), added, removed):
             raise InfoError(f"a node has at most {ENTRIES_MAX} entries in one table: describe several of them by one")
         is_new = group not in self._memberships.groups
         number = self._memberships.claim(group, attributes, added, removed, now)
@@ -633,6 +631,15 @@ _SPEAKERS: dict[type, Callable[[Any], NodeId]] = {
     WatchTable: lambda message: message.info.id,
     TablePart: lambda message: message.root.id,
 }
+
+
+def _has_too_many(entries: bytes, added: bytes, removed: bytes) -> bool:
+    """Return whether packed entries are more than a node may have in a table, after a change."""
+    if len(entries) + len(added) <= ENTRIES_BYTES_MAX:  # the usual case, whatever is removed
+        return False
+    really_added, really_removed = effect(entries, added, removed)
+    return len(entries) + len(really_added) - len(really_removed) > ENTRIES_BYTES_MAX
+
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     Register: lambda layer, message, source, path, now: layer._roots.register(message, now),

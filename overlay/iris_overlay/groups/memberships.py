@@ -65,6 +65,10 @@ HIDDEN_ASKED_S: Final = 5.0
 COMMANDS_MAX: Final = 4096
 
 
+#: The claims that are sent at once; the next ones follow in the next turn of the owner. Each takes half a millisecond where the
+#: local node is the root. Too small: more turns; too large: a node with entries in 16 tables keeps its program waiting.
+CLAIMS_AT_ONCE: Final = 1
+
 #: The shortest time between two answers to roots that ask for all entries of a table. Too small: a lying root gets 320 KiB for
 #: each question. Too large: after a loss of the root, the entries are missing for that time.
 RECLAIM_S: Final = 0.25
@@ -427,7 +431,7 @@ class OwnMemberships:
                 continue
             membership.root = None
             self._send(group, membership, now)
-        for group in self._gather.expired(now):
+        for group in self._gather.expired(now, CLAIMS_AT_ONCE):
             membership = self.groups.get(group)
             if membership is not None and membership.table is not None and not membership.table.is_in_transit:
                 self._claim(group, membership, now)

@@ -1,35 +1,17 @@
-"""PONGs of NATS clients: each waits for the patterns before it, and for no later one."""
+"""PONGs of NATS clients: each waits for the patterns of its client before it, and for no other one."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
 
 from iris_py.doors.nats.subscription import PatternKey
 from iris_py.servers.nats.opening_patterns import OpeningPatterns
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-class Opened:
-    """A subscription of the node, which is open when the test says so."""
-
-    def __init__(self) -> None:
-        self.callbacks: list[Callable[[Any], None]] = []
-
-    def when_open(self, callback: Callable[[Any], None]) -> None:
-        self.callbacks.append(callback)
-
-    def open(self) -> None:
-        for callback in self.callbacks:
-            callback(self)
-
-
-def add(patterns: OpeningPatterns, pattern: str = "a", group: str = "") -> Opened:
-    opened = Opened()
-    patterns.add(opened, PatternKey(pattern, group))  # type: ignore[arg-type]
-    return opened
+def add(patterns: OpeningPatterns, pattern: str, client: str = "ann", group: str = "") -> PatternKey:
+    key = PatternKey(pattern, group)
+    patterns.add(key, client)
+    return key
 
 
 async def rest() -> None:
@@ -40,22 +22,56 @@ async def rest() -> None:
 def test_a_pong_waits_for_the_patterns_before_it_and_for_no_later_one() -> None:
     async def main() -> None:
         patterns = OpeningPatterns()
-        first, second = add(patterns), add(patterns)
-        pong = asyncio.create_task(patterns.wait())
+        first, second = add(patterns, "first"), add(patterns, "second")
+        pong = asyncio.create_task(patterns.wait("ann"))
         await rest()
-        third = add(patterns)
-        later = asyncio.create_task(patterns.wait())
+        third = add(patterns, "third")
+        later = asyncio.create_task(patterns.wait("ann"))
         await rest()
-        second.open()
+        patterns.discard(second)
         await rest()
         assert not pong.done(), "the first pattern is still opening"
-        first.open()
+        patterns.discard(first)
         await rest()
         assert pong.done()
         assert not later.done()
         assert len(patterns) == 1
-        patterns.discard(third)  # type: ignore[arg-type]
+        patterns.discard(third)
         await later
+        assert not patterns
+
+    asyncio.run(main())
+
+
+def test_a_pong_does_not_wait_for_the_patterns_of_other_clients() -> None:
+    async def main() -> None:
+        patterns = OpeningPatterns()
+        add(patterns, "other", "bob")
+        assert not patterns.has_some_of("ann")
+        await patterns.wait("ann")
+        own = add(patterns, "own")
+        pong = asyncio.create_task(patterns.wait("ann"))
+        await rest()
+        assert patterns.has_some_of("ann")
+        assert not pong.done()
+        patterns.discard(own)
+        await pong
+
+    asyncio.run(main())
+
+
+def test_a_pong_waits_for_a_pattern_that_another_client_had_before() -> None:
+    async def main() -> None:
+        patterns = OpeningPatterns()
+        key = add(patterns, "both", "bob")
+        for _ in range(2):
+            add(patterns, "both", "ann")
+        pongs = [asyncio.create_task(patterns.wait(client)) for client in ("ann", "bob")]
+        await rest()
+        assert not any(pong.done() for pong in pongs)
+        patterns.discard(key)
+        await asyncio.gather(*pongs)
+        assert not patterns
 
     asyncio.run(main())
 
@@ -63,8 +79,8 @@ def test_a_pong_waits_for_the_patterns_before_it_and_for_no_later_one() -> None:
 def test_a_pong_does_not_wait_without_an_opening_pattern() -> None:
     async def main() -> None:
         patterns = OpeningPatterns()
-        add(patterns).open()
-        pong = asyncio.create_task(patterns.wait())
+        patterns.discard(add(patterns, "a"))
+        pong = asyncio.create_task(patterns.wait("ann"))
         await rest()
         assert pong.done()
 
@@ -74,12 +90,12 @@ def test_a_pong_does_not_wait_without_an_opening_pattern() -> None:
 def test_a_cancelled_wait_holds_up_no_other() -> None:
     async def main() -> None:
         patterns = OpeningPatterns()
-        opened = add(patterns)
-        cancelled, pong = (asyncio.create_task(patterns.wait()) for _ in range(2))
+        key = add(patterns, "a")
+        cancelled, pong = (asyncio.create_task(patterns.wait("ann")) for _ in range(2))
         await rest()
         cancelled.cancel()
         await rest()
-        opened.open()
+        patterns.discard(key)
         await pong
 
     asyncio.run(main())
@@ -87,8 +103,23 @@ def test_a_cancelled_wait_holds_up_no_other() -> None:
 
 def test_topics_of_opening_queue_groups_are_known() -> None:
     patterns = OpeningPatterns()
-    opened = add(patterns, "a.*", "q")
+    key = add(patterns, "a.*", group="q")
     add(patterns, "b.*")
     assert [patterns.has_group(topic) for topic in ("a.x", "a", "b.x")] == [True, False, False]
-    opened.open()
+    patterns.discard(key)
     assert not patterns.has_group("a.x")
+
+
+def test_a_message_waits_for_queue_groups_alone() -> None:
+    async def main() -> None:
+        patterns = OpeningPatterns()
+        add(patterns, "plain")
+        await patterns.wait_for_groups()
+        groups = [add(patterns, "a.*", client, "q") for client in ("ann", "bob")]
+        message = asyncio.create_task(patterns.wait_for_groups())
+        await rest()
+        assert not message.done()
+        patterns.discard(groups[0])
+        await message
+
+    asyncio.run(main())

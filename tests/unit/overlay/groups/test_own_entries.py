@@ -262,3 +262,17 @@ def test_claims_are_gathered_until_a_time() -> None:
     fixture.apply(4, 3.5)
     fixture.claim(packed(11), now=3.6)
     assert fixture.claims(3.6) == [(ROOT, 5, 4, packed(11), b"")]
+
+
+def test_the_claims_of_many_tables_are_sent_in_turns() -> None:
+    fixture = joined(1)
+    others = [GroupId(bytes([number]) * 16) for number in range(5)]
+    fixture.members.gather_claims(2.0)
+    for group in others:
+        fixture.members.claim(group, b"x", packed(2), b"", 1.5)
+    for left in reversed(range(len(others))):
+        fixture.members.handle_timeout(2.0)
+        claims = [message for _target, message in fixture.sent()]
+        assert [message.group for message in claims if isinstance(message, Claim)] == [others[-1 - left]]
+        deadline = fixture.members.deadline()
+        assert (deadline == 2.0) if left else (deadline is None or deadline > 2.0)

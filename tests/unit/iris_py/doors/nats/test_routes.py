@@ -41,6 +41,7 @@ def test_each_distinct_pattern_and_queue_group_is_one_subscription_of_the_node()
         )
     keys = {PatternKey("a.*", ""), PatternKey("a.*", "q"), PatternKey("b@eu", "")}
     assert routes.changed == dict.fromkeys(keys, True)
+    assert routes.joined == dict.fromkeys(keys), "of further clients"
     assert routes.patterns == 3
     routes.changed = {}
     for client in clients[1:]:

@@ -11,6 +11,7 @@ import pytest
 from iris_py.servers.nats import input_turns
 from iris_py.servers.nats.input_turns import (
     AT_WORK_S,
+    BUSY_PATTERNS_S,
     BUSY_TURN_S,
     CONTROL_BURST_S,
     CONTROL_SHARE,
@@ -18,6 +19,7 @@ from iris_py.servers.nats.input_turns import (
     GATHER_S,
     MANY_PATTERNS,
     PATTERNS_MAX,
+    PATTERNS_S,
     SLICE_BYTES_FIRST,
     SLICE_BYTES_MAX,
     SLICE_BYTES_MIN,
@@ -265,43 +267,111 @@ def test_a_client_with_an_error_leaves_the_others_their_turns() -> None:
     assert [each for each in asyncio.run(main()) if each != "-"] == ["written", "a"]
 
 
+class Changes:
+    """Subscriptions that begin in turns.
+
+    Attributes:
+        begun: Their names, in the order in which they began.
+        gathered: The times in which publishers are to be told together.
+        turns: The turns of the subscriptions.
+    """
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.gathered: list[float] = []
+        self.inputs = InputTurns()
+        self.turns = PatternTurns(self.inputs, self.gathered.append)
+
+    def add(self, client: str, *names: str) -> None:
+        for name in names:
+            self.turns.add(client, name, lambda name=name: self.begun.append(name))  # type: ignore[misc]
+
+    async def wait_for(self, count: int) -> None:
+        await pass_rounds([], lambda: len(self.begun) >= count)
+
+
+def names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number}" for number in range(count)]
+
+
 def test_publishers_are_told_together_of_many_subscriptions_that_begin_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_turns, "GATHER_S", 3600.0)
 
     async def main() -> None:
-        gathered: list[float] = []
-        turns = PatternTurns(InputTurns(), gathered.append)
-        for _ in range(MANY_PATTERNS + 1):
-            await turns.wait()
-            assert not gathered
-        await turns.wait()
-        assert gathered == [3600.0]
+        changes = Changes()
+        for number in range(MANY_PATTERNS + 1):
+            changes.add("a", str(number))
+            await changes.wait_for(number + 1)
+            assert not changes.gathered
+        changes.add("a", "last")
+        await changes.wait_for(MANY_PATTERNS + 2)
+        assert changes.gathered == [3600.0]
 
     asyncio.run(main())
 
 
 def test_few_subscriptions_begin_at_a_time_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
-    count = MANY_PATTERNS + PATTERNS_MAX + 1
 
     async def main() -> None:
-        gathered: list[float] = []
-        turns, order = PatternTurns(InputTurns(), gathered.append), []
+        changes, expected = Changes(), names("a", MANY_PATTERNS + PATTERNS_MAX + 1)
+        changes.add("a", *expected)
+        await changes.wait_for(PATTERNS_MAX)
+        assert changes.begun == expected[:PATTERNS_MAX]
+        assert changes.gathered == [GATHER_S], "publishers are told together"
+        assert changes.turns.discard(expected.pop(PATTERNS_MAX))
+        assert not changes.turns.discard(expected[0]), "it has begun"
+        while len(changes.begun) < len(expected):
+            changes.turns._run()
+        assert changes.begun == expected
+        assert changes.gathered == [GATHER_S], "once for all"
+        assert expected[-1] not in changes.turns
 
-        async def begin(number: int) -> None:
-            await turns.wait()
-            order.append(number)
+    asyncio.run(main())
 
-        tasks = [asyncio.create_task(begin(number)) for number in range(count)]
-        await pass_rounds([], lambda: bool(order))
-        assert order == [*range(PATTERNS_MAX)]
-        assert gathered == [GATHER_S], "publishers are told together"
-        tasks[PATTERNS_MAX].cancel()
-        for _ in range(count):
-            turns._run()
-        await asyncio.gather(*tasks[PATTERNS_MAX + 1 :])
-        assert order == [*range(PATTERNS_MAX), *range(PATTERNS_MAX + 1, count)]
-        assert gathered == [GATHER_S], "once for all"
-        await turns.wait()
+
+def test_the_subscriptions_of_clients_begin_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_turns, "PATTERNS_S", 3600.0)
+
+    async def main() -> None:
+        changes = Changes()
+        changes.add("large", *names("large", 100))
+        changes.add("small", "small0", "small1", "large99")
+        changes.add("other", "other0")
+        assert "small1" in changes.turns
+        while "large99" in changes.turns:
+            changes.turns._run()
+        assert changes.begun[:8] == ["large0", "small0", "other0", "large1", "small1", "large2", "large99", "large3"]
+        changes.turns.begin_all()
+        assert sorted(changes.begun) == sorted([*names("large", 100), "small0", "small1", "other0"]), "each once"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("clients", "is_busy", "waiting", "count", "pause"),
+    [
+        (1, True, 100, 1, BUSY_PATTERNS_S),
+        (2, True, 100, 1, BUSY_PATTERNS_S / 2),
+        (2, True, MANY_PATTERNS // 2, 1, PATTERNS_S),
+        (int(BUSY_PATTERNS_S / PATTERNS_S) + 1, True, 100, PATTERNS_MAX, PATTERNS_S),
+        (1, False, 100, PATTERNS_MAX, PATTERNS_S),
+    ],
+)
+def test_a_client_with_many_subscriptions_is_slow_while_others_are_at_work(
+    clients: int, is_busy: bool, waiting: int, count: int, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_turns, "AT_WORK_S", 3600.0)
+
+    async def main() -> None:
+        changes, pauses = Changes(), list[float]()
+        if is_busy:
+            changes.inputs.note(lambda: None, asyncio.get_running_loop().time())
+        for client in names("client", clients):
+            changes.add(client, *names(client, waiting))
+        monkeypatch.setattr(changes.inputs, "add", lambda _proceed, pause: pauses.append(pause))
+        changes.turns._run()
+        assert len(changes.begun) == count
+        assert pauses == [pause]
 
     asyncio.run(main())
