@@ -18,7 +18,8 @@ from iris_py.servers.nats import input_turns
 from iris_py.servers.nats.door import open_nats_door
 from iris_security import Secret
 from tests.guard.test_costs import LOOSEST, ROUNDS, Counter
-from tests.integration.test_nats_door import HERE
+from tests.integration.test_nats_door import HERE, QUIET
+from tests.nats.lone_door import LoneDoor
 
 if TYPE_CHECKING:
     from iris_py.servers.nats.door import NatsDoor
@@ -29,6 +30,8 @@ WARM_UP = 640
 REQUESTS = 3200
 #: Calls of functions of Python and of C for a request, by the number of doors. Handled one by one, requests took 148 and 412.
 MOST = {1: 117.0, 2: 175.0}
+#: Calls for each further subscription of a client that gets a message. Written one by one, each took 4.
+CALLS_FOR_A_SUBSCRIPTION = 1.5
 #: The same for requests to subjects that nobody has used before, between two doors. Published one by one, and with a look at
 #: names in a network of doors alone, they took 308.
 MOST_NEW = 240.0
@@ -119,3 +122,21 @@ def test_a_request_costs_no_more_calls_than_it_did(doors: int) -> None:
 def test_a_request_to_a_new_subject_costs_no_more_calls_than_it_did() -> None:
     found = asyncio.run(count_calls(2, MOST_NEW, Subjects(are_new=True)))
     assert MOST_NEW / LOOSEST < found <= MOST_NEW, f"each request takes {found:.1f} calls"
+
+
+def test_the_subscriptions_of_a_client_to_one_topic_cost_each_other_little() -> None:
+    """A client with 64 subscriptions to everything makes no message of others slow: the texts are joined at once."""
+    costs = []
+    for subscriptions in (2, 64):
+        door = LoneDoor()
+        sender, receiver = door.connect(QUIET), door.connect(QUIET)
+        receiver.send(b"".join(b"SUB > %d\r\n" % number for number in range(subscriptions)))
+        sender.send(b"PUB a 1\r\nx\r\n")
+        assert receiver.read().count(b"MSG a") == subscriptions
+        with Counter() as counter:
+            for _ in range(100):
+                sender.send(b"PUB a 1\r\nx\r\n")
+        cost = counter.each(100)
+        costs.append(cost.python + cost.built_in)
+    each = (costs[1] - costs[0]) / (64 - 2)
+    assert each < CALLS_FOR_A_SUBSCRIPTION, f"each further subscription takes {each:.1f} calls"

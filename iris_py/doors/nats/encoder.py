@@ -92,6 +92,21 @@ class Delivery(msgspec.Struct, gc=False):
             contents = contents[:count]
         return head + (LINE_END + head).join(contents) + LINE_END
 
+    def texts(self, sids: Sequence[bytes], *, has_headers: bool) -> bytes:
+        """Return the bytes for several subscriptions of a client, one after the other.
+
+        Args:
+            sids: The ids of the subscriptions; at least one.
+            has_headers: Whether the client reads headers.
+        """
+        count = len(self.contents)
+        if count > 1:
+            return b"".join([self.text(sid, has_headers=has_headers, count=count) for sid in sids])
+        text = self.text(b"", has_headers=has_headers, count=1)
+        at = text.index(b" ", len(b"HMSG ")) + 1  # behind the subject, which has a byte at least
+        before, behind = text[:at], text[at:]
+        return before + (behind + before).join(sids) + behind
+
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The object of ``INFO``."""

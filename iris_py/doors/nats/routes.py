@@ -355,22 +355,18 @@ class Routes:
 
     def _give_client(self, client: DoorClient, subscriptions: list[ClientSubscription], delivery: Delivery) -> int:
         """Give messages to the subscriptions of a client, with a single write; return their number."""
-        is_limited = any(each.messages_max for each in subscriptions)
         hearing = [each for each in subscriptions if each.is_open]
-        if is_limited:
+        if any(each.messages_max for each in hearing):
             for subscription in hearing:
                 self._give(subscription, delivery)
-            return len(hearing)
-        has_headers, messages = client.has_headers, len(delivery.contents)
-        texts = []
-        for subscription in hearing:
-            subscription.delivered += messages
-            texts.append(delivery.text(subscription.sid, has_headers=has_headers, count=messages))
-        if texts:
-            self.messages_out += len(texts) * messages
-            self.bytes_out += len(texts) * messages * len(delivery.contents[0])
-            client.write(b"".join(texts))
-        return len(texts)
+        elif hearing:
+            messages = len(delivery.contents)
+            for subscription in hearing:
+                subscription.delivered += messages
+            self.messages_out += len(hearing) * messages
+            self.bytes_out += len(hearing) * messages * len(delivery.contents[0])
+            client.write(delivery.texts([each.sid for each in hearing], has_headers=client.has_headers))
+        return len(hearing)
 
     def _give_all(self, subscription: ClientSubscription | None, deliveries: list[Delivery]) -> None:
         """Give messages to a subscription without a largest number."""

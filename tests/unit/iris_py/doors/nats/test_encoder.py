@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from iris_py.doors.nats.encoder import VERSION, Delivery, ServerInfo, permission_error
 
 
@@ -12,6 +14,20 @@ def test_a_run_is_written_for_a_subscription() -> None:
     delivery = Delivery(b"a.b", b"", -1, [b"11", b"22", b"33"])
     assert delivery.text(b"7", has_headers=True, count=3) == b"MSG a.b 7 2\r\n11\r\nMSG a.b 7 2\r\n22\r\nMSG a.b 7 2\r\n33\r\n"
     assert delivery.text(b"8", has_headers=True, count=2) == b"MSG a.b 8 2\r\n11\r\nMSG a.b 8 2\r\n22\r\n"
+
+
+@pytest.mark.parametrize("subject", [b"a", b"a.b", b"MSG", b"x" * 200])
+@pytest.mark.parametrize("reply", [b"", b"r.1"])
+@pytest.mark.parametrize("header_bytes", [-1, 2])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_subscriptions_of_a_client_get_what_each_alone_gets(
+    subject: bytes, reply: bytes, header_bytes: int, count: int
+) -> None:
+    delivery = Delivery(subject, reply, header_bytes, [b"a b\r\n%d" % number for number in range(count)])
+    for sids in ([b"7"], [b"1", b"22", b"a"]):
+        for has_headers in (True, False):
+            alone = [delivery.text(sid, has_headers=has_headers, count=count) for sid in sids]
+            assert delivery.texts(sids, has_headers=has_headers) == b"".join(alone)
 
 
 def test_a_client_without_headers_gets_the_payload_alone() -> None:
