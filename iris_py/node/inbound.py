@@ -327,17 +327,19 @@ class Inbound:
             if kind == packets.REPLY and is_usual and not (requests or replies):  # the answer to a survey
                 self._surveyor.receive_answer(group, peer, kind, message_id, argument, body[start:offset], now)
                 continue
+            if flags == packets.HEADED and kind == packets.PUBLICATION and sender is not None:
+                offset = self._receive_headed(sender, body, start - head_bytes - packets.MESSAGE_BYTES, end, now)
+                continue
             if kind in packets.PUBLICATIONS:
                 payloads = packets.decode_run(body, start, offset) if flags & packets.RUN else [body[start:offset]]
                 if sender is None or payloads is None:
                     self._count_drop("malformed")
                     continue
-                if kind == packets.IMPORTED:
-                    flags |= packets.CROSSED
+                flags |= packets.CROSSED if kind == packets.IMPORTED else 0
                 self._pubsub.deliveries.receive(sender, flags, message_id, body[start - head_bytes : start], payloads, now)
                 continue
             if kind == packets.SHARED and group.is_realm:
-                self._receive_shared(group, peer, body, offset - length - head_bytes - packets.MESSAGE_BYTES, now)
+                self._receive_shared(group, peer, body, start - head_bytes - packets.MESSAGE_BYTES, now)
                 continue
             if kind == packets.CAST and group.realm is not None and receivers is self._receivers_cast:
                 sender = self._pubsub.deliveries.start_cast(group, peer, message_id, argument)
@@ -348,9 +350,8 @@ class Inbound:
             if kind == packets.FLOW and group.is_realm:
                 sender = self._pubsub.deliveries.start_body(group, peer, message_id, argument, now)
                 continue
-            headers: Headers | None = NO_HEADERS
-            if head_bytes and kind in packets.WITH_HEADERS:
-                headers = decode_headers(body[start - head_bytes : start])
+            has_headers = head_bytes and kind in packets.WITH_HEADERS
+            headers = decode_headers(body[start - head_bytes : start]) if has_headers else NO_HEADERS
             if headers is None:
                 self._count_drop("malformed_headers")
             elif kind == packets.REQUEST and is_usual:
@@ -372,6 +373,26 @@ class Inbound:
         if offset != end:
             self._count_drop("malformed")
         return sender
+
+    def _receive_headed(self, sender: BodySender, body: bytes, at: int, end: int, now: float) -> int:
+        """Receive the publications with headers and consecutive numbers from a place of a body on; return the place behind."""
+        unpack, start_bytes = packets.MESSAGE.unpack_from, packets.MESSAGE_BYTES
+        heads: list[bytes] = []
+        payloads: list[bytes] = []
+        first = following = 0
+        while end - at >= start_bytes:
+            kind, flags, head_bytes, length, number, _argument = unpack(body, at)
+            start = at + start_bytes + head_bytes
+            stop = start + length
+            if kind != packets.PUBLICATION or flags != packets.HEADED or stop > end or (heads and number != following):
+                break
+            if not heads:
+                first = number
+            heads.append(body[start - head_bytes : start])
+            payloads.append(body[start:stop])
+            at, following = stop, number + 1
+        self._pubsub.deliveries.receive_headed(sender, first, heads, payloads, now)
+        return at
 
     def _pass_on(
         self,

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from iris_py.observe.histogram import Histogram
-from iris_py.patterns.messages import CountedMessage, Message
+from iris_py.patterns.messages import Message
 from iris_py.patterns.topic.alike_topics import AlikeTopics
 from iris_py.patterns.topic.incoming_casts import CastWay, IncomingCasts, PromotedEntry, WaitingCast, WaitingDelivery
 from iris_py.patterns.topic.incoming_flows import IncomingFlow, IncomingFlows, ReportedGaps
 from iris_py.patterns.topic.interest import WIDE_TAG
+from iris_py.patterns.topic.message_runs import counted_run, headed_run, imported_run
 from iris_py.patterns.topic.names import Tokens, TopicTrie, parse_topic
 from iris_py.patterns.topic.publication_flush import FLUSH_IDS, PublicationFlush
 from iris_py.patterns.topic.queue import STARTS_MAX, SubscriptionReady
@@ -376,6 +377,48 @@ class Deliveries:
         else:
             self._hand_out_direct(run, imported, queues, sender, last, size, now)
 
+    def receive_headed(self, sender: BodySender, number: int, heads: list[bytes], payloads: list[bytes], now: float) -> None:
+        """Handle publications with headers, to any topics and with consecutive numbers, as :meth:`receive` handles each.
+
+        The requests of NATS clients: those for the same subscriptions are handed out together.
+
+        Args:
+            sender: The sender of their body.
+            number: The publisher's number of the first publication.
+            heads: The headers and the topic of each publication.
+            payloads: The payload of each publication.
+        """
+        flow = sender.flow
+        if len(heads) == 1 or flow is None or sender.way is not None or sender.counts is not None or self.casts.by_group:
+            for each, (head, payload) in enumerate(zip(heads, payloads, strict=True), number):
+                self.receive(sender, HEADED, each, head, [payload], now)
+            return
+        late = self._flows.accept(flow, number, len(heads), now)
+        if self._flows.fetches:
+            self._fetch(sender, now)
+        if late:
+            self._count_drop("late_publication", late)
+        source = sender.peer.name
+        run: list[Message] = []
+        wanting: list[SubscriptionQueue] = []
+        for place in range(late, len(heads)):
+            split = take_headers(heads[place])
+            match = None if split is None else self._matches.get(split[1]) or self._match(split[1])
+            if split is None or match is None:
+                self._count_drop("malformed_headers" if split is None else "malformed")
+                continue
+            topic, queues, counts = match
+            if not queues:
+                self._count_drop("publication_unwanted")
+                continue
+            if queues is not wanting or split[0] is NO_HEADERS or run[-1].headers is NO_HEADERS:
+                self._hand_out_run(run, wanting, sender, now)
+                run, wanting = [], queues
+            self.received += 1
+            counts.received += 1
+            run.append(Message(payloads[place], source, number + place, "", topic, 0, split[0]))
+        self._hand_out_run(run, wanting, sender, now)
+
     def receive_fetched(self, message: PeerMessage, now: float) -> bool:
         """Handle a publisher's answer about missed messages, or to a flush; return False if nobody asked."""
         if message.id >= FLUSH_IDS:
@@ -458,7 +501,7 @@ class Deliveries:
                     most = max(most, gap or 0)
                     own = [msgspec.structs.replace(run[0], gap=gap or 0, has_unknown_gap=gap is None), *run[1:]]
             if sender.counts is not None and queue.is_counted:
-                own = _with_counts(own, sender.counts.get(queue.entry.key))
+                own = counted_run(own, sender.counts.get(queue.entry.key))
             dropped = queue.put_all(own, size)
             queue.mark(now)
             if dropped:
@@ -515,6 +558,17 @@ class Deliveries:
         return min((time for time in times if time is not None), default=None)
 
     # --
+
+    def _hand_out_run(self, run: list[Message], queues: list[SubscriptionQueue], sender: BodySender, now: float) -> None:
+        """Give direct messages to subscriptions, behind those that wait for an answer of the publisher."""
+        if not run:
+            return
+        size = sum([len(message.payload) for message in run])
+        flow, last = sender.flow, run[-1].sequence
+        if flow is not None and flow.is_held:
+            self._flows.hold(flow, partial(self._hand_out_later, run, None, queues, sender, last), size, now)
+        else:
+            self._hand_out_direct(run, None, queues, sender, last, size, now)
 
     def _hand_out_later(
         self,
@@ -737,43 +791,3 @@ def _count(sender: BodySender, queues: Sequence[SubscriptionQueue], late: int, t
         found[key] = msgspec.structs.replace(said, count=said.count + late)
         counts[key] = msgspec.structs.replace(said, count=said.count + late + taken)
     return msgspec.structs.replace(sender, counts=found or None)
-
-
-def _with_counts(run: list[Message], before: MatchesBefore | None) -> list[Message]:
-    """Return messages with numbers among the matches of a counted pattern, if the publisher sent a COUNT."""
-    if before is None:
-        return run
-    since = before.since
-    return [
-        CountedMessage(
-            message.payload,
-            message.source,
-            message.sequence,
-            "",
-            message.topic,
-            message.gap,
-            message.headers,
-            "",
-            message.has_unknown_gap,
-            number,
-            since,
-        )
-        for number, message in enumerate(run, before.count + 1)
-    ]
-
-
-def imported_run(imported: ImportedHead, topic: str, payloads: list[bytes], headers: Headers) -> list[Message]:
-    """Return publications of another cloud with consecutive numbers."""
-    source, numbers = imported.origin.hex(), count(imported.number)
-    return [Message(each, source, next(numbers), "", topic, 0, headers, imported.cloud) for each in payloads]
-
-
-def headed_run(source: str, number: int, topic: str, payloads: list[bytes]) -> list[Message] | None:
-    """Return publications behind their headers; None for missing or malformed headers."""
-    run: list[Message] = []
-    for each, payload in enumerate(payloads, number):
-        split = take_headers(payload)
-        if split is None or split[0] is NO_HEADERS:
-            return None
-        run.append(Message(split[1], source, each, "", topic, 0, split[0]))
-    return run

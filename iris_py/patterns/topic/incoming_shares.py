@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from iris_py.patterns.messages import Message
-from iris_py.patterns.topic.deliveries import BodySender, imported_run
+from iris_py.patterns.topic.deliveries import BodySender
+from iris_py.patterns.topic.message_runs import imported_run
 from iris_py.patterns.topic.names import TopicTrie, parse_topic
 from iris_py.patterns.topic.queue import TAKEN_BYTES_MAX, SubscriptionQueue
 from iris_py.patterns.topic.share_index import Share

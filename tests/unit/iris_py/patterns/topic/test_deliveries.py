@@ -101,14 +101,20 @@ class Receiver:
         flags: int = 0,
         flow: int = 0,
         tags: Sequence[int] | None = None,
+        heads: list[bytes] | None = None,
     ) -> None:
-        """Receive a body of one batch. All publications of the flow are for this node, unless ``count`` says otherwise.
+        """Receive a body of one batch, or of publications with ``heads`` and consecutive numbers.
+
+        All publications of the flow are for this node, unless ``count`` says otherwise.
 
         Questions about missed messages are answered at once: all matched ``tags``, or the entry of ``a``.
         """
         before = number - 1 - flow if count is None else count
         body = self.deliveries.start_body(self.group, self.peer, flow, before, 0.0)
-        self.deliveries.receive(body, flags, number, head, payloads, 0.0)
+        if heads is None:
+            self.deliveries.receive(body, flags, number, head, payloads, 0.0)
+        else:
+            self.deliveries.receive_headed(body, number, heads, payloads, 0.0)
         fetches, self.outbound.fetches = self.outbound.fetches, []
         for fetch in fetches:
             asked = decode_range(fetch.payload)
@@ -421,6 +427,78 @@ def test_a_run_gives_what_its_messages_give_one_by_one(
     assert whole.drops == single.drops
     assert whole.queue.dropped == single.queue.dropped
     assert whole.outbound.sent == single.outbound.sent
+
+
+#: Of publications to ``a``, to topics of another subscription and of both, to one of no subscription, and of malformed ones.
+HEADS = {
+    "a": with_headers({"n": 1}),
+    "a, too": with_headers({"m": "x"}),
+    "a without headers": with_headers({}),
+    "b.c": with_headers({"n": 1}, b"b.c"),
+    "b.d": with_headers({"n": 1}, b"b.d"),
+    "both": with_headers({"n": 1}, b"b.both"),
+    "unwanted": with_headers({"n": 1}, b"z"),
+    "no headers": b"\x00\x05\x81a",
+    "no topic": with_headers({"n": 1}, b"a..b"),
+}
+
+
+@given(
+    st.sampled_from(POLICIES),
+    st.integers(1, 12),
+    st.integers(1, 60),
+    st.lists(
+        st.tuples(
+            st.integers(-3, 3), st.lists(st.tuples(st.sampled_from(list(HEADS)), st.integers(0, 20)), min_size=1), st.booleans()
+        ),
+        max_size=8,
+    ),
+)
+def test_publications_with_headers_to_many_topics_give_what_they_give_one_by_one(
+    policy: str, messages_max: int, bytes_max: int, bodies: list[tuple[int, list[tuple[str, int]], bool]]
+) -> None:
+    whole, single = Receiver(policy, messages_max, bytes_max), Receiver(policy, messages_max, bytes_max)
+    queues = []
+    for receiver in (whole, single):
+        others = [
+            SubscriptionQueue(pattern, ".".join(pattern), "drop_oldest", 10, 100) for pattern in (("b", "*"), ("b", "both"))
+        ]
+        for queue in others:
+            receiver.subscribe(queue)
+        queues.append([receiver.queue, *others])
+    sequence = 10
+    for skip, messages, is_taken in bodies:  # what is skipped is lost, what is taken back is repeated
+        sequence += skip
+        heads, payloads = [HEADS[name] for name, _size in messages], [bytes(size) for _name, size in messages]
+        whole.receive(sequence, payloads, heads=heads)
+        for number, (head, payload) in enumerate(zip(heads, payloads, strict=True), sequence):
+            single.receive(number, [payload], head=head, flags=packets.HEADED)
+        sequence += len(messages)
+        for ours, theirs in zip(*queues, strict=True):
+            assert (ours.bytes, ours.headed_bytes, ours.is_cut) == (theirs.bytes, theirs.headed_bytes, theirs.is_cut)
+            if is_taken:
+                assert ours.take() == theirs.take()
+        if is_taken:
+            for receiver in (whole, single):
+                receiver.deliveries.drained(receiver.queue, 0.0)
+    for ours, theirs in zip(*queues, strict=True):
+        assert ours.take() == theirs.take()
+        assert ours.dropped == theirs.dropped
+    assert whole.drops == single.drops
+    assert whole.outbound.sent == single.outbound.sent
+    assert whole.deliveries.received == single.deliveries.received
+    for ours, theirs in ((whole.counts.of(token), single.counts.of(token)) for token in "ab"):
+        assert (ours.received, ours.gaps) == (theirs.received, theirs.gaps)
+
+
+def test_requests_for_the_same_subscriptions_are_handed_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Receiver()
+    receiver.subscribe(SubscriptionQueue(("b", "*"), "b.*", "drop_oldest", 1000, 1000))
+    sizes: list[int] = []
+    monkeypatch.setattr(SubscriptionQueue, "put_all", lambda _queue, run, _size: sizes.append(len(run)))
+    names = ["b.c", "b.d", "b.c", "a", "a, too", "unwanted", "a", "b.d"]
+    receiver.receive(1, [b"x"] * len(names), heads=[HEADS[name] for name in names])
+    assert sizes == [3, 3, 1]
 
 
 def test_publishers_that_are_to_wait_are_bounded_but_for_the_node_itself() -> None:
