@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from iris_py.wire.headers import NAME_BYTES_MAX, RESERVED_HEADERS, Headers, HeaderValue
+from iris_py.wire.headers import HEAD_SIZE, NAME_BYTES_MAX, RESERVED_HEADERS, Headers, HeaderValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,7 @@ __all__ = [
     "CarriedMessage",
     "ReceivedBlock",
     "carry",
+    "carry_request",
     "read_carried",
     "reply_header",
     "responders_block",
@@ -112,6 +113,12 @@ def carry(content: bytes, header_bytes: int, reply: bytes) -> CarriedMessage:
 def reply_header(reply: bytes) -> bytes:
     """Return the encoded headers of a message with a subject for replies, and without a block, as :func:`carry` gives them."""
     return _encode({REPLY_HEADER: reply.decode()})
+
+
+def carry_request(reply: bytes, payload: bytes) -> bytes:
+    """Return a payload behind these headers, as :func:`iris_py.wire.headers.put_headers` does, without the calls."""
+    encoded = _encode({REPLY_HEADER: reply.decode()})
+    return HEAD_SIZE.pack(len(encoded)) + encoded + payload
 
 
 def read_carried(headers: Mapping[str, HeaderValue], payload: bytes) -> ReceivedBlock:

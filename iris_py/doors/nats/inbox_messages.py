@@ -37,6 +37,7 @@ _CONTENTS_MAX: Final = 65_536
 #: Batches in one message. Too small: the replies of a turn are several messages; too large: as above.
 REPLIES_MAX: Final = 1024
 
+_INBOX: Final = SubjectKind.INBOX  # to look up a member of an enumeration is slow
 _Subject = Annotated[bytes, msgspec.Meta(min_length=1, max_length=INBOX_BYTES_MAX)]
 
 
@@ -99,7 +100,7 @@ def decode_inbox_message(content: bytes) -> InboxMessage | None:
 def delivery_of(message: InboxReply) -> tuple[NatsSubject, Delivery] | None:
     """Return the inbox and the messages for its clients; None if no NATS server would deliver them."""
     subject = read_subject(message.subject)
-    if not isinstance(subject, NatsSubject) or subject.kind is not SubjectKind.INBOX:
+    if not isinstance(subject, NatsSubject) or subject.kind is not _INBOX:
         return None
     if message.reply and not isinstance(read_subject(message.reply), NatsSubject):
         return None

@@ -126,9 +126,17 @@ class ClientSubscription:
         """Write messages for a client without a largest number; return the number of messages."""
         sid, has_headers, total, texts = self.sid, self.client.has_headers, 0, []
         for delivery in deliveries:
-            count = len(delivery.contents)
+            contents = delivery.contents
+            count = len(contents)
             total += count
-            texts.append(delivery.text(sid, has_headers=has_headers, count=count))
+            if count > 1 or delivery.header_bytes > 0:
+                texts.append(delivery.text(sid, has_headers=has_headers, count=count))
+                continue
+            content, reply = contents[0], delivery.reply  # as there, without the call and a copy of the content
+            if reply:
+                texts.append(b"MSG %b %b %b %d\r\n%b\r\n" % (delivery.subject, sid, reply, len(content), content))
+            else:
+                texts.append(b"MSG %b %b %d\r\n%b\r\n" % (delivery.subject, sid, len(content), content))
         self.delivered += total
         self.client.write(b"".join(texts))
         return total

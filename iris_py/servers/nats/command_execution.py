@@ -6,13 +6,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from iris_py.api.lifecycle import parts_of
-from iris_py.doors.nats.headers import ASKED_HEADER, carry, reply_header
+from iris_py.doors.nats.headers import ASKED_HEADER, carry, carry_request, reply_header
 from iris_py.doors.nats.session import InboxEnd, InboxMessages, PongWait, SessionEnd, TopicMessages
 from iris_py.doors.nats.users import PasswordQuestion
 from iris_py.errors import IrisError, NodeClosed, Overloaded
 from iris_py.logs import EventLogger
 from iris_py.servers.nats.password_verification import PasswordVerification
-from iris_py.wire.headers import Headers, encode_headers, put_headers
+from iris_py.wire.headers import Headers, encode_headers
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
@@ -186,16 +186,21 @@ class CommandExecution:
         """
         topic = ""
         for command in islice(commands, at, None):
-            if not _is_plain_request(command):
+            if type(command) is not TopicMessages:
+                return
+            line, contents = command.line, command.contents
+            if not line.reply or line.header_bytes > 0 or len(contents) != 1:  # as `_is_plain_request`, without the call
                 return
             if command.topic != topic:
                 topic = command.topic
+                if CLOUD_MARK in topic:
+                    return
                 has_native = self._requests.natives.find(topic)
                 if has_native or self._patterns.is_opening_group(topic):
                     return
                 if has_native is None:
                     unknown.add(topic)
-            yield topic, command.tokens, put_headers(reply_header(command.line.reply), command.contents[0])
+            yield topic, command.tokens, carry_request(line.reply, contents[0])
 
     def _try_publish_run(self, session: NatsSession, command: TopicMessages) -> bool:
         """Publish as many messages as have room; the command keeps the others."""

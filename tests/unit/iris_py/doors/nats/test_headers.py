@@ -8,11 +8,14 @@ from iris_py.doors.nats.headers import (
     CarriedMessage,
     ReceivedBlock,
     carry,
+    carry_request,
     read_carried,
+    reply_header,
     responders_block,
     take_key,
     write_block,
 )
+from iris_py.wire.headers import encode_headers, put_headers
 
 BLOCK = b"NATS/1.0\r\ntraceparent: 00-1\r\nName: \xc3\xa9 x\r\n\r\n"
 
@@ -22,6 +25,13 @@ def test_a_plain_block_becomes_headers() -> None:
         {"traceparent": "00-1", "Name": "é x", "nats-reply": "_INBOX.a.1"}, b"hi"
     )
     assert carry(b"hi", -1, b"") == CarriedMessage({}, b"hi")
+
+
+def test_a_request_is_carried_as_any_message_with_a_subject_for_replies() -> None:
+    carried = carry(b"hi", -1, b"_INBOX.a.1")
+    encoded = encode_headers(carried.headers).encoded
+    assert carry_request(b"_INBOX.a.1", b"hi") == put_headers(encoded, carried.payload)
+    assert reply_header(b"_INBOX.a.1") == encoded
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from iris_py.doors.nats import inboxes as inboxes_module
 from iris_py.doors.nats import routes as routes_module
@@ -12,13 +15,11 @@ from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
 from iris_py.doors.nats.routes import ENDED_AT_ONCE
 from iris_py.doors.nats.session import SessionEnd
-from iris_py.doors.nats.subjects import NatsSubject, read_subject
-from iris_py.doors.nats.subscription import PatternKey
+from iris_py.doors.nats.subjects import NatsSubject, read_pattern, read_subject
+from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
 from tests.nats.lone_door import DoorConnection, LoneDoor
 
 if TYPE_CHECKING:
-    import pytest
-
     from iris_py.doors.nats.routes import InboxDelivery
 
 QUIET = b'{"verbose":false,"pedantic":false}'
@@ -49,6 +50,25 @@ def test_each_distinct_pattern_and_queue_group_is_one_subscription_of_the_node()
     clients[0].session.receive(b"UNSUB 1\r\nUNSUB 3\r\n", 0.0)
     assert routes.changed == {PatternKey("a.*", "q"): False}
     assert routes.has_users(PatternKey("a.*", ""))
+
+
+@pytest.mark.parametrize("has_headers", [False, True])
+def test_messages_written_together_have_the_text_of_each(*, has_headers: bool) -> None:
+    block = b"NATS/1.0\r\n\r\n"
+    deliveries = [
+        Delivery(b"a.b", reply, header_bytes, [block + b"%d" % number for number in range(count)])
+        for reply in (b"", b"_INBOX.a.1")
+        for header_bytes in (-1, 0, len(block))
+        for count in (1, 3)
+    ]
+    written: list[bytes] = []
+    client: Any = SimpleNamespace(has_headers=has_headers, write=written.append)
+    pattern = read_pattern(b"a.*")
+    assert isinstance(pattern, NatsSubject)
+    subscription = ClientSubscription(client, b"7", pattern, b"")
+    assert subscription.give_all(deliveries) == subscription.delivered == 2 * 3 * (1 + 3)
+    texts = [each.text(b"7", has_headers=has_headers, count=len(each.contents)) for each in deliveries]
+    assert written == [b"".join(texts)]
 
 
 def test_a_message_comes_once_for_each_subscription_and_to_one_of_each_queue_group() -> None:
