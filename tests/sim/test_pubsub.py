@@ -15,6 +15,7 @@ from iris_py.api.lifecycle import CLOSE_TIMEOUT_S, parts_of
 from iris_py.api.subscription import BURST_S
 from iris_py.api.topic import MANY_AT_ONCE
 from iris_py.defaults import MAX_MESSAGE_BYTES
+from iris_py.patterns.topic.publisher import Publisher
 from iris_py.testing import NodeSimulation, run
 from tests.profiles import first_cases
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from iris_py.api.node import Node
     from iris_py.api.subscription import Subscription
+    from iris_py.patterns.topic.topic_plans import TopicPlan
 
 
 def simulate(
@@ -85,6 +87,37 @@ def test_a_subscription_to_others_hears_nothing_of_its_own_node() -> None:
         assert await node.publish("a.own", b"own") == 1
         await other.publish("a.own", b"last")
         assert (await anext(subscription)).payload == b"last"
+
+    simulate(scenario)
+
+
+def test_a_subscription_to_others_leaves_the_receivers_of_own_messages_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    find = Publisher._find_plan
+
+    def look(publisher: Publisher, topic: str, now: float) -> TopicPlan | None:
+        looks.append(topic)  # the plan is not in the cache
+        return find(publisher, topic, now)
+
+    monkeypatch.setattr(Publisher, "_find_plan", look)
+
+    async def scenario(simulation: NodeSimulation) -> None:
+        node, other = await simulation.start_nodes(2)
+        options: Any = {"policy": "drop_oldest", "queue_messages": None, "queue_bytes": 1 << 20, "group": "", "weight": 1.0}
+        subscribe = parts_of(node).topics.subscribe_to_others
+        await other.subscribe("honest.topic")
+        subscriptions = [await subscribe("many.0", options)]
+        await asyncio.sleep(1.0)
+        await node.publish("honest.topic", b"")
+        looks.clear()
+        for number in range(1, 5):
+            subscriptions.append(await subscribe(f"many.{number}", options))
+            await asyncio.sleep(1.0)
+            assert await node.publish("honest.topic", b"") == 1
+        assert looks == []
+        await node.subscribe("many.5")
+        assert await node.publish("honest.topic", b"") == 1
+        assert looks == ["honest.topic"]
 
     simulate(scenario)
 

@@ -14,7 +14,7 @@ from iris_py.doors.nats.encoder import Delivery
 from iris_py.doors.nats.inboxes import Inboxes
 from iris_py.doors.nats.subjects import SubjectKind
 from iris_py.doors.nats.subscription import PatternKey
-from iris_py.patterns.topic.names import TopicTrie
+from iris_py.patterns.topic.names import ANY_REST, ANY_TOKEN, TopicTrie
 from iris_py.wire.names import CLOUD_MARK
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Routes:
         users[subscription] = None
         if _is_local(subscription):
             self._plain.add(pattern.tokens, subscription)
-            self._forget_matches()
+            self._forget_matches(pattern)
         return True
 
     def remove(self, subscription: ClientSubscription) -> None:
@@ -159,7 +159,7 @@ class Routes:
             self.changed[key] = False
         if _is_local(subscription):
             self._plain.remove(pattern.tokens, subscription)
-            self._forget_matches()
+            self._forget_matches(pattern)
 
     def has_users(self, key: PatternKey) -> bool:
         """Return whether clients have subscriptions with this pattern and queue group."""
@@ -344,14 +344,18 @@ class Routes:
             found = sorted(by_client.items(), key=_count_matches)
             self._remembered_matches += len(matches)
         if len(self._remembered) >= REMEMBERED_SUBJECTS_MAX or self._remembered_matches > REMEMBERED_MATCHES_MAX:
-            self._forget_matches()
+            self._remembered.clear()
             self._remembered_matches = len(matches)
         self._remembered[subject.raw] = found
         return found
 
-    def _forget_matches(self) -> None:
-        self._remembered.clear()
-        self._remembered_matches = 0
+    def _forget_matches(self, pattern: NatsSubject) -> None:
+        """Forget the subscriptions to the subjects that a changed pattern matches."""
+        if ANY_TOKEN in pattern.tokens or pattern.tokens[-1] == ANY_REST:
+            self._remembered.clear()
+            self._remembered_matches = 0
+        elif (found := self._remembered.pop(pattern.raw, None)) is not None:
+            self._remembered_matches -= sum(map(_count_matches, found))
 
     def _give_client(self, client: DoorClient, subscriptions: list[ClientSubscription], delivery: Delivery) -> int:
         """Give messages to the subscriptions of a client, with a single write; return their number."""

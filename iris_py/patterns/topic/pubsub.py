@@ -170,7 +170,8 @@ class PubSub:
             self._end_entries(removed, now)
             self._assign_entries()
         self.deliveries.add(queue, self._entry_of(queue))
-        self.publisher.subscriptions_changed(now)
+        if queue.takes_own:  # else no publication of this node goes there
+            self.publisher.subscriptions_changed(now)
         pending = self._changes.get(queue.entry)
         if pending is None:
             return False

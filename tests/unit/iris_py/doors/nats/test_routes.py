@@ -17,6 +17,7 @@ from iris_py.doors.nats.routes import ENDED_AT_ONCE
 from iris_py.doors.nats.session import SessionEnd
 from iris_py.doors.nats.subjects import NatsSubject, read_pattern, read_subject
 from iris_py.doors.nats.subscription import ClientSubscription, PatternKey
+from iris_py.patterns.topic.names import TopicTrie
 from tests.nats.lone_door import DoorConnection, LoneDoor
 
 if TYPE_CHECKING:
@@ -213,6 +214,40 @@ def test_remembered_subscriptions_are_bounded_and_never_stale(monkeypatch: pytes
     client.send(b"".join(b"UNSUB %d\r\n" % wanted for wanted in range(1, 8)))
     sender.send(b"PUB t.19 1\r\nx\r\n")
     assert client.read() == b""
+
+
+def test_a_subscription_makes_the_door_look_again_for_the_subjects_that_it_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[tuple[str, ...]] = []
+    match = TopicTrie.match
+
+    def look(trie: TopicTrie[ClientSubscription], tokens: tuple[str, ...]) -> list[ClientSubscription]:
+        looks.append(tokens)
+        return match(trie, tokens)
+
+    monkeypatch.setattr(TopicTrie, "match", look)
+    door = LoneDoor()
+    sender, receiver = door.connect(QUIET), door.connect(QUIET)
+
+    def publish() -> tuple[int, Counter[bytes]]:
+        looks.clear()
+        sender.send(b"PUB a.b 1\r\n1\r\nPUB c 1\r\n2\r\n")
+        return len(looks), messages(receiver)
+
+    receiver.send(b"SUB a.b 1\r\n")
+    assert publish() == (2, {b"1": 1})
+    assert publish() == (0, {b"1": 1})
+    for line, found in (
+        (b"SUB other 2", (0, {b"1": 1})),
+        (b"SUB c 3", (1, {b"1": 1, b"2": 1})),
+        (b"UNSUB 1", (1, {b"2": 1})),
+        (b"SUB a.* 4", (2, {b"1": 1, b"2": 1})),
+        (b"UNSUB 4", (2, {b"2": 1})),
+        (b"UNSUB 2", (0, {b"2": 1})),
+        (b"SUB > 5", (2, {b"1": 1, b"2": 2})),
+    ):
+        receiver.send(line + b"\r\n")
+        assert publish() == found, line
+    assert door.clients.routes._remembered_matches == 3
 
 
 def test_the_homes_of_clients_of_other_doors_are_bounded_and_corrected() -> None:
