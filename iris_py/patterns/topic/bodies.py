@@ -152,23 +152,24 @@ class HeadedBatch(PublicationBatch):
             find: Returns the receivers of a topic.
             plan: The receivers of the batch.
         """
-        room, last, payloads, added = self.room, self.topic, self.payloads, 0
+        room, last, payloads = self.room - RUN_MESSAGE_COST, self.topic, self.payloads
+        append, before = payloads.append, len(payloads)
         for topic, tokens, content in messages:
             size = len(content)
-            left = room - RUN_MESSAGE_COST - size
-            is_other = topic != last
-            if is_other:
-                left -= RUN_BYTES + len(topic.encode())
-            if left < 0 or size > _CONTENT_BYTES_MAX or (is_other and find(topic, tokens) is not plan):
-                break
-            if is_other:
-                self._heads.append((topic.encode(), len(payloads)))
+            if topic != last:
+                head = topic.encode()
+                more = RUN_BYTES + len(head)
+                if room < more + size or size > _CONTENT_BYTES_MAX or find(topic, tokens) is not plan:
+                    break
+                self._heads.append((head, len(payloads)))
                 last = topic
-            payloads.append(content)
-            room = left
-            added += 1
-        self.room, self.topic = room, last
-        return added
+                room -= more
+            elif room < size or size > _CONTENT_BYTES_MAX:
+                break
+            room -= RUN_MESSAGE_COST + size
+            append(content)
+        self.room, self.topic = room + RUN_MESSAGE_COST, last
+        return len(payloads) - before
 
     def encode(self, first: int) -> tuple[list[bytes], int]:
         """End the batch; return the messages, in parts, and their size. Every topic has its own message."""
