@@ -6,7 +6,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris_py.link.lanes import BODY, BODY_HEADER_BYTES, LARGE_BODY
@@ -35,6 +35,7 @@ class Receiver:
         pattern.publisher = pattern.shares = pattern
         pattern.deliveries = SimpleNamespace(
             receive=self._note,
+            receive_headed=self._note,
             start_body=self._start,
             start_count=self._start,
             receive_moved=self._note,
@@ -88,6 +89,10 @@ _COUNT = MESSAGE.pack(COUNT, 0, 0, COUNT_BYTES, 1, 0) + bytes(COUNT_BYTES)
 BEFORE = st.sampled_from([b"", _FLOW, _FLOW + _COUNT])
 
 
+_HEADED = MESSAGE.pack(packets.PUBLICATION, packets.HEADED, 1, 2, 1, 1) + b"t" + b"ab"
+
+
+@example(before=_FLOW, message=_HEADED, more=b"", cut=None)
 @given(before=BEFORE, message=MESSAGES, more=st.binary(max_size=3), cut=st.none() | st.integers(0, 200))
 def test_a_body_in_two_parts_is_received_as_one(before: bytes, message: bytes, more: bytes, cut: int | None) -> None:
     body = before + message + more
