@@ -1,4 +1,4 @@
-"""PONGs of NATS clients: each waits for the patterns of its client before it, and for no other one."""
+"""A PONG waits for the earlier patterns of its NATS client, and not for the patterns of other clients."""
 
 from __future__ import annotations
 
