@@ -25,14 +25,14 @@ def lazily(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[s
     def find(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        value = namespace[name] = getattr(_import(f"{namespace['__package__']}.{modules[name]}"), name)
+        value = namespace[name] = getattr(load_module(f"{namespace['__package__']}.{modules[name]}"), name)
         return value
 
     return find
 
 
-def _import(name: str) -> ModuleType:
-    """Import a module, without the garbage collector.
+def load_module(name: str) -> ModuleType:
+    """Return a module, imported without the garbage collector.
 
     An import makes tens of thousands of functions and classes, and no garbage. The collector would visit all of them several
     times, a tenth of the time of an import. Afterwards they count as old: frozen and thawed, objects move to the oldest

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from iris_py.api.administration import Administration
 from iris_py.api.awaitable_context import Opening
 from iris_py.api.communication import Communication
-from iris_py.api.keys import open_keyring
-from iris_py.api.lifecycle import Parts, parts_of, seeded_rng
 from iris_py.api.loops import check_asyncio
 from iris_py.api.unclosed import Guard, nodes
-from iris_py.config import Config, load_config
 from iris_py.defaults import HANDLER_QUEUE_BYTES, HANDLER_QUEUE_MESSAGES, TUNNEL_WINDOW_BYTES, TUNNELS
+from iris_py.lazy import load_module
 from iris_py.settings.signature import check_names, show_settings
 
 if TYPE_CHECKING:
@@ -26,9 +24,11 @@ if TYPE_CHECKING:
     from iris_py.api.codec import AnyCodec, Codec, CodecFormat
     from iris_py.api.handler import Handler, RequestFunction
     from iris_py.api.info import Members
+    from iris_py.api.lifecycle import Parts
     from iris_py.api.membership import Membership
     from iris_py.api.options import JoinOptions
     from iris_py.api.seal import Sealed
+    from iris_py.config import Config
     from iris_py.net.network import NetworkStack
     from iris_py.payloads import Answer, Payload, Question, TypeForm
     from iris_py.settings.table import ConnectSettings
@@ -42,15 +42,20 @@ class Node(Communication, Administration):
     :exc:`ConfigurationError`.
     """
 
-    _parts_type: ClassVar[type[Parts]] = Parts
-
     def __init__(
         self, config: Config, keyring: Keyring, network: NetworkStack | None, reload: Callable[[], Config] | None = None
     ) -> None:
-        parts = self._parts = self._parts_type(self._bind, config, keyring, network, reload)
+        parts = self._parts = self._parts_type()(self._bind, config, keyring, network, reload)
         runtime = self._runtime = parts.runtime
         self._is_own_thread = runtime.is_own_thread
         nodes.add(self)
+
+    @staticmethod
+    def _parts_type() -> type[Parts]:
+        """Return the class of the parts, which the first node of a process loads: a program may import Iris and not connect."""
+        from iris_py.api.lifecycle import Parts
+
+        return Parts
 
     @overload
     def join(
@@ -185,6 +190,9 @@ async def start_node(
         ConfigurationError: A setting is wrong.
         HandshakeError: Every seed answers, but without this secret.
     """
+    from iris_py.api.keys import open_keyring  # loaded with the first node, like the next
+    from iris_py.api.lifecycle import parts_of, seeded_rng
+
     node = Node(config, await open_keyring(config), network, reload)
     try:
         await parts_of(node).open(rng or seeded_rng(entropy), entropy, groups)
@@ -209,8 +217,9 @@ def connect(*, config: Config | Path | str | None = None, **settings: Unpack[Con
         ConfigurationError: A setting is wrong.
         HandshakeError: Every seed answers, but without this secret.
     """
-
     check_names("connect", settings)
+    load_module("iris_py.api.lifecycle")  # and the modules of a node, together
+    from iris_py.config import load_config
 
     def load() -> Config:  # no partial, whose repr has the secret
         return load_config(config=config, **settings)

@@ -135,11 +135,13 @@ class Prober(Node):
         keyring: The keys.
     """
 
-    _parts_type: ClassVar[type[Parts]] = ProberParts
-
     def __init__(self, config: Config, keyring: Keyring) -> None:
         super().__init__(config, keyring, None)
         self._seen = cast("ProberParts", self._parts)
+
+    @staticmethod
+    def _parts_type() -> type[Parts]:
+        return ProberParts
 
     # -- properties
 

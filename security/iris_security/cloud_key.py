@@ -30,7 +30,7 @@ _PRIVATE_LABEL = b"iris cloud private checksum"
 _PUBLIC_LABEL = b"iris cloud public checksum"
 
 #: A private key to detect public keys of low order. Any key reveals them, because all X25519 private keys are multiples of 8.
-_PROBE = X25519PrivateKey.from_private_bytes(bytes(range(CLOUD_KEY_BYTES)))
+_PROBE = bytes(range(CLOUD_KEY_BYTES))
 
 
 class CloudKey(KeyMaterial):
@@ -135,7 +135,7 @@ def parse_cloud_public_key(text: str) -> bytes:
         )
     public = decode_text(text, PUBLIC_PREFIX, _PUBLIC_LABEL, "public key of a cloud")
     try:
-        exchange(_PROBE, public)
+        exchange(X25519PrivateKey.from_private_bytes(_PROBE), public)
     except AuthenticationError:
         raise SecretFormatError("this is not a valid public key: ask the neighbour for its public key again") from None
     return public

@@ -149,8 +149,11 @@ asyncio.run(main())
 NEVER = frozenset({"pydantic", "importlib.metadata"})
 #: Parsers of Markdown and colours of source code, which the help of typer imports and no help of `iris` shows.
 NOT_SHOWN = frozenset({"rich.markdown", "rich.traceback", "pygments", "markdown_it"})
+#: The parts of a node, which the first node of a process loads: a third of the time of the import of these names.
+NODE = frozenset({"iris_py.api.lifecycle", "iris_py.api.keys", "iris_py.config", "iris_py.link", "iris_py.node", "pathlib"})
 STARTS = {
     "import iris_py": Start("import iris_py", 3, 40, NEVER | {"asyncio", "cryptography", "msgspec", "logging"}),
+    "names": Start("from iris_py import Handler, connect, run", 92, 300, NEVER | NODE | {*UNUSED, *SERVING, "uvloop"}),
     "connect": Start(CONNECT, 218, 454, NEVER | {*UNUSED, *SERVING, "typer", "rich", "iris_py.cli"}),
     "first reply": Start(FIRST_REPLY, 227, 458, NEVER | {*UNUSED, "typer", "rich", "iris_py.cli"}),
     "iris version": Start(
