@@ -94,6 +94,10 @@ TURN_S = 0.02
 #: each link is verified. Too small: a busy machine verifies again and again, and each time requests wait for another round
 #: trip; too large: requests are started after their callers have given up.
 STANDSTILL_S = 0.25
+#: A timer of libuv counts whole milliseconds, and uvloop takes the nearest one. So a timer is set later by half of one. Too
+#: small: timers come up to half a millisecond early, and the driver sets them again until the time has come, up to a hundred
+#: times; too large: deadlines are met late.
+ROUNDED_S = 0.0005
 #: Connections whose retransmissions are read from the system at once, for a microsecond each; further ones follow at the next
 #: reading. Too small: the figure of a node with many links lags by several scrapes; too large: a scrape blocks the event loop.
 RETRANSMISSIONS_READ_MAX = 256
@@ -667,7 +671,8 @@ class Driver:
             self._timer.cancel()
         self._timer_at = max(deadline, now)
         self.late_at = self._timer_at + STANDSTILL_S
-        self._timer = self.call_at(self._timer_at, self._handle_timeout)
+        rounded_s = ROUNDED_S if self.reads_on else 0.0
+        self._timer = self.call_at(self._timer_at + rounded_s, self._handle_timeout)
 
     def _handle_timeout(self) -> None:
         self._timer = None

@@ -1021,6 +1021,47 @@ def test_links_timers_and_turns_begin_in_the_context_of_the_driver_and_not_of_wh
     assert {each for each in seen if "a request" in each} <= {"turn in a request"}, "but for the turn that it takes itself"
 
 
+class Due(Core):
+    """A node with one deadline, which counts how often it is asked for the deadline."""
+
+    def __init__(self, due: float) -> None:
+        super().__init__()
+        self.datagrams = []
+        self.due: float | None = due
+        self.asked = 0
+        self.handled_at = 0.0
+
+    def has_new_deadline(self) -> bool:
+        return False
+
+    def deadline(self) -> Any:
+        self.asked += 1
+        return self.due
+
+    def handle_timeout(self, now: float) -> None:
+        self.due, self.handled_at = None, now
+        self.changed.set()
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_timer_comes_once_for_each_deadline_and_not_early(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """The timers of uvloop count whole milliseconds, and an early one is set again and again until the time has come."""
+
+    async def main() -> None:
+        for part in range(10):
+            driver = make_driver(MemoryNetwork(1).host(A))
+            due = driver.loop.time() + 0.003 + part / 10_000
+            core = Due(due)
+            driver.run(cast("Any", core), lambda _address, _error: None)
+            await core.changed.wait()
+            driver.abort()
+            assert core.handled_at >= due
+            assert core.asked == 3, "when the timer is set, when it comes, and afterwards"
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
 class Answered(Core):
     """A node that counts its turns, and knows whether the input of a link may wait."""
 
